@@ -1,0 +1,46 @@
+"""The few array operations that NumPy and torch share, so that data types can hold either without importing torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+
+@runtime_checkable
+class Array(Protocol):
+    """What a field of our data types needs of an array: a NumPy array or a torch tensor, nothing else is meant."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the axes."""
+        ...
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+    def __len__(self) -> int: ...
+
+
+A = TypeVar("A", bound=Array)
+
+
+def is_tensor(array: object) -> bool:
+    """Whether `array` is a torch tensor; False where torch was never imported."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def concatenate(arrays: Sequence[A]) -> A:
+    """Joins arrays of one kind along axis 0; the result has that kind."""
+    if is_tensor(arrays[0]):
+        return sys.modules["torch"].cat(list(arrays), dim=0)
+    joined: Any = np.concatenate([np.asarray(a) for a in arrays], axis=0)
+    return joined
+
+
+def as_numpy(array: object) -> np.ndarray[Any, Any]:
+    """The array as NumPy, on the CPU, detached from any graph."""
+    tensor: Any = array
+    return tensor.detach().cpu().numpy() if is_tensor(array) else np.asarray(tensor)

@@ -1,0 +1,55 @@
+"""The `rlinf` command: a dispatcher over the entry-point group `rlinf.commands`.
+
+Each part brings its own commands, so a part that is installed alone has them and no part imports another for their sake. A
+command is a function from its arguments to an exit code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import distributions, entry_points
+
+from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
+
+Command = Callable[[Sequence[str]], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `rlinf <command> …`; errors of ours are shown without a traceback."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    points = {point.name: point for point in entry_points(group="rlinf.commands")}
+    if not args or args[0] in ("-h", "--help"):
+        _write(_usage())
+        return 0 if args else 2
+    try:
+        if args[0] not in points:
+            raise UnknownName("rlinf", f"no command '{args[0]}'", did_you_mean(args[0], list(points), label="Commands"))
+        command: Command = points[args[0]].load()
+        return command(args[1:])
+    except RLinfError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return error.exit_code
+
+
+def plugins(args: Sequence[str]) -> int:
+    """Lists everything that installed packages register, by group: `rlinf plugins [group]`."""
+    groups: dict[str, list[str]] = {}
+    for distribution in distributions():
+        for point in distribution.entry_points:
+            if point.group.startswith("rlinf.") and (not args or point.group in args):
+                line = f"  {point.name:20} {point.value}  ({distribution.name} {distribution.version})"
+                groups.setdefault(point.group, []).append(line)
+    for group in sorted(groups):
+        _write("\n".join([group, *sorted(set(groups[group]))]))
+    return 0
+
+
+def _usage() -> str:
+    points = {point.name: point.value for point in entry_points(group="rlinf.commands")}
+    lines = [f"  {name:12} {points[name]}" for name in sorted(points)]
+    return "\n".join(["usage: rlinf <command> [arguments]", "", "commands of the installed parts:", *lines])
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -1,0 +1,52 @@
+"""Where each configuration value came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, cast
+
+from rlinf.core.errors import UnknownName, did_you_mean
+
+Provenance = Mapping[str, str]
+"""Dotted path → origin ("command line", "maniskill_ppo_mlp.yaml"). A path that is absent has its schema's default."""
+
+DEFAULT = "default of the schema"
+
+
+def flatten(config: object, place: str = "") -> dict[str, Any]:
+    """Dotted path → value, for dataclasses and mappings; other values are leaves."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        entries = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    elif isinstance(config, Mapping):
+        entries = dict(cast("Mapping[str, Any]", config))
+    else:
+        return {place: config}
+    if not entries:
+        return {place: {}}
+    flat: dict[str, Any] = {}
+    for key, value in entries.items():
+        flat.update(flatten(value, f"{place}.{key}" if place else str(key)))
+    return flat
+
+
+def origin(provenance: Provenance, path: str) -> str:
+    """The origin of a path: its own, or that of the nearest section that was set as a whole."""
+    while path:
+        if path in provenance:
+            return provenance[path]
+        path = path.rpartition(".")[0]
+    return DEFAULT
+
+
+def explain(config: object, provenance: Provenance, key: str) -> str:
+    """One line per value at or below `key`: path = value  (origin).
+
+    Raises:
+        UnknownName: the configuration has no such key.
+    """
+    flat = flatten(config)
+    chosen = [path for path in flat if path == key or path.startswith(f"{key}.") or not key]
+    if not chosen:
+        raise UnknownName(key, "no such key in the configuration", did_you_mean(key, list(flat)))
+    return "\n".join(f"{path} = {flat[path]!r}  ({origin(provenance, path)})" for path in chosen)

@@ -1,0 +1,168 @@
+"""Reads a mapping into a dataclass, strictly.
+
+Unknown keys, missing keys and wrong types are errors with the dotted path, the value and the nearest name. All faults of one
+configuration are reported together. Nothing is converted silently but whole numbers to `float` and lists to tuples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, TypeVar, Union, cast
+
+from rlinf.core.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+
+
+def read(cls: type[T], data: Mapping[str, Any], *, place: str = "", allowed: Collection[str] = ()) -> T:
+    """An instance of the dataclass `cls` from a mapping.
+
+    Args:
+        cls: a dataclass; fields without a default are required.
+        data: plain containers, as from YAML.
+        place: the dotted path of `data` in the whole configuration, for messages.
+        allowed: keys that somebody else reads; they are skipped.
+
+    Raises:
+        ConfigError: with one line per fault. A `ConfigError` or `ValueError` raised by the dataclass's own `__post_init__` is
+            reported below `place`.
+    """
+    faults: list[ConfigError] = []
+    result = _read_dataclass(cls, data, place, faults, allowed)
+    if not faults:
+        return cast("T", result)
+    if len(faults) == 1:
+        raise faults[0]
+    raise ConfigError(place or "configuration", f"{len(faults)} faults", "\n  " + "\n  ".join(str(f) for f in faults))
+
+
+def field_names(cls: type[Any]) -> list[str]:
+    """The keys that `read` accepts for `cls`."""
+    return [f.name for f in dataclasses.fields(cls) if f.init]
+
+
+def _join(place: str, key: str) -> str:
+    return f"{place}.{key}" if place else key
+
+
+def _read_dataclass(cls: type[Any], data: object, place: str, faults: list[ConfigError], allowed: Collection[str] = ()) -> object:
+    if not isinstance(data, Mapping):
+        faults.append(ConfigError(place, f"expected a section with keys {field_names(cls)}, found {data!r}"))
+        return None
+    mapping = cast("Mapping[str, Any]", data)
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    before = len(faults)
+    for key in mapping:
+        if key not in fields and key not in allowed:
+            hint = did_you_mean(str(key), [*fields, *allowed])
+            faults.append(ConfigError(_join(place, str(key)), "unknown key", hint))
+    values: dict[str, object] = {}
+    for name, field in fields.items():
+        if name in mapping:
+            values[name] = _convert(hints[name], mapping[name], _join(place, name), faults)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            faults.append(ConfigError(_join(place, name), "missing", f"Expected {_describe(hints[name])}."))
+    if len(faults) > before:
+        return None
+    try:
+        return cls(**values)
+    except ConfigError as error:
+        faults.append(type(error)(_join(place, error.place) if error.place else place, error.problem, error.remedy))
+    except ValueError as error:
+        faults.append(ConfigError(place, str(error)))
+    return None
+
+
+def _convert(hint: Any, value: object, place: str, faults: list[ConfigError]) -> object:
+    origin = typing.get_origin(hint)
+    if hint is Any or hint is object:
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(typing.get_args(hint), value, place, faults)
+    if origin is Literal:
+        return _convert_literal(typing.get_args(hint), value, place, faults)
+    if dataclasses.is_dataclass(hint):
+        return _read_dataclass(cast("type[Any]", hint), value, place, faults)
+    if origin in (tuple, list) or (isinstance(origin, type) and issubclass(origin, (Sequence, Mapping))):
+        return _convert_container(origin, typing.get_args(hint), value, place, faults)
+    return _convert_scalar(hint, value, place, faults)
+
+
+def _convert_union(members: tuple[Any, ...], value: object, place: str, faults: list[ConfigError]) -> object:
+    if value is None and type(None) in members:
+        return None
+    rest = [member for member in members if member is not type(None)]
+    for member in rest:
+        attempt: list[ConfigError] = []
+        converted = _convert(member, value, place, attempt)
+        if not attempt:
+            return converted
+        if len(rest) == 1:
+            faults.extend(attempt)
+            return None
+    faults.append(ConfigError(place, f"expected {' or '.join(_describe(m) for m in members)}, found {value!r}"))
+    return None
+
+
+def _convert_literal(choices: tuple[Any, ...], value: object, place: str, faults: list[ConfigError]) -> object:
+    if value in choices:
+        return value
+    hint = did_you_mean(str(value), [str(c) for c in choices], label="Choices")
+    faults.append(ConfigError(place, f"no choice '{value}'", hint))
+    return None
+
+
+def _convert_container(origin: Any, args: tuple[Any, ...], value: object, place: str, faults: list[ConfigError]) -> object:
+    if issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            faults.append(ConfigError(place, f"expected a section, found {value!r}"))
+            return None
+        mapping = cast("Mapping[str, Any]", value)
+        item = args[1] if args else Any
+        return {key: _convert(item, entry, _join(place, str(key)), faults) for key, entry in mapping.items()}
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        faults.append(ConfigError(place, f"expected a list, found {value!r}", "Write it as [a, b]."))
+        return None
+    entries = cast("Sequence[Any]", value)
+    fixed = origin is tuple and args and args[-1] is not Ellipsis
+    if fixed and len(entries) != len(args):
+        faults.append(ConfigError(place, f"expected {len(args)} values, found {len(entries)}"))
+        return None
+    items = args if fixed else [args[0] if args else Any] * len(entries)
+    converted = [_convert(h, e, f"{place}[{i}]", faults) for i, (h, e) in enumerate(zip(items, entries, strict=True))]
+    return tuple(converted) if origin is tuple else converted
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_SCALARS: dict[Any, Callable[[object], bool]] = {
+    bool: lambda v: isinstance(v, bool),
+    int: lambda v: isinstance(v, int) and not isinstance(v, bool),
+    float: _is_number,
+    str: lambda v: isinstance(v, str),
+}
+
+
+def _convert_scalar(hint: Any, value: object, place: str, faults: list[ConfigError]) -> object:
+    accepts = _SCALARS.get(hint)
+    good = accepts(value) if accepts else isinstance(value, hint)
+    if not good:
+        found = f"{value!r} ({type(value).__name__})"
+        faults.append(ConfigError(place, f"expected {_describe(hint)}, found {found}"))
+        return None
+    return float(cast("float", value)) if hint is float else value
+
+
+def _describe(hint: Any) -> str:
+    if hint is type(None):
+        return "null"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if hint in names:
+        return names[hint]
+    return getattr(hint, "__name__", str(hint))

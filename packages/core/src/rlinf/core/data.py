@@ -1,0 +1,104 @@
+"""The data that parts exchange: frozen, batch-major and complete.
+
+Shape letters: **B** samples, **T** decisions along a sample, **K** control steps in one decision, **A** action dimensions, `*` any
+further dimensions. Arrays are NumPy or torch (`A` below stands for one of the two); trees are arrays or mappings of trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal
+
+from rlinf.core.arrays import A, Array
+from rlinf.core.metrics import Metric
+from rlinf.core.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySpec:
+    """Shape, type and bounds of an array of one sample (no batch axis)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    low: Array | None = None
+    """The lower bounds, `shape`; None for observations whose bounds nobody knows."""
+    high: Array | None = None
+    """The upper bounds, `shape`; None for observations whose bounds nobody knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSpec:
+    """What a policy must know of an environment to be built for it."""
+
+    observation: Mapping[str, ArraySpec]
+    """By observation key (`states`, `main_images`, …)."""
+    action: ArraySpec
+    """One control step: `[A]`."""
+    max_episode_steps: int
+    """Control steps until an episode is truncated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Generic[A]):
+    """What a policy decided for a batch, and what is needed to re-score it later."""
+
+    action: A
+    """`[B, K, A]`."""
+    logprob: A
+    """`[B]`, `[B, K]` or `[B, K, A]`, at the policy's declared granularity."""
+    value: A | None = None
+    """`[B]`; None if the policy has no critic."""
+    context: Tree[A]
+    """What `default_forward` needs to re-score the decision, each leaf `[B, *]`."""
+    version: int
+    """The version of the weights that decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion(Generic[A]):
+    """One generated sequence of tokens."""
+
+    tokens: A
+    """`[L]` token ids."""
+    logprob: A
+    """`[L]` log-probabilities under the weights that sampled them."""
+    finish: Literal["stop", "length", "abort", "error"]
+    oldest: int
+    """The oldest weight version that wrote a token."""
+    newest: int
+    """The newest weight version that wrote a token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation(Generic[A]):
+    """What the current policy says of past decisions."""
+
+    logprob: A
+    """The shape of `Decision.logprob` with the batch axes of what was evaluated."""
+    entropy: A | None = None
+    """Per decision; None if the policy has no closed form."""
+    value: A | None = None
+    """Per decision; None if the policy has no critic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossOutput(Generic[A]):
+    """What a loss says of one micro-batch: sums, so that splitting a batch never changes a gradient."""
+
+    total: A
+    """`[]`, the sum of weighted per-decision losses; differentiable."""
+    weight: A
+    """`[]`, the sum of weights; the engine divides by its total over micro-batches and ranks."""
+    metrics: Mapping[str, Metric] = field(default_factory=dict[str, Metric])
+    """What to log, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights(Generic[A]):
+    """Named parameters and buffers at one version."""
+
+    tensors: Mapping[str, A]
+    version: int
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What a policy needs beside its weights, such as normalisation statistics; plain JSON values."""

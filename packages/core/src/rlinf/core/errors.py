@@ -1,0 +1,123 @@
+"""Every error that this project raises on purpose: the place, the value and the way out.
+
+The message of an `RLinfError` reads `place: what was expected, what was found. What to do.` A command shows it without a
+traceback and exits with the error's `exit_code`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+
+class RLinfError(Exception):
+    """The base of all errors of this project; its text is meant for the person who can mend it."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, place: str, problem: str, remedy: str = "") -> None:
+        self.place = place
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(place, problem, remedy)
+
+    def __str__(self) -> str:
+        text = f"{self.place}: {self.problem}" if self.place else self.problem
+        if not self.remedy:
+            return text
+        return f"{text.rstrip('.;')}. {self.remedy}"
+
+
+class ConfigError(RLinfError):
+    """A configuration value can't be used; raised before any work starts."""
+
+    exit_code = 2
+
+
+class UnknownName(ConfigError):
+    """A name that nobody registered."""
+
+
+class DuplicateName(ConfigError):
+    """A name that two owners claim."""
+
+
+class MissingExtra(ConfigError):
+    """An optional dependency that the configuration needs is not installed."""
+
+
+class PlacementError(ConfigError):
+    """A placement that the cluster can't satisfy."""
+
+
+class ShapeError(RLinfError, ValueError):
+    """A rank or a size disagrees; the message names the argument."""
+
+
+class ContractError(RLinfError, AssertionError):
+    """An implementation breaks the published contract of its protocol."""
+
+
+class CheckpointError(RLinfError):
+    """A checkpoint is incomplete, damaged or made for something else."""
+
+
+class WeightSyncError(RLinfError):
+    """Sender and receiver of weights disagree about names, shapes, types or versions."""
+
+
+class NonFiniteError(RLinfError):
+    """A loss or a gradient became infinite or not a number."""
+
+
+class DeadlineExceeded(RLinfError, TimeoutError):
+    """A wait reached its deadline; the message says who waited for what."""
+
+
+class ChannelClosed(RLinfError, ConnectionError):
+    """The other end of a channel is gone; as a rule the consequence of an earlier failure."""
+
+
+class Deadlock(RLinfError):
+    """Every task of a `local` cluster waits for another; the message is the wait graph."""
+
+
+class WorkerError(RLinfError):
+    """A worker raised or died.
+
+    Attributes:
+        group: the name of its worker group.
+        rank: its rank in the group.
+        method: what it was doing.
+        secondary: it failed only because something else failed before; never the first cause.
+        remote_traceback: the traceback of the worker's own process, or "".
+    """
+
+    def __init__(
+        self, group: str, rank: int, method: str, problem: str, *, remote_traceback: str = "", secondary: bool = False
+    ) -> None:
+        self.group = group
+        self.rank = rank
+        self.method = method
+        self.secondary = secondary
+        self.remote_traceback = remote_traceback
+        super().__init__(f"{group}[{rank}] failed in {method}()", problem)
+
+
+def is_secondary(error: BaseException) -> bool:
+    """Whether an error is the consequence of another one, so that it must not hide the first cause."""
+    return isinstance(error, ChannelClosed) or (isinstance(error, WorkerError) and error.secondary)
+
+
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """The choice most like `name`, or None if none is alike."""
+    found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def did_you_mean(name: str, choices: Sequence[str], *, label: str = "Known") -> str:
+    """The second half of an unknown-name message: the nearest choice, and all of them."""
+    guess = nearest(name, choices)
+    hint = f"Did you mean '{guess}'? " if guess else ""
+    return f"{hint}{label}: {', '.join(sorted(choices)) or 'none'}."

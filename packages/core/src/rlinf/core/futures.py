@@ -1,0 +1,85 @@
+"""Waiting for several calls at once, so that the first failure is the one that is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from rlinf.core.errors import DeadlineExceeded, is_secondary
+
+R_co = TypeVar("R_co", covariant=True)
+
+SLICE_S = 0.25
+GRACE_S = 2.0
+
+
+class Future(Protocol[R_co]):
+    """The handle of a call that runs elsewhere."""
+
+    @property
+    def label(self) -> str:
+        """What runs where, for messages."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> R_co:
+        """The result; raises what the call raised, or `DeadlineExceeded` after `timeout` seconds."""
+        ...
+
+    def done(self) -> bool:
+        """Whether the call has ended, well or not."""
+        ...
+
+
+def gather(*futures: Future[Any], timeout: float) -> list[Any]:
+    """The results of all futures, in order; the first failure ends the wait.
+
+    When a call fails, the others get two seconds to fail too, and the failure that is no mere consequence is raised with
+    the rest as notes: a worker that lost its peer must not hide the peer that died.
+
+    Args:
+        futures: what to wait for.
+        timeout: seconds for all of them together.
+
+    Raises:
+        DeadlineExceeded: the time is over; names what was still running.
+        Exception: what the first call to fail raised.
+    """
+    deadline = time.monotonic() + timeout
+    pending = list(futures)
+    while pending:
+        for future in [f for f in pending if f.done()] or pending[:1]:
+            try:
+                future.wait(timeout=max(0.0, min(SLICE_S, deadline - time.monotonic())))
+            except DeadlineExceeded:
+                if future.done():
+                    raise
+            except Exception as error:  # noqa: BLE001 - whatever a call raised is sorted, annotated and raised again
+                _raise_first_cause(error, [f for f in pending if f is not future])
+            else:
+                pending.remove(future)
+        if pending and time.monotonic() >= deadline:
+            waiting = ", ".join(future.label for future in pending)
+            raise DeadlineExceeded(waiting, f"not done after {timeout:g} s", "Raise runner.timeout_s if this is normal.")
+    return [future.wait(timeout=0.0) for future in futures]
+
+
+def _raise_first_cause(error: Exception, others: Sequence[Future[Any]]) -> None:
+    """Raises the failure that explains the others."""
+    failures = [error]
+    deadline = time.monotonic() + GRACE_S
+    pending = list(others) if is_secondary(error) else []
+    while pending and time.monotonic() < deadline and is_secondary(failures[-1]):
+        for future in list(pending):
+            try:
+                future.wait(timeout=0.05)
+            except DeadlineExceeded:
+                continue
+            except Exception as other:  # noqa: BLE001 - collected, the first cause among them is raised below
+                failures.append(other)
+            pending.remove(future)
+    failures.sort(key=is_secondary)
+    first, *rest = failures
+    for other in rest:
+        first.add_note(f"In consequence: {other}")
+    raise first

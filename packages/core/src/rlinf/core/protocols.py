@@ -1,0 +1,249 @@
+"""The seams between parts: what each side may ask of the other, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from rlinf.core.data import Completion, Decision, EnvSpec, Evaluation, LossOutput, Weights
+from rlinf.core.futures import Future
+from rlinf.core.metrics import Metric
+from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.core.tree import Tree
+
+W_co = TypeVar("W_co", covariant=True)
+AllReduce = Callable[[Any], Any]
+"""Adds a tensor over the ranks of a worker group and returns the sum."""
+
+Mode = Literal["train", "eval"]
+
+
+class Policy(Protocol):
+    """Decides, and re-scores its decisions; both agree to 1e-5 for the same weights."""
+
+    version: int
+
+    def predict_action_batch(self, env_obs: Tree[Any], mode: Mode = "train", *, generator: Any = None) -> Decision[Any]:
+        """Decides for a batch of observations, each leaf `[B, *]`.
+
+        Args:
+            env_obs: observations by key.
+            mode: "train" samples; "eval" takes the most likely action.
+            generator: the source of all randomness; the library's global one if None.
+        """
+        ...
+
+    def default_forward(self, batch: Batch[Any]) -> Evaluation[Any]:
+        """What the current weights say of the decisions of a batch, each field `[B, T, …]`."""
+        ...
+
+
+class ModelConfig(Protocol):
+    """A registered model: its hyper-parameters, from which the policy is built."""
+
+    def build(self, spec: EnvSpec) -> Any:
+        """The policy for an environment of that description, with fresh weights."""
+        ...
+
+
+class EnvConfig(Protocol):
+    """A registered environment: its parameters, from which a `gymnasium.vector.VectorEnv` is built."""
+
+    def check(self, place: str) -> None:
+        """Refuses early what `make` would refuse late, such as a simulator that is not installed."""
+        ...
+
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, first_index: int) -> Any:
+        """A vector environment whose members are numbers `first_index` … `first_index + num_envs - 1` of all."""
+        ...
+
+
+class Advantage(Protocol):
+    """Assigns credit to decisions."""
+
+    def __call__(self, trajectory: Trajectory[Any], *, all_reduce: AllReduce | None = None) -> Credit[Any]:
+        """Credit of the same `[B, T]`; `all_reduce` makes its statistics global over ranks."""
+        ...
+
+
+class Loss(Protocol):
+    """Says how bad the current policy is on a micro-batch, as a sum and its weight."""
+
+    def __call__(self, batch: Batch[Any], evaluation: Evaluation[Any]) -> LossOutput[Any]:
+        """The loss of `batch`, given what the current weights say of it."""
+        ...
+
+
+class Objective(Protocol):
+    """One of several losses of off-policy learning, each with parameters of its own."""
+
+    def __call__(self, batch: Batch[Any]) -> Mapping[str, LossOutput[Any]]:
+        """A loss for each optimizer, by name."""
+        ...
+
+
+class Reward(Protocol):
+    """Scores completions."""
+
+    def __call__(self, completions: Sequence[str], answers: Sequence[str]) -> Sequence[float]:
+        """One score for each completion."""
+        ...
+
+
+class Trainer(Protocol):
+    """Owns weights and optimizers."""
+
+    version: int
+
+    def step(self, micro_batches: Sequence[Batch[Any]], loss: Loss) -> Mapping[str, Metric]:
+        """One optimizer step over micro-batches, the loss divided once by its weight over all ranks."""
+        ...
+
+    def weights(self) -> Weights[Any]:
+        """All weights, gathered from the ranks, on the CPU."""
+        ...
+
+    def all_reduce(self, value: Any) -> Any:
+        """The sum of a tensor over ranks."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes weights, optimizer and random state below `folder`; every rank calls it."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Restores what `save` wrote."""
+        ...
+
+
+class Generator(Protocol):
+    """Generates text."""
+
+    def generate(self, prompts: Sequence[Sequence[int]], *, seed: int) -> Sequence[Completion[Any]]:
+        """One completion for each prompt of token ids."""
+        ...
+
+
+class Messenger(Protocol):
+    """Point-to-point messages between workers, in order for each pair and tag."""
+
+    def send(self, item: Any, group: str, rank: int, *, tag: str = "") -> None:
+        """Sends to a worker by group name and rank; returns when the item is on its way."""
+        ...
+
+    def recv(self, group: str, rank: int, *, tag: str = "", timeout: float | None = None) -> Any:
+        """The next item from a worker; `DeadlineExceeded` after `timeout` seconds."""
+        ...
+
+
+class WeightSync(Protocol):
+    """Moves weights from one worker to others; both sides compare a manifest before any transfer."""
+
+    def send(self, comm: Messenger, weights: Weights[Any], group: str, ranks: Sequence[int]) -> None:
+        """Publishes weights to workers."""
+        ...
+
+    def recv(self, comm: Messenger, current: Weights[Any], group: str, rank: int) -> Weights[Any]:
+        """The weights that a worker published, which must fit the structure of `current`."""
+        ...
+
+
+class Channel(Protocol):
+    """A named set of first-in first-out queues, one for each key."""
+
+    @property
+    def name(self) -> str:
+        """The channel's name."""
+        ...
+
+    def put(self, item: Any, *, key: Any = "default", weight: int = 0) -> None:
+        """Appends an item; blocks while the queue is full."""
+        ...
+
+    def get(self, *, key: Any = "default", timeout: float | None = None) -> Any:
+        """The oldest item; `DeadlineExceeded` after `timeout` seconds."""
+        ...
+
+    def get_batch(self, target_weight: int, *, key: Any = "default", timeout: float | None = None) -> list[Any]:
+        """The oldest items, until their weights reach `target_weight`; always at least one."""
+        ...
+
+    def qsize(self, *, key: Any = "default") -> int:
+        """How many items wait."""
+        ...
+
+
+class WorkerGroup(Protocol[W_co]):
+    """Workers of one class, one for each rank; any method of the class can be called on the group."""
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+        ...
+
+    @property
+    def world_size(self) -> int:
+        """How many workers there are."""
+        ...
+
+    def __getattr__(self, method: str) -> Callable[..., Future[list[Any]]]: ...
+
+    def execute_on(self, ranks: int | Sequence[int]) -> WorkerGroup[W_co]:
+        """A view of some ranks; the group itself is unchanged."""
+        ...
+
+
+class GroupSpec(Protocol[W_co]):
+    """What a cluster needs to know to start a worker group."""
+
+    @property
+    def worker(self) -> type[W_co]:
+        """The class of the workers."""
+        ...
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Positional arguments of its constructor."""
+        ...
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """Keyword arguments of its constructor."""
+        ...
+
+
+class Placement(Protocol):
+    """Says where each process of one component runs."""
+
+    def describe(self) -> str:
+        """The plan as a table."""
+        ...
+
+
+class Cluster(Protocol):
+    """Runs worker groups and carries what they say to each other."""
+
+    def launch(self, spec: GroupSpec[Any], *, name: str, placement_strategy: Any | None = None) -> Any:
+        """Starts a worker group and returns it."""
+        ...
+
+    def create_channel(self, name: str, *, maxsize: int = 0, near: str | None = None) -> Channel:
+        """A new channel; `near` names the worker group whose rank 0 hosts it."""
+        ...
+
+    def shutdown(self) -> None:
+        """Ends what this cluster started, and nothing else."""
+        ...
+
+
+class Workflow(Protocol):
+    """A run: workers that are initialised once, and a loop."""
+
+    def init_workers(self) -> None:
+        """Builds what the workers hold."""
+        ...
+
+    def run(self) -> None:
+        """Runs the loop to its end."""
+        ...

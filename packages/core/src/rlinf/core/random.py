@@ -1,0 +1,24 @@
+"""Random numbers keyed by what they are for, so that the same configuration gives the same run wherever it is placed."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+
+def keyed_seed(seed: int, component: str, *key: int) -> int:
+    """A 63-bit seed that depends on all its arguments and on nothing else.
+
+    Args:
+        seed: the seed of the run.
+        component: what the numbers are for, such as "rollout" or "shuffle".
+        key: rank, slot, step, …: whatever tells two uses of the component apart.
+    """
+    text = f"{seed}/{component}/{'/'.join(str(k) for k in key)}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def keyed_generator(seed: int, component: str, *key: int) -> np.random.Generator:
+    """A NumPy generator seeded by `keyed_seed`."""
+    return np.random.Generator(np.random.Philox(keyed_seed(seed, component, *key)))

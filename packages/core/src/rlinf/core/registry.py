@@ -1,0 +1,163 @@
+"""One registry for everything that is chosen by name.
+
+A name is claimed by a decorator (`@register_policy_loss("mine")`), by an entry point of an installed package (ours use them too),
+or escaped with `module:attr`. What is registered is as a rule a frozen dataclass of its hyper-parameters, so that choosing by name
+and validating the parameters are one step; a plain function is fine where there are none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Generic, TypeVar, cast
+
+from rlinf.core.config import read
+from rlinf.core.errors import ConfigError, DuplicateName, MissingExtra, UnknownName, did_you_mean
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    owner: str
+    load: Callable[[], Any]
+
+
+class Registry(Generic[T]):
+    """Names of one kind of thing, and who provides them.
+
+    Args:
+        kind: what is registered, for messages ("policy loss").
+        group: the entry-point group that packages use ("rlinf.losses").
+    """
+
+    def __init__(self, kind: str, group: str) -> None:
+        self.kind: Final = kind
+        self.group: Final = group
+        self._claims: dict[str, _Claim] = {}
+        self._lock = threading.Lock()
+        self._scanned = False
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """A decorator that claims `name`.
+
+        Raises:
+            DuplicateName: another object claimed the name; the message names both owners.
+        """
+
+        def claim(item: T) -> T:
+            module, qualname = getattr(item, "__module__", "?"), getattr(item, "__qualname__", type(item).__qualname__)
+            self._scan()
+            with self._lock:
+                self._claim(name, _Claim(f"{module}:{qualname}", lambda: item))
+            return item
+
+        return claim
+
+    def get(self, name: str, *, place: str = "") -> T:
+        """The thing of that name; `module:attr` imports it from there.
+
+        Args:
+            name: a registered name, or `module:attr`.
+            place: the dotted path of the configuration key that named it, for messages.
+
+        Raises:
+            UnknownName: nobody claims the name; the message has the nearest name and the installed ones.
+            MissingExtra: importing it failed because a module is not installed.
+        """
+        if ":" in name:
+            return self._load(_Claim(name, EntryPoint(name, name, self.group).load), name, place)
+        self._scan()
+        claim = self._claims.get(name)
+        if claim is None:
+            hint = did_you_mean(name, self.names(), label="Installed")
+            raise UnknownName(place, f"no {self.kind} named '{name}'", hint)
+        return self._load(claim, name, place)
+
+    def build(self, name: str, params: Mapping[str, Any], *, place: str, allowed: Collection[str] = ()) -> T:
+        """The thing of that name with its parameters read, checked and applied.
+
+        A registered dataclass is read from `params` (see `rlinf.core.config.read`); anything else takes no parameters.
+
+        Args:
+            name: a registered name, or `module:attr`.
+            params: the hyper-parameters.
+            place: the dotted path of `params`, for messages.
+            allowed: keys in `params` that belong to somebody else and are skipped.
+        """
+        item = self.get(name, place=place)
+        if isinstance(item, type) and dataclasses.is_dataclass(cast("type[Any]", item)):
+            return read(cast("type[T]", item), params, place=place, allowed=allowed)
+        extra = sorted(set(params) - set(allowed))
+        if extra:
+            raise ConfigError(f"{place}.{extra[0]}", f"the {self.kind} '{name}' takes no parameters", "Remove the key.")
+        return item
+
+    def names(self) -> list[str]:
+        """All claimed names, sorted."""
+        self._scan()
+        return sorted(self._claims)
+
+    def owner(self, name: str) -> str:
+        """Who claims `name`, as `module:attr`."""
+        self._scan()
+        return self._claims[name].owner
+
+    def _scan(self) -> None:
+        with self._lock:
+            if self._scanned:
+                return
+            self._scanned = True
+            for point in entry_points(group=self.group):
+                self._claim(point.name, _Claim(point.value, point.load))
+
+    def _claim(self, name: str, claim: _Claim) -> None:
+        held = self._claims.get(name)
+        if held is not None and held.owner != claim.owner:
+            raise DuplicateName(f"{self.kind} '{name}'", f"claimed by {held.owner} and by {claim.owner}", "Rename one of the two.")
+        if held is None:
+            self._claims[name] = claim
+
+    def _load(self, claim: _Claim, name: str, place: str) -> T:
+        try:
+            return claim.load()
+        except ModuleNotFoundError as error:
+            remedy = f"It is provided by {claim.owner}; install what it needs."
+            raise MissingExtra(place, f"the {self.kind} '{name}' needs the module '{error.name}'", remedy) from error
+        except AttributeError as error:
+            raise UnknownName(place, f"no {self.kind} at '{claim.owner}' ({error})", "Check the path.") from error
+
+
+def require_modules(*modules: str, place: str, extra: str) -> None:
+    """Refuses early what would fail late.
+
+    Args:
+        modules: the modules that must be importable; they are not imported.
+        place: the dotted path of the configuration key that needs them.
+        extra: what to install, such as "rlinf-envs[maniskill]".
+
+    Raises:
+        MissingExtra: a module is not installed.
+    """
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtra(place, f"the module '{module}' is not installed", f"Install it: pip install '{extra}'.")
+
+
+ADVANTAGES: Registry[Any] = Registry("advantage", "rlinf.advantages")
+LOSSES: Registry[Any] = Registry("policy loss", "rlinf.losses")
+REWARDS: Registry[Any] = Registry("reward", "rlinf.rewards")
+MODELS: Registry[Any] = Registry("model", "rlinf.models")
+ENVS: Registry[Any] = Registry("environment", "rlinf.envs")
+TRAINERS: Registry[Any] = Registry("trainer", "rlinf.trainers")
+WEIGHT_SYNCS: Registry[Any] = Registry("weight sync", "rlinf.weight_syncs")
+
+register_advantage = ADVANTAGES.register
+register_policy_loss = LOSSES.register
+register_reward = REWARDS.register
+register_model = MODELS.register
+register_env = ENVS.register

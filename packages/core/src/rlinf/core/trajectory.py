@@ -1,0 +1,187 @@
+"""Trajectories and the batches made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from rlinf.core.arrays import A, as_numpy, concatenate
+from rlinf.core.errors import ShapeError
+from rlinf.core.tree import Tree, tree_concatenate, tree_leaves, tree_map
+
+S = TypeVar("S", bound="Trajectory[Any] | Credit[Any]")
+Leafwise = Callable[[Any], Any]
+
+
+def _fields(item: Trajectory[Any] | Credit[Any]) -> dict[str, Any]:
+    return {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
+
+
+def _map_fields(item: S, function: Leafwise) -> S:
+    """The same dataclass with `function` applied to every array."""
+    make: Callable[..., S] = type(item)
+    return make(**{name: None if value is None else tree_map(function, value) for name, value in _fields(item).items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory(Generic[A]):
+    """B pieces of episodes, each at most T decisions long.
+
+    A row never runs across a reset: it begins anywhere in an episode and ends with it at the latest; what follows the end is
+    padding, `mask` False. `value[b, t + 1]` is always the value of the observation that followed decision `t` of row `b`, so the
+    last valid column of a row bootstraps it, and a truncated row bootstraps from its true final observation.
+    """
+
+    context: Tree[A]
+    """`[B, T, *]`, what is needed to re-score each decision."""
+    action: A
+    """`[B, T, K, A]`."""
+    logprob: A
+    """`[B, T]`, `[B, T, K]` or `[B, T, K, A]`, under the weights that decided."""
+    reward: A
+    """`[B, T]` float."""
+    terminated: A
+    """`[B, T]` bool, the task itself ended here."""
+    truncated: A
+    """`[B, T]` bool, a limit cut the episode here."""
+    mask: A
+    """`[B, T]` bool, False where the row is padding."""
+    version: A
+    """`[B, T]` int, the weights that decided."""
+    group: A
+    """`[B]` int, rows of one group started from the same state; never parted by `split`."""
+    task: A
+    """`[B]` int, the task of each row."""
+    value: A | None = None
+    """`[B, T + 1]`, the last column is the bootstrap; None without a critic."""
+    reference: A | None = None
+    """`[B, T]`, log-probability under a reference policy; None where no reference is used."""
+
+    def __post_init__(self) -> None:
+        _check_trajectory(self)
+
+    def __len__(self) -> int:
+        return self.reward.shape[0]
+
+    @property
+    def horizon(self) -> int:
+        """T, the number of decision columns."""
+        return self.reward.shape[1]
+
+    def rows(self, key: Any) -> Trajectory[A]:
+        """The rows that `key` (a slice or an index array) picks."""
+
+        def pick(leaf: Any) -> Any:
+            return leaf[key]
+
+        return _map_fields(self, pick)
+
+    def map(self, function: Leafwise) -> Trajectory[Any]:
+        """The trajectory with `function` applied to every array."""
+        return _map_fields(self, function)
+
+    def split(self, parts: int) -> list[Trajectory[A]]:
+        """`parts` trajectories of nearly equal size that never part a group; some are empty when groups are few."""
+        group = as_numpy(self.group)
+        names, first = np.unique(group, return_index=True)
+        ordered = names[np.argsort(first)]
+        return [self.rows(np.flatnonzero(np.isin(group, chunk))) for chunk in np.array_split(ordered, parts)]
+
+    @staticmethod
+    def concat(parts: Sequence[Trajectory[A]]) -> Trajectory[A]:
+        """Joins rows; a shorter horizon is padded with masked columns."""
+        if not parts:
+            raise ShapeError("Trajectory.concat(parts)", "expected at least one trajectory, found none")
+        horizon = max(part.horizon for part in parts)
+        padded = [_pad(part, horizon) for part in parts]
+        fields = (f.name for f in dataclasses.fields(Trajectory))
+        columns = {name: [getattr(part, name) for part in padded] for name in fields}
+        return Trajectory(**{k: None if v[0] is None else tree_concatenate(v) for k, v in columns.items()})
+
+
+def _check_trajectory(trajectory: Trajectory[Any]) -> None:
+    rows, horizon = trajectory.reward.shape
+    expected = {"terminated": 2, "truncated": 2, "mask": 2, "version": 2, "action": 2, "logprob": 2, "group": 1, "task": 1}
+    for name, axes in expected.items():
+        found = tuple(getattr(trajectory, name).shape)
+        if found[:axes] != (rows, horizon)[:axes]:
+            place = f"Trajectory.{name}"
+            raise ShapeError(place, f"expected {(rows, horizon)[:axes]} leading sizes as in reward, found {found}")
+    if trajectory.value is not None and tuple(trajectory.value.shape) != (rows, horizon + 1):
+        found = tuple(trajectory.value.shape)
+        raise ShapeError("Trajectory.value", f"expected [B, T + 1] = {(rows, horizon + 1)}, found {found}")
+    for path, leaf in tree_leaves(trajectory.context):
+        if tuple(leaf.shape[:2]) != (rows, horizon):
+            raise ShapeError(f"Trajectory.context.{path}", f"expected [B, T, *] = {(rows, horizon)}, found {leaf.shape}")
+
+
+def _pad(trajectory: Trajectory[A], horizon: int) -> Trajectory[A]:
+    """The trajectory with masked columns appended until it has `horizon` of them."""
+    missing = horizon - trajectory.horizon
+    if missing == 0:
+        return trajectory
+
+    def widen(leaf: Any) -> Any:
+        swapped = leaf.swapaxes(0, 1)
+        tail = concatenate([swapped[-1:]] * missing)
+        zeros = tail & False if str(tail.dtype).endswith("bool") else tail * 0
+        return concatenate([swapped, zeros]).swapaxes(0, 1)
+
+    fixed = {"group", "task"}
+    wide = {k: v if v is None or k in fixed else tree_map(widen, v) for k, v in _fields(trajectory).items()}
+    return Trajectory(**wide)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit(Generic[A]):
+    """Each decision's share of the outcome."""
+
+    advantage: A
+    """`[B, T]`."""
+    target: A | None = None
+    """`[B, T]`, what the critic should say; None without a critic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch(Generic[A]):
+    """What a loss needs: decisions and their credit."""
+
+    trajectory: Trajectory[A]
+    credit: Credit[A]
+
+    def __len__(self) -> int:
+        return len(self.trajectory)
+
+    def rows(self, key: Any) -> Batch[A]:
+        """The rows that `key` picks."""
+
+        def pick(leaf: Any) -> Any:
+            return leaf[key]
+
+        return Batch(trajectory=self.trajectory.rows(key), credit=_map_fields(self.credit, pick))
+
+    def micro_batches(self, size: int) -> Iterator[Batch[A]]:
+        """Consecutive batches of at most `size` rows."""
+        for start in range(0, len(self), size):
+            yield self.rows(slice(start, start + size))
+
+    def decisions(self) -> Batch[A]:
+        """Every unmasked decision as a row of its own, `[n, 1, …]`, in row-major order.
+
+        The bootstrap column of `value` is dropped with the time axis: `value` becomes `[n, 2]`, the values before and after.
+        """
+        t = self.trajectory
+        b, c = np.nonzero(as_numpy(t.mask))
+
+        def take(leaf: Any) -> Any:
+            return leaf[b, c][:, None]
+
+        special = {"group": t.group[b], "task": t.task[b]}
+        if t.value is not None:
+            special["value"] = concatenate([t.value[b, c][None], t.value[b, c + 1][None]]).swapaxes(0, 1)
+        flat = {k: special[k] if k in special else None if v is None else tree_map(take, v) for k, v in _fields(t).items()}
+        return Batch(trajectory=Trajectory(**flat), credit=_map_fields(self.credit, take))

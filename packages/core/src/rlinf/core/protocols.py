@@ -42,8 +42,8 @@ class Policy(Protocol):
 class ModelConfig(Protocol):
     """A registered model: its hyper-parameters, from which the policy is built."""
 
-    def build(self, spec: EnvSpec) -> Any:
-        """The policy for an environment of that description, with fresh weights."""
+    def build(self, spec: EnvSpec, *, seed: int) -> Any:
+        """The policy for an environment of that description, with fresh weights drawn from `seed`."""
         ...
 
 
@@ -54,8 +54,12 @@ class EnvConfig(Protocol):
         """Refuses early what `make` would refuse late, such as a simulator that is not installed."""
         ...
 
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, first_index: int) -> Any:
-        """A vector environment whose members are numbers `first_index` … `first_index + num_envs - 1` of all."""
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Any:
+        """A `gymnasium.vector.VectorEnv` without autoreset, with `reset_mask`, success and episode statistics in its `info`."""
+        ...
+
+    def describe(self, env: Any) -> EnvSpec:
+        """What a policy must know of an environment that `make` returned."""
         ...
 
 
@@ -91,10 +95,25 @@ class Reward(Protocol):
         ...
 
 
+class TrainerConfig(Protocol):
+    """A registered trainer: its hyper-parameters, from which it is built."""
+
+    def build(self, policy: Any, *, rank: int, world_size: int, rendezvous: str) -> Trainer:
+        """A trainer of `policy` as one of `world_size` ranks that meet at `rendezvous`; every rank calls it."""
+        ...
+
+
 class Trainer(Protocol):
     """Owns weights and optimizers."""
 
-    version: int
+    @property
+    def version(self) -> int:
+        """How many optimizer steps made these weights."""
+        ...
+
+    def evaluate(self, batch: Batch[Any]) -> Evaluation[Any]:
+        """What the current weights say of past decisions, without a graph."""
+        ...
 
     def step(self, micro_batches: Sequence[Batch[Any]], loss: Loss) -> Mapping[str, Metric]:
         """One optimizer step over micro-batches, the loss divided once by its weight over all ranks."""

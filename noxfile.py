@@ -1,0 +1,135 @@
+"""The table of contents of development.
+
+`nox` runs what a contributor needs (the sessions with a star), `nox -s tests-algorithms` one of them, and
+`nox -s tests-core -- -k config` passes arguments on to pytest. `nox -P 3.12 -s tests-core` uses another Python.
+
+Each part is tested in an environment that holds it and core alone; what needs the whole house shares `.nox/house`. All have
+the versions of uv.lock.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+
+ROOT = Path(__file__).parent
+HOUSE = ROOT / ".nox" / "house"
+PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")
+EXTRAS = {"envs": ("maniskill", "robotics", "video")}
+FAST = ("-q", "-m", "not slow")
+
+ALONE = """
+import importlib.util, sys
+found = [part for part in sys.argv[2:] if part not in ("core", sys.argv[1]) and importlib.util.find_spec("rlinf." + part)]
+sys.exit(f"rlinf-{sys.argv[1]} must be tested without {found}" if found else 0)
+"""
+
+
+def _sync(session: nox.Session, environment: Path, *arguments: str) -> dict[str, str | None]:
+    """Makes an environment exactly what the lock says for these arguments; returns how to run in it."""
+    env: dict[str, str | None] = {"UV_PROJECT_ENVIRONMENT": str(environment), "VIRTUAL_ENV": None}
+    session.run_install("uv", "sync", "--quiet", "--no-default-groups", *arguments, env=env, external=True)
+    return env
+
+
+def _house(session: nox.Session, *command: str, silent: bool = False) -> str:
+    """Runs a command where all parts, the simulators and the tools are installed."""
+    groups = [f"--group={name}" for name in ("embodied", "lint", "types", "test")]
+    env = _sync(session, HOUSE, "--all-packages", *groups)
+    return str(session.run("uv", "run", "--no-sync", *command, env=env, external=True, silent=silent))
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """Style and format, by ruff."""
+    _house(session, "ruff", "check")
+    _house(session, "ruff", "format", "--check")
+
+
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """Types, by pyright in strict mode."""
+    report = _house(session, "pyright", "--stats", silent=True)
+    found = re.search(r"Found (\d+) source files", report)
+    if found is None or int(found[1]) <= 50:
+        session.error(f"pyright: expected more than 50 files, found {found and found[1]}. Check [tool.pyright] include.")
+    session.log(f"{found[1]} files, {report.strip().splitlines()[-1] if report else ''}")
+
+
+@nox.session(venv_backend="none")
+def law(session: nox.Session) -> None:
+    """The laws of the house: who may import whom, sizes, public names."""
+    _house(session, "lint-imports")
+    _house(session, "pytest", "-q", "tests/test_laws.py", "tests/test_faces.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def lock(session: nox.Session) -> None:
+    """The committed uv.lock: names no index, and pins what uv resolves."""
+    _house(session, "pytest", "-q", "tests/lock", *session.posargs)
+
+
+def _tests(part: str) -> None:
+    def tests(session: nox.Session) -> None:
+        chosen = [f"--package=rlinf-{part}", *(f"--extra={extra}" for extra in EXTRAS.get(part, ()))]
+        env = _sync(session, Path(session.virtualenv.location), *chosen, "--group=test")
+        session.run("python", "-c", ALONE, part, *PARTS, env=env)
+        session.run("pytest", *FAST, f"packages/{part}/tests", *session.posargs, env=env)
+
+    tests.__doc__ = f"The tests of rlinf-{part}, installed with core alone."
+    nox.session(name=f"tests-{part}")(tests)
+
+
+for _part in PARTS:
+    _tests(_part)
+
+
+@nox.session(venv_backend="none")
+def isolated(session: nox.Session) -> None:
+    """Each wheel alone in a bare environment: it imports, and what it must not load it doesn't."""
+    _house(session, "pytest", "-q", "tests/isolated", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def docs(session: nox.Session) -> None:
+    """Every Python block of every document runs, every link leads somewhere."""
+    _house(session, "pytest", "-q", "tests/docs", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def recipes(session: nox.Session) -> None:
+    """Every YAML file of every app is read, checked and planned."""
+    _house(session, "pytest", "-q", "tests/test_recipes.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def e2e(session: nox.Session) -> None:
+    """The whole thing, end to end, on real components."""
+    _house(session, "pytest", *FAST, "tests/e2e", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def slow(session: nox.Session) -> None:
+    """What takes minutes: learning to the bound over seeds."""
+    _house(session, "pytest", "-q", "-m", "slow", "tests/e2e", *session.posargs)
+
+
+@nox.session(default=False)
+def lowest(session: nox.Session) -> None:
+    """The lower bounds of direct dependencies, in a copy with a lock of its own."""
+    copy = Path(session.create_tmp()).resolve() / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(ROOT / "packages", copy / "packages", ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copyfile(ROOT / name, copy / name)
+    chosen = [f"--directory={copy}", "--resolution=lowest-direct", *(f"--package=rlinf-{part}" for part in PARTS), "--group=test"]
+    env = _sync(session, Path(session.virtualenv.location), *chosen)
+    for part in ("core", "algorithms", "models"):
+        session.run("pytest", *FAST, f"packages/{part}/tests", *session.posargs, env=env)

@@ -1,0 +1,115 @@
+"""Generalised advantage estimation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlinf.algorithms.advantages.whiten import whiten
+from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.core.errors import ShapeError
+from rlinf.core.protocols import AllReduce
+from rlinf.core.trajectory import Credit, Trajectory
+
+
+def gae(
+    reward: Tensor,
+    value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    *,
+    gamma: float,
+    lam: float,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation.
+
+    δₜ = rₜ + γ (1 − terminatedₜ) Vₜ₊₁ − Vₜ,   Âₜ = δₜ + γ λ (1 − endₜ) Âₜ₊₁,   end = terminated or truncated
+
+    Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation" (2016), eq. 11–16,
+    arXiv:1506.02438. Where the paper has one `done`, we keep two flags: a truncated step still bootstraps. The recursion is
+    also cut where the next column is masked, so a row that was padded gives what the unpadded row gives.
+
+    Args:
+        reward: `[B, T]`, the reward of each decision.
+        value: `[B, T + 1]`, the critic's value of each state; column t + 1 is the state that followed decision t.
+        terminated: `[B, T]` bool, the task itself ended here.
+        truncated: `[B, T]` bool, a limit cut the episode here.
+        gamma: discount in [0, 1].
+        lam: bias–variance trade-off in [0, 1].
+        mask: `[B, T]` bool, False where the row is padding; None if nothing is.
+
+    Returns:
+        Advantages and value targets Âₜ + Vₜ, each `[B, T]`; both are 0 where masked.
+
+    Raises:
+        ShapeError: a rank or a size disagrees; the message names the argument.
+    """
+    _check_shapes(reward, value, terminated, truncated, mask)
+    valid = torch.ones_like(terminated, dtype=torch.bool) if mask is None else mask.bool()
+    now, after = value[:, :-1], value[:, 1:]
+    delta = torch.where(valid, reward + gamma * torch.where(terminated.bool(), 0.0, after) - now, 0.0)
+    carries = ~(terminated.bool() | truncated.bool())
+    carries[:, :-1] &= valid[:, 1:]
+    advantage = _accumulate(delta, gamma * lam * (carries & valid))
+    return advantage, torch.where(valid, advantage + now, 0.0)
+
+
+def _accumulate(delta: Tensor, decay: Tensor) -> Tensor:
+    """Âₜ = δₜ + decayₜ Âₜ₊₁ from the right, with Â_T = 0; all `[B, T]`."""
+    column = torch.zeros_like(delta[:, 0]) if delta.shape[1] else delta[:, :0]
+    columns: list[Tensor] = []
+    for delta_t, decay_t in zip(reversed(delta.unbind(1)), reversed(decay.unbind(1)), strict=True):
+        column = torch.addcmul(delta_t, decay_t, column)
+        columns.append(column)
+    return torch.stack(columns[::-1], dim=1) if columns else delta
+
+
+def _check_shapes(reward: Tensor, value: Tensor, terminated: Tensor, truncated: Tensor, mask: Tensor | None) -> None:
+    if reward.dim() != 2:
+        raise ShapeError("gae(reward)", f"expected [B, T], found {tuple(reward.shape)}")
+    rows, horizon = reward.shape
+    expect_shape("gae(value)", value, (rows, horizon + 1))
+    expect_shape("gae(terminated)", terminated, (rows, horizon))
+    expect_shape("gae(truncated)", truncated, (rows, horizon))
+    if mask is not None:
+        expect_shape("gae(mask)", mask, (rows, horizon))
+
+
+@dataclass(frozen=True, slots=True)
+class Gae:
+    """Generalised advantage estimation by name: `algorithm.adv_type: gae`."""
+
+    gamma: float = 0.99
+    """Discount of one decision, in [0, 1]."""
+    gae_lambda: float = 0.95
+    """Bias–variance trade-off in [0, 1]; 0 is one-step TD, 1 is Monte Carlo with a baseline."""
+    normalize_advantages: bool = True
+    """Whether advantages get mean 0 and variance 1 over all unmasked decisions of all ranks; targets never do."""
+
+    def __post_init__(self) -> None:
+        expect_range("gamma", self.gamma, 0.0, 1.0)
+        expect_range("gae_lambda", self.gae_lambda, 0.0, 1.0)
+
+    def __call__(self, trajectory: Trajectory[Tensor], *, all_reduce: AllReduce | None = None) -> Credit[Tensor]:
+        """Credit of each decision.
+
+        Args:
+            trajectory: with values; B rows of T decisions.
+            all_reduce: sums a tensor over ranks; None if there is one.
+
+        Returns:
+            `advantage` and `target`, each `[B, T]`, 0 where masked.
+
+        Raises:
+            ShapeError: the trajectory has no values.
+        """
+        t = trajectory
+        if t.value is None:
+            raise ShapeError("Gae(trajectory.value)", "expected [B, T + 1], found None", "Use a policy with a critic.")
+        advantage, target = gae(t.reward, t.value, t.terminated, t.truncated, gamma=self.gamma, lam=self.gae_lambda, mask=t.mask)
+        if self.normalize_advantages:
+            advantage = whiten(advantage, t.mask, all_reduce)
+        return Credit(advantage=advantage, target=target)

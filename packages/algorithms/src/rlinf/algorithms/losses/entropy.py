@@ -1,0 +1,38 @@
+"""The entropy bonus."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlinf.algorithms.losses.terms import Terms, like, per_decision, summed
+from rlinf.algorithms.shapes import expect_leading
+from rlinf.core.data import LossOutput
+
+
+def entropy_loss(entropy: Tensor, mask: Tensor) -> LossOutput[Tensor]:
+    """The negative entropy, so that minimising it keeps a policy undecided.
+
+    L = −H(π(·|s))
+
+    Williams and Peng, "Function Optimization using Connectionist Reinforcement Learning Algorithms" (1991),
+    doi:10.1080/09540099108946587.
+
+    Args:
+        entropy: `[B, T]`, `[B, T, K]` or `[B, T, K, A]` in nats, averaged over what follows T; differentiable.
+        mask: `[B, T]` bool.
+
+    Returns:
+        The sum over unmasked decisions and their number. Metrics: `entropy`.
+
+    Raises:
+        ShapeError: the leading sizes are not those of `mask`.
+    """
+    return summed(entropy_terms(entropy, mask), mask)
+
+
+def entropy_terms(entropy: Tensor, mask: Tensor) -> Terms:
+    """`entropy_loss` before it is summed."""
+    expect_leading("entropy_loss(entropy)", entropy, mask.shape)
+    known = per_decision(torch.where(like(mask.bool(), entropy), entropy.float(), 0.0))
+    return Terms(-known, {"entropy": known.detach()})

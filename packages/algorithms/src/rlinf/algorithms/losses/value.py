@@ -1,0 +1,81 @@
+"""The critic's loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlinf.algorithms.losses.terms import Terms, summed
+from rlinf.algorithms.shapes import expect_shape
+from rlinf.core.data import LossOutput
+
+
+def clipped_value_loss(
+    value: Tensor,
+    value_old: Tensor,
+    target: Tensor,
+    mask: Tensor,
+    *,
+    value_clip: float | None = None,
+    huber_delta: float | None = None,
+) -> LossOutput[Tensor]:
+    """How far the critic is from its targets.
+
+    L = max(ℓ(V − y), ℓ(V_old + clip(V − V_old, ±ε) − y)),   ℓ(e) = ½ e², or with δ: ½ e² if |e| ≤ δ, else δ (|e| − ½ δ)
+
+    Huber, "Robust Estimation of a Location Parameter" (1964), doi:10.1214/aoms/1177703732. The clip is that of the PPO
+    implementation of OpenAI Baselines; no paper defines it.
+
+    Args:
+        value: `[B, T]`, by the current weights; differentiable.
+        value_old: `[B, T]`, by the weights that decided.
+        target: `[B, T]`, y.
+        mask: `[B, T]` bool.
+        value_clip: ε > 0, in units of value; None for no clip.
+        huber_delta: δ > 0, in units of value; None for the square alone.
+
+    Returns:
+        The sum over unmasked decisions and their number. Metrics: `value_loss`; `value_clip_fraction` if clipped, the
+        share of decisions whose value moved by more than ε; `explained_variance`, 1 − Var(y − V) / Var(y).
+
+        `explained_variance` is a sum of squares over another, each about the mean *of this micro-batch*. Merging adds both, so
+        it is the only metric that depends on the split, and only by the spread of the means.
+
+    Raises:
+        ShapeError: a shape disagrees; the message names the argument.
+    """
+    return summed(value_terms(value, value_old, target, mask, value_clip, huber_delta), mask)
+
+
+def value_terms(
+    value: Tensor, value_old: Tensor, target: Tensor, mask: Tensor, value_clip: float | None, huber_delta: float | None
+) -> Terms:
+    """`clipped_value_loss` before it is summed."""
+    for name, tensor in (("value", value), ("value_old", value_old), ("target", target)):
+        expect_shape(f"clipped_value_loss({name})", tensor, mask.shape)
+    valid = mask.bool()
+    value, value_old, target = (torch.where(valid, x.float(), 0.0) for x in (value, value_old, target))
+    loss = _distance(value - target, huber_delta)
+    observed: dict[str, Tensor] = {}
+    if value_clip is not None:
+        moved = value - value_old
+        near = value_old + moved.clamp(-value_clip, value_clip)
+        loss = torch.maximum(loss, _distance(near - target, huber_delta))
+        observed["value_clip_fraction"] = (moved.detach().abs() > value_clip).float()
+    observed["value_loss"] = loss.detach()
+    with torch.no_grad():
+        spread = _squares(target, valid)
+        ratios = {"explained_variance": (spread - _squares(target - value, valid), spread)}
+    return Terms(loss, observed, ratios)
+
+
+def _distance(error: Tensor, huber_delta: float | None) -> Tensor:
+    if huber_delta is None:
+        return 0.5 * error.square()
+    return torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=huber_delta)
+
+
+def _squares(x: Tensor, valid: Tensor) -> Tensor:
+    """Σ (x − x̄)² over valid entries; `x` is 0 elsewhere."""
+    mean = x.sum() / valid.sum().clamp(min=1)
+    return torch.where(valid, x - mean, 0.0).square().sum()

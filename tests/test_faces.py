@@ -1,0 +1,54 @@
+"""The public names of each part against the approved lists in `tests/faces/`.
+
+A name that appears or goes is a decision: look at the difference, then approve it with `nox -s law -- --approve`.
+"""
+
+import importlib
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FACES = Path(__file__).parent / "faces"
+PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")
+
+
+def face(module: ModuleType) -> list[str]:
+    """One line for each public name: functions and classes with their parameters, other values by name."""
+    return [describe(name, value) for name, value in sorted(vars(module).items()) if is_public(name, value)]
+
+
+def is_public(name: str, value: object) -> bool:
+    return not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
+
+
+def describe(name: str, value: object) -> str:
+    kind = "class" if inspect.isclass(value) else "def" if callable(value) else "value"
+    if kind == "value":
+        return f"value {name}"
+    try:
+        signature = inspect.signature(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):
+        return f"{kind} {name}"
+    return f"{kind} {name}({', '.join(parameter(p) for p in signature.parameters.values())})"
+
+
+def parameter(p: inspect.Parameter) -> str:
+    star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+    return f"{star}{p.name}{'=…' if p.default is not p.empty else ''}"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_face(part: str, request: pytest.FixtureRequest) -> None:
+    found = "\n".join(face(importlib.import_module(f"rlinf.{part}"))) + "\n"
+    approved = FACES / f"{part}.txt"
+    if request.config.getoption("--approve"):
+        approved.write_text(found, encoding="utf-8")
+    expected = approved.read_text(encoding="utf-8") if approved.exists() else ""
+    new = sorted(set(found.splitlines()) - set(expected.splitlines()))
+    gone = sorted(set(expected.splitlines()) - set(found.splitlines()))
+    lines = [*(f"  + {line}" for line in new), *(f"  - {line}" for line in gone)]
+    assert not lines, f"rlinf.{part} has other public names than approved. If you mean it: nox -s law -- --approve\n" + "\n".join(
+        lines
+    )

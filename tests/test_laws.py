@@ -1,0 +1,133 @@
+"""The laws of the house that can be read off the files; import-linter guards who may import whom a second time."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ROOT / "packages"
+PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")
+SOURCES = {part: sorted((PACKAGES / part / "src").rglob("*.py")) for part in PARTS}
+ALL_SOURCES = [(part, path) for part in PARTS for path in SOURCES[part]]
+
+MAX_LINES = 400
+MAX_SCRIPT_LINES = 100
+HEAVY = frozenset(
+    {"mani_skill", "sapien", "mujoco", "gymnasium_robotics", "vllm", "sglang", "megatron", "libero", "isaacgym", "lerobot"}
+)
+"""What takes seconds to import or isn't everywhere; only in files named `_x.py`."""
+FORBIDDEN = {
+    "core": frozenset({"torch", "ray", "gymnasium", "hydra", "omegaconf"}),
+    "scheduler": frozenset({"gymnasium", "hydra", "omegaconf"}),
+    **{part: frozenset({"ray", "hydra", "omegaconf"}) for part in ("algorithms", "models", "envs", "engines")},
+    "runners": frozenset({"ray"}),
+}
+"""Third-party libraries that a part knows nothing of, however late it would import them."""
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The dotted names of all modules that a file imports, at any depth."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: import by the full name, not by dots"
+            module = node.module or ""
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def python_files() -> list[Path]:
+    """Every Python file that belongs to the project."""
+    folders = [ROOT / name for name in ("packages", "apps", "tests", "tools", "benchmarks")]
+    found = [path for folder in folders for path in folder.rglob("*.py")]
+    return sorted([*found, ROOT / "noxfile.py"])
+
+
+def within(name: str, packages: frozenset[str]) -> bool:
+    return name.partition(".")[0] in packages
+
+
+def test_the_sources_are_found() -> None:
+    assert all(SOURCES[part] for part in PARTS)
+    assert {path.name for path in PACKAGES.iterdir() if path.is_dir()} == set(PARTS)
+
+
+def test_rlinf_is_a_namespace() -> None:
+    assert [str(path) for path in PACKAGES.glob("*/src/rlinf/*.py")] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_fills_its_own_name_only(part: str) -> None:
+    assert [path.name for path in (PACKAGES / part / "src").iterdir() if path.name != "__pycache__"] == ["rlinf"]
+    assert [path.name for path in (PACKAGES / part / "src" / "rlinf").iterdir() if path.name != "__pycache__"] == [part]
+
+
+@pytest.mark.parametrize(("part", "path"), ALL_SOURCES, ids=lambda v: str(v.relative_to(PACKAGES)) if isinstance(v, Path) else v)
+def test_strangers(part: str, path: Path) -> None:
+    others = [name for name in imports(path) if name.startswith("rlinf.") and name.split(".")[1] not in ("core", part)]
+    assert others == [], f"{part} imports another part; use a protocol of rlinf.core, or the registry"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_strangers_in_tests(part: str) -> None:
+    for path in sorted((PACKAGES / part / "tests").rglob("*.py")):
+        others = [name for name in imports(path) if name.startswith("rlinf.") and name.split(".")[1] not in ("core", part)]
+        assert others == [], f"{path}: each part is tested alone"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_forbidden_libraries(part: str) -> None:
+    assert [f"{path.name}: {name}" for path in SOURCES[part] for name in imports(path) if within(name, FORBIDDEN[part])] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_heavy_libraries_hide_in_underscore_files(part: str) -> None:
+    public = [path for path in SOURCES[part] if not path.name.startswith("_") or path.name == "__init__.py"]
+    found = [f"{path.relative_to(PACKAGES)}: {name}" for path in public for name in imports(path) if within(name, HEAVY)]
+    assert found == [], "import it in a file named _x.py, reached when the thing is built"
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_fits_in_the_head(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "apps").glob("*/*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_an_app_is_a_short_script(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_SCRIPT_LINES
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_nobody_imports_an_app(part: str) -> None:
+    found = [f"{path.name}: {name}" for path in SOURCES[part] for name in imports(path) if within(name, frozenset({"apps"}))]
+    assert found == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_package_is_complete(part: str) -> None:
+    folder = PACKAGES / part
+    for name in ("README.md", "CHANGELOG.md", "LICENSE", f"src/rlinf/{part}/__init__.py", f"src/rlinf/{part}/py.typed"):
+        assert (folder / name).is_file(), f"packages/{part}/{name} is missing"
+    assert list((folder / "tests").rglob("test_*.py")), f"packages/{part}/tests holds no test"
+    assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_package_has_a_version_and_a_changelog_of_its_own(part: str) -> None:
+    project = tomllib.loads((PACKAGES / part / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == f"rlinf-{part}"
+    assert "version" not in project.get("dynamic", [])
+    assert f"\n## {project['version']}" in (PACKAGES / part / "CHANGELOG.md").read_text(encoding="utf-8")
+    own = [name for name in project["dependencies"] if name.startswith("rlinf")]
+    assert all(name.startswith("rlinf-core>=") for name in own), "a part depends on core, by a range of versions"
+    assert len(own) == (0 if part == "core" else 1)
+
+
+def test_the_meta_package_holds_no_code_and_names_every_part() -> None:
+    root = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert sorted(root["project"]["dependencies"]) == sorted(f"rlinf-{part}" for part in PARTS)
+    assert not (ROOT / "src").exists()
+    assert not (ROOT / "rlinf").exists()

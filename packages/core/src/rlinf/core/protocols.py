@@ -206,6 +206,11 @@ class WorkerGroup(Protocol[W_co]):
         """How many workers there are."""
         ...
 
+    @property
+    def cluster(self) -> Cluster:
+        """Where the group runs."""
+        ...
+
     def __getattr__(self, method: str) -> Callable[..., Future[list[Any]]]: ...
 
     def execute_on(self, ranks: int | Sequence[int]) -> WorkerGroup[W_co]:

@@ -92,7 +92,7 @@ class Trajectory(Generic[A]):
         return [self.rows(np.flatnonzero(np.isin(group, chunk))) for chunk in np.array_split(ordered, parts)]
 
     @staticmethod
-    def concat(parts: Sequence[Trajectory[A]]) -> Trajectory[A]:
+    def concat(parts: Sequence[Trajectory[Any]]) -> Trajectory[Any]:
         """Joins rows; a shorter horizon is padded with masked columns."""
         if not parts:
             raise ShapeError("Trajectory.concat(parts)", "expected at least one trajectory, found none")

@@ -126,6 +126,16 @@ class Worker:
         return self._context.devices
 
     @property
+    def threads(self) -> int:
+        """How many CPU threads the worker's computations may use."""
+        return self._context.threads
+
+    @property
+    def rendezvous(self) -> str:
+        """The address at which the group's ranks meet, `tcp://host:port`; "" where there is nobody to meet."""
+        return self._context.rendezvous
+
+    @property
     def device_lock(self) -> AbstractContextManager[Any]:
         """`with self.device_lock:` gives the worker its devices for itself."""
         return self._context.device_lock

@@ -85,11 +85,20 @@ def _convert(hint: Any, value: object, place: str, faults: list[ConfigError]) ->
         return _convert_union(typing.get_args(hint), value, place, faults)
     if origin is Literal:
         return _convert_literal(typing.get_args(hint), value, place, faults)
+    if getattr(hint, "_is_protocol", False) or (isinstance(hint, type) and dataclasses.is_dataclass(value)):
+        return _convert_built(hint, value, place, faults)
     if dataclasses.is_dataclass(hint):
         return _read_dataclass(cast("type[Any]", hint), value, place, faults)
     if origin in (tuple, list) or (isinstance(origin, type) and issubclass(origin, (Sequence, Mapping))):
         return _convert_container(origin, typing.get_args(hint), value, place, faults)
     return _convert_scalar(hint, value, place, faults)
+
+
+def _convert_built(hint: Any, value: object, place: str, faults: list[ConfigError]) -> object:
+    """What the caller has already built from its own section is passed through."""
+    if not getattr(hint, "_is_protocol", False) and not isinstance(value, hint):
+        faults.append(ConfigError(place, f"expected {_describe(hint)}, found {value!r}"))
+    return value
 
 
 def _convert_union(members: tuple[Any, ...], value: object, place: str, faults: list[ConfigError]) -> object:

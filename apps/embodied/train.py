@@ -1,0 +1,53 @@
+"""Trains a policy on a simulated robot: `uv run apps/embodied/train.py [--config-name RECIPE] [key=value …]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlinf.core.config import explain
+from rlinf.runners import (
+    EmbodiedFSDPActor,
+    EmbodiedRunner,
+    EnvWorker,
+    MultiStepRolloutWorker,
+    open_run_folder,
+    parse_command_line,
+    read_embodied,
+    run_app,
+)
+from rlinf.runners.reading import resolved
+from rlinf.scheduler import Cluster, HybridComponentPlacement
+
+CONFIG_DIR = Path(__file__).parent / "config"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Reads the configuration, places the workers, and runs the loop."""
+    command = parse_command_line(argv, config_dir=CONFIG_DIR, default="maniskill_ppo_mlp", description=__doc__ or "")
+    cfg = read_embodied(command.composition.data)
+    if command.explain is not None:
+        sys.stdout.write(explain(resolved(cfg), command.composition.provenance, command.explain) + "\n")
+        return 0
+    cfg.env.train.init_params.check("env.train.env_type")
+    cfg.env.eval.init_params.check("env.eval.env_type")
+    folder = open_run_folder(cfg)
+    with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(folder.path)}) as cluster:
+        placement = HybridComponentPlacement(cfg, cluster)
+        sys.stderr.write(f"{placement.describe()}\n")
+        actor = EmbodiedFSDPActor.create_group(cfg).launch(
+            cluster, name="actor", placement_strategy=placement.get_strategy("actor")
+        )
+        rollout = MultiStepRolloutWorker.create_group(cfg).launch(
+            cluster, name="rollout", placement_strategy=placement.get_strategy("rollout")
+        )
+        env = EnvWorker.create_group(cfg).launch(cluster, name="env", placement_strategy=placement.get_strategy("env"))
+        runner = EmbodiedRunner(cfg=cfg, actor=actor, rollout=rollout, env=env, folder=folder)
+        runner.init_workers()
+        runner.run()
+    return 0
+
+
+if __name__ == "__main__":
+    run_app(main)

@@ -1,0 +1,137 @@
+"""`EmbodiedFSDPActor`: receives trajectories, gives credit, trains, and publishes its weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlinf.core.errors import RLinfError
+from rlinf.core.metrics import Metric, merge
+from rlinf.core.protocols import Channel, Trainer
+from rlinf.core.random import keyed_generator, keyed_seed
+from rlinf.core.trajectory import Batch, Trajectory
+from rlinf.core.worker import Worker
+from rlinf.runners.schema import EmbodiedConfig
+from rlinf.runners.tensors import to_torch
+from rlinf.runners.wiring import Wiring
+
+LOGPROB_TOLERANCE = 1e-3
+
+
+class EmbodiedFSDPActor(Worker):
+    """One rank of data-parallel training."""
+
+    def __init__(self, cfg: EmbodiedConfig) -> None:
+        self.cfg = cfg
+        self._wiring: Wiring | None = None
+        self._trainer: Trainer | None = None
+        self._trajectory: Trajectory[torch.Tensor] | None = None
+        self._batch: Batch[torch.Tensor] | None = None
+        self._checked = False
+
+    def init_worker(self, wiring: Wiring) -> None:
+        """Builds the policy and its trainer; every rank calls it."""
+        torch.set_num_threads(self.threads)
+        self._wiring = wiring
+        policy = self.cfg.actor.model.config.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model"))
+        self._trainer = self.cfg.actor.trainer.build(policy, rank=self.rank, world_size=self.world_size, rendezvous=self.rendezvous)
+
+    def sync_model_to_rollout(self) -> int:
+        """Publishes the weights to all rollout workers; returns their version."""
+        wiring, trainer = self._ready()
+        weights = trainer.weights()
+        if self.rank == 0:
+            sync = self.cfg.actor.weight_syncer.sync
+            sync.send(self.messenger, weights, wiring.rollout, range(wiring.rollout_ranks))
+        return weights.version
+
+    def recv_rollout_batch(self, trajectories: Channel, env_ranks: int) -> int:
+        """Receives this rank's share of an iteration; returns its number of decisions.
+
+        Args:
+            trajectories: where `(env rank, Trajectory)` come from, keyed by actor rank.
+            env_ranks: how many env workers send.
+        """
+        with self.worker_timer("wait_for_trajectories"):
+            received = [trajectories.get(key=self.rank) for _ in range(env_ranks)]
+        parts = [part for _, part in sorted(received, key=_sender) if len(part)]
+        if not parts:
+            problem = "no trajectories for this rank: there are fewer groups of environments than actors"
+            raise RLinfError(f"actor[{self.rank}]", problem, "Raise env.train.total_num_envs or place fewer actors.")
+        self._trajectory = Trajectory.concat(parts).map(to_torch)
+        return int(self._trajectory.mask.sum())
+
+    def compute_advantages_and_returns(self) -> Mapping[str, Metric]:
+        """Gives credit to the decisions received last."""
+        if self._trajectory is None:
+            raise RLinfError(f"actor[{self.rank}]", "there is no rollout batch", "Call recv_rollout_batch(…) first.")
+        _, trainer = self._ready()
+        all_reduce = trainer.all_reduce if self.world_size > 1 else None
+        credit = self.cfg.algorithm.advantage(self._trajectory, all_reduce=all_reduce)
+        self._batch = Batch(trajectory=self._trajectory, credit=credit).decisions()
+        self._trajectory = None
+        reward = self._batch.trajectory.reward
+        metrics = {"rewards": Metric(float(reward.sum()), reward.numel())}
+        if self._batch.credit.target is not None:
+            target = self._batch.credit.target
+            metrics["returns_mean"] = Metric(float(target.sum()), target.numel())
+        return metrics
+
+    def run_training(self, step: int) -> Mapping[str, Metric]:
+        """Updates the weights with the decisions received last; every rank takes the same number of optimizer steps.
+
+        Args:
+            step: the iteration, which keys the order of the decisions.
+        """
+        _, trainer = self._ready()
+        if self._batch is None:
+            problem = "decisions have no credit yet"
+            raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
+        batch, self._batch = self._batch, None
+        self._check_logprobs(trainer, batch)
+        total = int(trainer.all_reduce(torch.tensor(float(len(batch)))))
+        steps = math.ceil(total / self.cfg.actor.global_batch_size)
+        metrics: list[Mapping[str, Metric]] = []
+        for epoch in range(self.cfg.algorithm.update_epoch):
+            order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, step, epoch).permutation(len(batch))
+            for chosen in np.array_split(order, steps):
+                part = batch.rows(to_torch(chosen))
+                size = self.cfg.actor.micro_batch_size or max(1, len(part))
+                metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
+        return merge(metrics)
+
+    def save_checkpoint(self, folder: str) -> None:
+        """Writes this rank's share of a checkpoint into a folder that exists; every rank calls it."""
+        self._ready()[1].save(Path(folder))
+
+    def load_checkpoint(self, folder: str) -> None:
+        """Restores what `save_checkpoint` wrote; every rank calls it."""
+        self._ready()[1].load(Path(folder))
+
+    def _check_logprobs(self, trainer: Trainer, batch: Batch[Any]) -> None:
+        """Before the first update, the trainer must score the rollout's decisions as the rollout did."""
+        if self._checked:
+            return
+        difference = (trainer.evaluate(batch).logprob - batch.trajectory.logprob).abs().max().item()
+        if not difference <= LOGPROB_TOLERANCE:
+            problem = f"the trainer's log-probabilities differ from the rollout's by {difference:.2g} before any update"
+            raise RLinfError(
+                f"actor[{self.rank}]",
+                problem,
+                "Usual suspects: dropout left on, weights not synchronised, other precision or normalisation in rollout.",
+            )
+        self._checked = True
+
+    def _ready(self) -> tuple[Wiring, Trainer]:
+        if self._wiring is None or self._trainer is None:
+            raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(wiring) first.")
+        return self._wiring, self._trainer
+
+
+def _sender(item: tuple[int, Any]) -> int:
+    return item[0]

@@ -1,0 +1,122 @@
+"""A checkpoint is one folder that is either whole or not there: files first, manifest last, then one rename.
+
+global_step_40/
+actor/…          what the trainer writes: model.safetensors, optimizer, random state
+config.json      the configuration of the run
+state.json       counters
+manifest.json    size and SHA-256 of every other file
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from rlinf.core.errors import CheckpointError
+
+MANIFEST = "manifest.json"
+MODEL = "actor/model.safetensors"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that was read and found whole."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    """The mapping that the run was configured with."""
+    state: Mapping[str, Any]
+    """`step` (iterations done), `env_steps`, `version` (optimizer steps)."""
+
+    @property
+    def model_file(self) -> Path:
+        """The policy's weights."""
+        return self.folder / MODEL
+
+
+def write_checkpoint(
+    folder: Path, write_actor: Callable[[Path], None], *, config: Mapping[str, Any], state: Mapping[str, Any]
+) -> None:
+    """Writes a checkpoint that appears as a whole or not at all.
+
+    Args:
+        folder: where it will be; replaced if it exists.
+        write_actor: writes the trainer's files into the folder that it is given.
+        config: the mapping that the run was configured with.
+        state: counters.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / "actor").mkdir(parents=True)
+    write_actor(partial / "actor")
+    _write_json(partial / "config.json", config)
+    _write_json(partial / "state.json", state)
+    files = {str(p.relative_to(partial)): _fingerprint(p) for p in sorted(partial.rglob("*")) if p.is_file()}
+    _write_json(partial / MANIFEST, {"format": FORMAT, "files": files})
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    partial.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Reads a checkpoint and compares every file with the manifest.
+
+    Args:
+        folder: a `global_step_N` folder, or the folder of a run, of which the last checkpoint is taken.
+
+    Raises:
+        CheckpointError: there is none, or a file is missing or damaged.
+    """
+    folder = _find(folder)
+    manifest = _read_json(folder / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(str(folder / MANIFEST), f"format {manifest.get('format')!r}, this version reads {FORMAT}")
+    for name, expected in cast("Mapping[str, Mapping[str, Any]]", manifest["files"]).items():
+        path = folder / name
+        if not path.is_file():
+            raise CheckpointError(str(path), "listed in the manifest but missing", "Use another checkpoint.")
+        if _fingerprint(path) != expected:
+            raise CheckpointError(str(path), "differs from the manifest: damaged or changed", "Use another checkpoint.")
+    return Checkpoint(folder=folder, config=_read_json(folder / "config.json"), state=_read_json(folder / "state.json"))
+
+
+def _find(folder: Path) -> Path:
+    if (folder / MANIFEST).is_file():
+        return folder
+    inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
+    steps = {int(m[1]): path for path in inside.glob("global_step_*") if (m := re.fullmatch(r"global_step_(\d+)", path.name))}
+    if not steps:
+        remedy = "Name a global_step_N folder, or the folder of a run."
+        raise CheckpointError(str(folder), f"no checkpoint here (no {MANIFEST})", remedy)
+    return steps[max(steps)]
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"size": path.stat().st_size, "sha256": digest}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise CheckpointError(str(path), f"unreadable ({error})", "Use another checkpoint.") from error
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with path.open("w") as file:
+        json.dump(content, file, indent=1, default=str)
+        file.flush()
+        os.fsync(file.fileno())

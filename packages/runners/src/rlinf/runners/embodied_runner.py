@@ -1,0 +1,188 @@
+"""`EmbodiedRunner`: the loop of on-policy learning from simulated robots.
+
+    update_rollout_weights      actor ══weights══► rollout
+    generate_rollouts           env ◄══actions══ rollout,  env ══observations══► rollout,  env ══trajectories══► actor
+    compute_advantages…         actor
+    run_training                actor          (meanwhile env resets for the next iteration)
+
+Where each of them runs, and what overlaps, is decided by placement and channels, not here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.futures import Future, gather
+from rlinf.core.metrics import means, merge
+from rlinf.core.protocols import WorkerGroup
+from rlinf.runners.actor_worker import EmbodiedFSDPActor
+from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
+from rlinf.runners.entry import STARTED
+from rlinf.runners.env_worker import EnvWorker
+from rlinf.runners.evaluation import EpisodeResult, summarise
+from rlinf.runners.evaluator import Evaluator
+from rlinf.runners.logbook import Logbook
+from rlinf.runners.progress import ProgressDisplay
+from rlinf.runners.rollout_worker import MultiStepRolloutWorker
+from rlinf.runners.run_folder import RunFolder, open_run_folder
+from rlinf.runners.schema import EmbodiedConfig
+from rlinf.runners.slots import Slot, layout
+from rlinf.runners.summary import write_summary
+from rlinf.runners.wiring import Wiring
+
+
+class EmbodiedRunner:
+    """Trains a policy with one actor group, one rollout group and one env group.
+
+    Args:
+        cfg: the configuration of the run.
+        actor: the group that trains.
+        rollout: the group that decides.
+        env: the group that simulates.
+        folder: where the run writes; by default the one that `cfg` names.
+    """
+
+    def __init__(
+        self,
+        cfg: EmbodiedConfig,
+        actor: WorkerGroup[EmbodiedFSDPActor],
+        rollout: WorkerGroup[MultiStepRolloutWorker],
+        env: WorkerGroup[EnvWorker],
+        folder: RunFolder | None = None,
+    ) -> None:
+        self.cfg, self.actor, self.rollout, self.env = cfg, actor, rollout, env
+        self.folder = folder or open_run_folder(cfg)
+        cluster = actor.cluster
+        self.requests = cluster.create_channel("requests", near=rollout.name)
+        self.answers = cluster.create_channel("answers", near=rollout.name)
+        self.trajectories = cluster.create_channel("trajectories", near=actor.name)
+        self.evaluator = Evaluator(rollout, env, requests=self.requests, answers=self.answers, timeout_s=cfg.runner.timeout_s)
+        self.step = 0
+        self.env_steps = 0
+        self._times: dict[str, float] = {}
+
+    def init_workers(self) -> None:
+        """Builds simulators, policies and the trainer, and restores the checkpoint that the run resumes from."""
+        slots = env_slots(self.cfg, self.env.world_size)
+        (specs,) = self._wait(self.env.init_worker(slots["train"]))
+        spec: EnvSpec = specs[0]
+        wiring = Wiring(
+            spec=spec,
+            actor=self.actor.name,
+            actor_ranks=self.actor.world_size,
+            rollout=self.rollout.name,
+            rollout_ranks=self.rollout.world_size,
+            slots=slots,
+        )
+        self._wait(self.env.connect(wiring), self.rollout.init_worker(wiring), self.actor.init_worker(wiring))
+        if self.cfg.runner.resume_dir is not None:
+            checkpoint = read_checkpoint(Path(self.cfg.runner.resume_dir).expanduser())
+            self._wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
+            self.step, self.env_steps = checkpoint.state["step"], checkpoint.state["env_steps"]
+
+    def run(self) -> None:
+        """Runs the loop to its end, then evaluates, saves and writes the summary."""
+        config = self.cfg.runner
+        with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+            while self.step < config.max_steps:
+                began = time.monotonic()
+                scalars = self._iterate()
+                scalars["time/step"] = time.monotonic() - began
+                scalars["time/env_steps_per_s"] = self.cfg.decisions_per_iteration / scalars["time/step"]
+                self.step += 1
+                last = self.step == config.max_steps
+                if config.val_check_interval and self.step % config.val_check_interval == 0 and not last:
+                    scalars |= self.evaluate(self.cfg.env.eval.episodes)
+                    progress.evaluation(scalars)
+                log.write(self.step, scalars)
+                progress.iteration(self.step, scalars)
+                if config.save_interval and self.step % config.save_interval == 0 and not last:
+                    self.save_checkpoint()
+            self._finish(log, progress)
+
+    def update_rollout_weights(self) -> None:
+        """Gives the rollout workers the actor's weights."""
+        self._timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
+
+    def generate_rollouts(self) -> list[EpisodeResult]:
+        """Lets env and rollout workers play, and the actor receive; returns the episodes that ended."""
+        per_rank, *_ = self._timed(
+            "generate_rollouts",
+            self.env.interact(self.step, self.requests, self.answers, self.trajectories),
+            self.rollout.generate(self.requests, self.answers),
+            self.actor.recv_rollout_batch(self.trajectories, self.env.world_size),
+        )
+        return [result for results in per_rank for result in results]
+
+    def evaluate(self, episodes: int, video: Path | None = None) -> dict[str, float]:
+        """Evaluates the newest weights."""
+        self.update_rollout_weights()
+        return self.evaluator.run(episodes, video)
+
+    def save_checkpoint(self) -> Path:
+        """Writes `global_step_<step>`; returns the folder."""
+        folder = self.folder.checkpoints / f"global_step_{self.step}"
+        state = {"step": self.step, "env_steps": self.env_steps}
+
+        def write_actor(part: Path) -> None:
+            self._wait(self.actor.save_checkpoint(str(part)))
+
+        write_checkpoint(folder, write_actor, config=self.cfg.source, state=state)
+        return folder
+
+    def _iterate(self) -> dict[str, float]:
+        """One iteration; returns its scalars."""
+        self._times = {}
+        self.update_rollout_weights()
+        episodes = self.generate_rollouts()
+        (credit,) = self._timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())
+        training, _ = self._timed("actor_training", self.actor.run_training(self.step), self.env.prepare(self.step + 1))
+        self.env_steps += self.cfg.decisions_per_iteration
+        return {
+            "env/steps": float(self.env_steps),
+            **summarise(episodes, "env/"),
+            **means(merge(credit), "rollout/"),
+            **means(merge(training), "train/"),
+            **{f"time/{name}": seconds for name, seconds in self._times.items()},
+        }
+
+    def _finish(self, log: Logbook, progress: ProgressDisplay) -> None:
+        config = self.cfg.env.eval
+        episodes = config.final_episodes or config.episodes
+        video = self.folder.video if config.video_cfg.save_video else None
+        scalars = self.evaluate(episodes, video)
+        checkpoint = self.save_checkpoint()
+        scalars |= {"env/steps": float(self.env_steps), "time/wall_s": time.monotonic() - STARTED}
+        log.write(self.step, scalars)
+        summary = write_summary(self.folder.summary, self.cfg, scalars, episodes)
+        low, high = summary["eval/success_once_ci95"]
+        progress.note(
+            f"eval/success_once {scalars['eval/success_once']:.1%} [{low:.1%}, {high:.1%}] of {episodes} episodes "
+            f"after {self.env_steps:,} env steps, {scalars['time/wall_s']:.0f} s "
+            f"(seed {self.cfg.runner.seed}, protocol {summary['protocol']['hash']})"
+        )
+        for name, path in (("checkpoint", checkpoint), ("video", video), ("summary", self.folder.summary)):
+            if path is not None:
+                progress.note(f"{name:11}{path}")
+
+    def _timed(self, name: str, *handles: Future[Any]) -> list[Any]:
+        began = time.monotonic()
+        results = self._wait(*handles)
+        self._times[name] = time.monotonic() - began
+        return results
+
+    def _wait(self, *handles: Future[Any]) -> list[Any]:
+        return gather(*handles, timeout=self.cfg.runner.timeout_s)
+
+
+def env_slots(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[str, tuple[Slot, ...]]:
+    """The slots of training and of evaluation, parted over the env workers."""
+    train, evaluation, stages = cfg.env.train, cfg.env.eval, cfg.rollout.pipeline_stage_num
+    return {
+        "train": tuple(layout(train.total_num_envs, ranks=env_ranks, stages=stages, group_size=train.group_size)),
+        "eval": tuple(layout(evaluation.total_num_envs, ranks=env_ranks, stages=stages, place="env.eval")),
+    }

@@ -1,0 +1,55 @@
+"""The edge of a program: errors become one screen and an exit code, Ctrl-C becomes a clean stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback as tb
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from rlinf.core.errors import RLinfError, WorkerError
+
+STARTED = time.monotonic()
+"""When the program began, for `time/wall_s`."""
+INTERRUPTED = 130
+
+
+def run_app(main: Callable[[Sequence[str]], int]) -> None:
+    """Runs an app's `main` and exits with its code.
+
+    An error of ours is shown without our traceback, unless `--traceback` or `RLINF_TRACEBACK=1` asks for it; a worker's own
+    traceback is always shown. SIGINT and SIGTERM stop the run in order; while it stops, further ones are ignored.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    try:
+        code = main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.stderr.write("\nInterrupted: everything that this run started has been stopped.\n")
+        code = INTERRUPTED
+    except RLinfError as error:
+        sys.stderr.write(f"\n{describe(error)}\n")
+        code = error.exit_code
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def describe(error: RLinfError) -> str:
+    """One screen about an error: what failed first, what followed from it, and the worker's traceback if there is one."""
+    lines = [f"{type(error).__name__}: {error}"]
+    notes: Sequence[str] = getattr(error, "__notes__", ())
+    lines += [f"  {note}" for note in notes]
+    if isinstance(error, WorkerError) and error.remote_traceback:
+        lines += ["", f"Traceback of {error.group}[{error.rank}]:", error.remote_traceback.rstrip()]
+    if "--traceback" in sys.argv or os.environ.get("RLINF_TRACEBACK") == "1":
+        lines += ["", *tb.format_exception(error)]
+    return "\n".join(lines)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
+    raise KeyboardInterrupt

@@ -1,0 +1,161 @@
+"""`EnvWorker`: simulates, asks a rollout worker for every action, and sends trajectories to the actor.
+
+reset ──► obs ──ask──►  rollout worker  ──answer──► action ──► step ──► reward, obs ──ask──► …
+└──► rows ──► Trajectory ──► actor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import RLinfError
+from rlinf.core.protocols import Channel
+from rlinf.core.random import keyed_seed
+from rlinf.core.trajectory import Trajectory
+from rlinf.core.worker import Worker
+from rlinf.runners.evaluation import SEED_RANGE, EpisodeResult, episode_results, run_episodes
+from rlinf.runners.rows import RowCollector
+from rlinf.runners.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
+from rlinf.runners.seat import Line, Seat
+from rlinf.runners.slots import Slot
+from rlinf.runners.wiring import Wiring
+
+
+class EnvWorker(Worker):
+    """Holds its share of the environments, in one seat for each pipeline stage."""
+
+    def __init__(self, cfg: EmbodiedConfig) -> None:
+        self.cfg = cfg
+        self._seats: list[Seat] = []
+        self._eval_seats: list[Seat] = []
+        self._wiring: Wiring | None = None
+        self._prepared: int | None = None
+
+    def init_worker(self, slots: Sequence[Slot]) -> EnvSpec:
+        """Builds the training environments of those slots that are its own, and says what a policy must know of them."""
+        own = [slot for slot in slots if slot.env_rank == self.rank]
+        self._seats, spec = self._build(self.cfg.env.train, own, render=False)
+        return spec
+
+    def connect(self, wiring: Wiring) -> None:
+        """Learns who the others are; needed before `interact` and `evaluate`."""
+        self._wiring = wiring
+
+    def prepare(self, step: int) -> None:
+        """Resets what iteration `step` begins with, so that it can be done while the actor trains."""
+        if self._prepared != step:
+            with self.worker_timer("reset"):
+                self._begin_epoch(step, 0)
+            self._prepared = step
+
+    def interact(self, step: int, requests: Channel, answers: Channel, trajectories: Channel) -> list[EpisodeResult]:
+        """Collects one iteration of experience and sends it to the actor.
+
+        Args:
+            step: the iteration.
+            requests: where observations go, keyed by rollout rank.
+            answers: where decisions come from, keyed by slot.
+            trajectories: where `(env rank, Trajectory)` go, keyed by actor rank.
+
+        Returns:
+            The results of the episodes that ended.
+        """
+        train, wiring = self.cfg.env.train, self._connected()
+        seats = self._with_lines(self._seats, requests, answers)
+        self.prepare(step)
+        rows: list[Trajectory[Any]] = []
+        results: list[EpisodeResult] = []
+        for epoch in range(train.rollout_epoch):
+            if epoch:
+                self._begin_epoch(step, epoch)
+            collectors = [self._collector(seat.slot) for seat in self._seats]
+            for seat, line in seats:
+                seat.ask(line, (step, epoch, 0))
+            for t in range(train.max_steps_per_rollout_epoch):
+                for (seat, line), collector in zip(seats, collectors, strict=True):
+                    results += self._advance(seat, line, collector, (step, epoch, t + 1))
+            for (seat, line), collector in zip(seats, collectors, strict=True):
+                rows.append(collector.finish(seat.answer(line).decision.value))
+        for seat, line in seats:
+            seat.leave(line)
+        for rank, part in enumerate(Trajectory.concat(rows).split(wiring.actor_ranks)):
+            trajectories.put((self.rank, part), key=rank)
+        return results
+
+    def evaluate(self, episodes: int, requests: Channel, answers: Channel, video: str | None = None) -> list[EpisodeResult]:
+        """Runs this worker's share of the evaluation episodes; see `run_episodes`."""
+        config, slots = self.cfg.env.eval, self._connected().slots["eval"]
+        if not self._eval_seats:
+            own = [slot for slot in slots if slot.env_rank == self.rank]
+            self._eval_seats, _ = self._build(config, own, render=config.video_cfg.save_video)
+        return run_episodes(
+            self._with_lines(self._eval_seats, requests, answers),
+            episodes=episodes,
+            total_envs=config.total_num_envs,
+            seed=self.cfg.runner.seed,
+            video=video,
+        )
+
+    def _advance(self, seat: Seat, line: Line, collector: RowCollector, key: tuple[int, int, int]) -> list[EpisodeResult]:
+        """One step of a seat: take the answer, simulate, ask for the next; `key` is that of the next request."""
+        with self.worker_timer("wait_for_actions"):
+            answer = seat.answer(line)
+        if answer.final_values is not None:
+            collector.final_values(answer.final_envs, answer.final_values)
+        with self.worker_timer("simulate"):
+            reward, terminated, truncated, info = seat.step(answer.decision.action)
+        collector.append(answer.decision, reward, terminated, truncated)
+        results = episode_results(info, seat.ended, seat.slot.first_env)
+        step, epoch, t = key
+        if seat.ended.any() and t < self.cfg.env.train.max_steps_per_rollout_epoch:
+            seat.keep_finals()
+            self._reset(seat, seat.ended, step, epoch, t)
+        seat.ask(line, key)
+        return results
+
+    def _begin_epoch(self, step: int, epoch: int) -> None:
+        """Resets what has ended, or everything where episodes do not go on."""
+        for seat in self._seats:
+            everything = np.ones(seat.slot.num_envs, bool)
+            self._reset(seat, seat.ended if self.cfg.env.train.auto_reset else everything, step, epoch, 0)
+
+    def _reset(self, seat: Seat, mask: Any, *key: int) -> None:
+        """Resets environments to initial states that follow from the group and `key` alone."""
+        if mask.any():
+            size = self.cfg.env.train.group_size
+            groups = [(seat.slot.first_env + env) // size for env in range(seat.slot.num_envs)]
+            seed = self.cfg.runner.seed
+            seat.reset(mask, [keyed_seed(seed, "env", group, *key) % SEED_RANGE for group in groups])
+
+    def _collector(self, slot: Slot) -> RowCollector:
+        group_size = self.cfg.env.train.group_size
+        return RowCollector(first_env=slot.first_env, num_envs=slot.num_envs, group_size=group_size)
+
+    def _build(self, config: TrainEnvConfig | EvalEnvConfig, slots: Sequence[Slot], *, render: bool) -> tuple[list[Seat], EnvSpec]:
+        seats: list[Seat] = []
+        spec: EnvSpec | None = None
+        for slot in slots:
+            env = config.init_params.make(
+                slot.num_envs,
+                max_episode_steps=config.max_episode_steps,
+                ignore_terminations=config.ignore_terminations,
+                render=render,
+            )
+            spec = config.init_params.describe(env)
+            seats.append(Seat(slot, env, spec.action))
+        if spec is None:
+            raise RLinfError(f"env[{self.rank}]", "there is no environment for this worker", "Place fewer env workers.")
+        return seats, spec
+
+    def _with_lines(self, seats: Sequence[Seat], requests: Channel, answers: Channel) -> list[tuple[Seat, Line]]:
+        rank_of = self._connected().rollout_rank
+        return [(s, Line(requests=requests, answers=answers, rollout_rank=rank_of(s.slot))) for s in seats]
+
+    def _connected(self) -> Wiring:
+        if self._wiring is None:
+            raise RLinfError(f"env[{self.rank}]", "not connected to the other workers", "Call connect(wiring) first.")
+        return self._wiring

@@ -1,0 +1,142 @@
+"""Evaluation: results of episodes, the protocol that made them, and the loop that runs each initial state exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.random import keyed_seed
+from rlinf.runners.reading import resolved
+from rlinf.runners.schema import EmbodiedConfig
+from rlinf.runners.seat import Line, Seat
+
+SEED_RANGE = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeResult:
+    """One episode that ended."""
+
+    number: int
+    """Environment (training) or episode number (evaluation)."""
+    success_once: bool
+    """Whether the task was achieved at any step."""
+    success_at_end: bool
+    """Whether it was achieved at the last step."""
+    episode_return: float
+    """The sum of rewards."""
+    episode_len: int
+    """Control steps."""
+
+
+def episode_results(info: Mapping[str, Any], ended: NDArray[np.bool_], first: int) -> list[EpisodeResult]:
+    """The results in the `info` of a vector environment's step, of the environments in `ended`."""
+    if not ended.any():
+        return []
+    episode = info["episode"]
+    return [
+        EpisodeResult(
+            number=first + int(env),
+            success_once=bool(episode["success_once"][env]),
+            success_at_end=bool(episode["success_at_end"][env]),
+            episode_return=float(episode["return"][env]),
+            episode_len=int(episode["episode_len"][env]),
+        )
+        for env in np.flatnonzero(ended)
+    ]
+
+
+def summarise(results: Iterable[EpisodeResult], prefix: str) -> dict[str, float]:
+    """Means over episodes, named as users know them; empty without episodes."""
+    done = list(results)
+    if not done:
+        return {}
+    means = {
+        "success_once": np.mean([r.success_once for r in done]),
+        "success_at_end": np.mean([r.success_at_end for r in done]),
+        "return": np.mean([r.episode_return for r in done]),
+        "episode_len": np.mean([r.episode_len for r in done]),
+    }
+    return {f"{prefix}{name}": float(value) for name, value in means.items()} | {f"{prefix}episodes": float(len(done))}
+
+
+def wilson_interval(successes: int, episodes: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % confidence interval of a success rate.
+
+    Wilson, "Probable Inference, the Law of Succession, and Statistical Inference" (1927).
+    """
+    p, n = successes / episodes, episodes
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def evaluation_protocol(cfg: EmbodiedConfig, episodes: int) -> dict[str, Any]:
+    """Everything that a success rate depends on beside the weights, and a hash of it.
+
+    Two numbers are comparable only if their protocols have the same hash.
+    """
+    config = resolved(cfg.env.eval)
+    relevant = {key: value for key, value in config.items() if key not in ("video_cfg", "episodes", "final_episodes")}
+    protocol: dict[str, Any] = {
+        **relevant,
+        "episodes": episodes,
+        "initial_states": f"keyed_seed({cfg.runner.seed}, 'eval', number), number = 0 … {episodes - 1}, each once",
+    }
+    text = json.dumps(protocol, sort_keys=True, default=str)
+    return {**protocol, "hash": hashlib.sha256(text.encode()).hexdigest()[:12]}
+
+
+def run_episodes(
+    seats: Sequence[tuple[Seat, Line]], *, episodes: int, total_envs: int, seed: int, video: str | None = None
+) -> list[EpisodeResult]:
+    """Runs the seats' share of `episodes`, each from the initial state of its number and exactly once.
+
+    Args:
+        seats: the seats of one env worker with their lines.
+        episodes: how many, over all env workers; a multiple of `total_envs`.
+        total_envs: environments over all env workers.
+        seed: the seed of the run, from which initial states follow.
+        video: where the first episodes of slot 0 are filmed; None films nothing.
+    """
+    results: list[EpisodeResult] = []
+    for round_ in range(episodes // total_envs):
+        for seat, _ in seats:
+            film = {"record": video} if video and round_ == 0 and seat.slot.index == 0 else {}
+            first = round_ * total_envs + seat.slot.first_env
+            seeds = [keyed_seed(seed, "eval", first + env) % SEED_RANGE for env in range(seat.slot.num_envs)]
+            seat.reset(np.ones(seat.slot.num_envs, bool), seeds, **film)
+        results += _finish_round(seats, round_, round_ * total_envs)
+    for seat, line in seats:
+        seat.leave(line)
+    return results
+
+
+def _finish_round(seats: Sequence[tuple[Seat, Line]], round_: int, first: int) -> list[EpisodeResult]:
+    """Steps until every episode has ended once; an environment that is early is reset and its extra steps are ignored."""
+    results: list[EpisodeResult] = []
+    running = {seat.slot.index: np.ones(seat.slot.num_envs, bool) for seat, _ in seats}
+    step = 0
+    for seat, line in seats:
+        seat.ask(line, (round_, step))
+    while running:
+        step += 1
+        for seat, line in [(s, ln) for s, ln in seats if s.slot.index in running]:
+            *_, info = seat.step(seat.answer(line).decision.action)
+            mask = running[seat.slot.index]
+            results += episode_results(info, seat.ended & mask, first + seat.slot.first_env)
+            mask &= ~seat.ended
+            if not mask.any():
+                del running[seat.slot.index]
+                continue
+            if seat.ended.any():
+                seat.reset(seat.ended, [0] * seat.slot.num_envs)
+            seat.ask(line, (round_, step))
+    return results

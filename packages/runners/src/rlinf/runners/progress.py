@@ -1,0 +1,74 @@
+"""What a person sees while a run goes on: a bar in a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LINE_EVERY_S = 10.0
+
+
+class ProgressDisplay:
+    """Shows iterations, steps per second, return, success and the time left; a context manager.
+
+    Args:
+        total: the number of iterations.
+        start: the iteration that the run begins with.
+    """
+
+    def __init__(self, total: int, start: int = 0) -> None:
+        self._console = Console(file=sys.stderr, highlight=False)
+        self._total, self._start = total, start
+        self._began = self._last_line = time.monotonic()
+        self._evaluated = ""
+        self._bar = Progress(
+            TextColumn("[bold]train"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("train", total=total, completed=start, numbers="starting")
+
+    def note(self, text: str) -> None:
+        """Prints a line above the bar."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def iteration(self, done: int, scalars: Mapping[str, float]) -> None:
+        """Shows that `done` iterations are over.
+
+        Args:
+            done: iterations over since the run's beginning.
+            scalars: has `time/env_steps_per_s`, and `env/return` and `env/success_once` if an episode ended.
+        """
+        parts = [f"{scalars['time/env_steps_per_s']:,.0f} steps/s"]
+        if "env/return" in scalars:
+            parts.append(f"return {scalars['env/return']:.2f}")
+            parts.append(f"success {scalars['env/success_once']:.0%}")
+        numbers = "  ".join([*parts, self._evaluated]).rstrip()
+        self._bar.update(self._task, completed=done, numbers=numbers)
+        now = time.monotonic()
+        if not self._console.is_terminal and (now - self._last_line > LINE_EVERY_S or done == self._total):
+            self._last_line = now
+            left = (now - self._began) / max(1, done - self._start) * (self._total - done)
+            self.note(f"train {done}/{self._total}  {numbers}  left {left:.0f} s")
+
+    def evaluation(self, scalars: Mapping[str, float]) -> None:
+        """Shows the newest success rate."""
+        self._evaluated = f"eval {scalars['eval/success_once']:.0%}"
+
+    def __enter__(self) -> ProgressDisplay:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._bar.stop()

@@ -1,0 +1,77 @@
+"""The folder of a run: made before any worker starts, and never on top of an earlier run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.schema import EmbodiedConfig
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """`<log_path>/<experiment_name>`, and what is in it."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Holds a `global_step_N` folder for each checkpoint."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Holds TensorBoard event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def video(self) -> Path:
+        """An episode of the last evaluation."""
+        return self.path / "video" / "eval.mp4"
+
+    @property
+    def metrics(self) -> Path:
+        """Every logged number, one JSON object for each iteration."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The result of the run."""
+        return self.path / "summary.json"
+
+
+def open_run_folder(cfg: EmbodiedConfig) -> RunFolder:
+    """Makes the run's folder; an earlier run of the same name is kept as `<experiment_name>.1`, `.2`, ….
+
+    A run that resumes a checkpoint of this very folder goes on in it.
+
+    Raises:
+        ConfigError: the folder can't be written.
+    """
+    logger = cfg.runner.logger
+    path = Path(logger.log_path).expanduser().absolute() / cfg.runner.experiment_name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not _resumes_here(cfg, path):
+            path.rename(_free_name(path))
+        path.mkdir(exist_ok=True)
+        probe = path / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        problem = f"can't write to '{path}' ({error.strerror})"
+        raise ConfigError("runner.logger.log_path", problem, "Name a folder that you may write to.") from error
+    return RunFolder(path)
+
+
+def _resumes_here(cfg: EmbodiedConfig, path: Path) -> bool:
+    resume = cfg.runner.resume_dir
+    return resume is not None and Path(resume).expanduser().resolve().is_relative_to(path.resolve())
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return path.with_name(f"{path.name}.{number}")

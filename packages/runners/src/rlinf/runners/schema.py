@@ -1,0 +1,225 @@
+"""The configuration of an embodied run, section by section; YAML holds only what a run changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.protocols import Advantage, EnvConfig, Loss, ModelConfig, TrainerConfig, WeightSync
+
+MERGED = {"merged": True}
+"""Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
+
+
+def _positive(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and value <= 0:
+            raise ConfigError(name, f"expected more than 0, found {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggerConfig:
+    """`runner.logger`."""
+
+    log_path: str = "logs"
+    """The run writes to `<log_path>/<experiment_name>`."""
+    logger_backends: tuple[Literal["tensorboard"], ...] = ("tensorboard",)
+    """Where metrics go beside the console."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerConfig:
+    """`runner`."""
+
+    experiment_name: str
+    """Names the folder of the run."""
+    max_steps: int
+    """How many iterations of roll out and train."""
+    seed: int = 1
+    """The source of all randomness of the run."""
+    val_check_interval: int = 10
+    """Iterations between evaluations; 0 evaluates only at the end."""
+    save_interval: int = 0
+    """Iterations between checkpoints; 0 writes only the last one."""
+    resume_dir: str | None = None
+    """A checkpoint folder (`…/global_step_N`) to go on from; null starts anew."""
+    timeout_s: float = 600.0
+    """Seconds that one phase of an iteration may take before the run is declared stuck."""
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+
+    def __post_init__(self) -> None:
+        _positive(max_steps=self.max_steps, timeout_s=self.timeout_s)
+        if not self.experiment_name or "/" in self.experiment_name:
+            raise ConfigError("experiment_name", f"expected the name of a folder, found '{self.experiment_name}'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainEnvConfig:
+    """`env.train`."""
+
+    env_type: str
+    """A registered environment."""
+    init_params: EnvConfig
+    """The environment of that type with its own parameters."""
+    total_num_envs: int
+    """Environments over all env workers."""
+    max_steps_per_rollout_epoch: int
+    """Decisions of each environment in one rollout epoch (T)."""
+    rollout_epoch: int = 1
+    """Rollout epochs in one iteration."""
+    group_size: int = 1
+    """How many consecutive environments share an initial state."""
+    max_episode_steps: int | None = None
+    """Control steps until truncation; null takes the task's own."""
+    ignore_terminations: bool = False
+    """Whether an episode goes on after the task has ended it."""
+    auto_reset: bool = True
+    """Whether an unfinished episode goes on in the next rollout epoch; false resets all at its start."""
+
+    def __post_init__(self) -> None:
+        _positive(
+            total_num_envs=self.total_num_envs,
+            max_steps_per_rollout_epoch=self.max_steps_per_rollout_epoch,
+            rollout_epoch=self.rollout_epoch,
+            group_size=self.group_size,
+            max_episode_steps=self.max_episode_steps,
+        )
+        if self.total_num_envs % self.group_size:
+            problem = f"{self.total_num_envs} environments can't be parted into groups of {self.group_size}"
+            raise ConfigError("total_num_envs", problem, "Use a multiple of group_size.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoConfig:
+    """`env.eval.video_cfg`."""
+
+    save_video: bool = True
+    """Whether the last evaluation is filmed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalEnvConfig:
+    """`env.eval`; what it does not say is as in `env.train`."""
+
+    env_type: str
+    """A registered environment."""
+    init_params: EnvConfig
+    """The environment of that type with its own parameters."""
+    total_num_envs: int = 16
+    """Environments over all env workers."""
+    episodes: int = 64
+    """Episodes of one evaluation, each from an initial state of its own; a multiple of `total_num_envs`."""
+    final_episodes: int | None = None
+    """Episodes of the last evaluation, which the summary reports; null takes `episodes`."""
+    max_episode_steps: int | None = None
+    """Control steps until truncation; null takes the task's own."""
+    ignore_terminations: bool = False
+    """Whether an episode goes on after the task has ended it."""
+    mode: Literal["eval", "train"] = "eval"
+    """"eval" takes the most likely action, "train" samples as in training."""
+    video_cfg: VideoConfig = field(default_factory=VideoConfig)
+
+    def __post_init__(self) -> None:
+        _positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
+        for name, episodes in (("episodes", self.episodes), ("final_episodes", self.final_episodes)):
+            if episodes is not None and episodes % self.total_num_envs:
+                problem = f"{episodes} episodes can't be run by {self.total_num_envs} environments without repeating some"
+                raise ConfigError(name, problem, "Use a multiple of env.eval.total_num_envs.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSection:
+    """`env`."""
+
+    train: TrainEnvConfig
+    eval: EvalEnvConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutConfig:
+    """`rollout`."""
+
+    pipeline_stage_num: int = 2
+    """Into how many stages an env worker parts its environments, so that one steps while another awaits its actions."""
+
+    def __post_init__(self) -> None:
+        _positive(pipeline_stage_num=self.pipeline_stage_num)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSection:
+    """`actor.model`; its section also holds the model's own fields."""
+
+    model_type: str
+    """A registered model."""
+    config: ModelConfig = field(metadata=MERGED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSyncSection:
+    """`actor.weight_syncer`; its section also holds the fields of the chosen kind."""
+
+    type: str = "full"
+    """A registered weight sync."""
+    sync: WeightSync = field(metadata=MERGED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorConfig:
+    """`actor`; its section also holds the fields of the trainer."""
+
+    training_backend: str = "fsdp"
+    """A registered trainer."""
+    trainer: TrainerConfig = field(metadata=MERGED)
+    """The trainer's own fields, such as `optim`."""
+    model: ModelSection
+    """What is trained."""
+    weight_syncer: WeightSyncSection
+    """How weights reach the rollout workers."""
+    global_batch_size: int
+    """Decisions in one optimizer step, over all ranks."""
+    micro_batch_size: int | None = None
+    """Decisions in one forward pass of one rank; null takes all that the rank has in a step."""
+
+    def __post_init__(self) -> None:
+        _positive(global_batch_size=self.global_batch_size, micro_batch_size=self.micro_batch_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmConfig:
+    """`algorithm`; its section also holds the fields of the advantage and of the loss."""
+
+    adv_type: str = "gae"
+    """A registered advantage."""
+    advantage: Advantage = field(metadata=MERGED)
+    loss_type: str = "actor_critic"
+    """A registered policy loss."""
+    loss: Loss = field(metadata=MERGED)
+    update_epoch: int = 4
+    """How often each decision is used in one iteration."""
+
+    def __post_init__(self) -> None:
+        _positive(update_epoch=self.update_epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbodiedConfig:
+    """A whole run; every choice by name is already made and its parameters are checked."""
+
+    runner: RunnerConfig
+    cluster: Mapping[str, Any]
+    """Read by the cluster that is given it."""
+    env: EnvSection
+    rollout: RolloutConfig
+    actor: ActorConfig
+    algorithm: AlgorithmConfig
+    source: Mapping[str, Any]
+    """The mapping that all this was read from; a checkpoint carries it, so that `eval` needs nothing else."""
+
+    @property
+    def decisions_per_iteration(self) -> int:
+        """Decisions in one iteration, over all environments."""
+        train = self.env.train
+        return train.total_num_envs * train.max_steps_per_rollout_epoch * train.rollout_epoch

@@ -1,0 +1,121 @@
+"""One slot's vector environment, and its side of the conversation with a rollout worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.data import ArraySpec, Decision
+from rlinf.core.errors import ShapeError
+from rlinf.core.protocols import Channel
+from rlinf.core.tree import tree_combine, tree_index, tree_map
+from rlinf.runners.slots import Slot
+from rlinf.runners.wiring import Request
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
+Step = tuple[Floats, Bools, Bools, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The two channels between a seat and the rollout worker that serves it."""
+
+    requests: Channel
+    """Carries `Request`s, keyed by rollout rank."""
+    answers: Channel
+    """Carries `Decision`s, keyed by slot."""
+    rollout_rank: int
+    """Who serves the seat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A decision for each environment, and values of the final observations that were asked along."""
+
+    decision: Decision[Any]
+    """`[num_envs, …]`."""
+    final_envs: NDArray[np.intp]
+    """`[n]`, the environments whose episodes ended with the step before."""
+    final_values: Floats | None
+    """`[n]`, the critic's values of their final observations; None without a critic."""
+
+
+class Seat:
+    """Steps the environments of a slot with the actions that it is answered.
+
+    An episode that ends inside a rollout is reset at once, and its final observation rides along with the next request, so
+    that the critic can value it: no transition is lost and nothing is reset inside `step`.
+
+    Args:
+        slot: which environments these are.
+        env: a vector environment without autoreset.
+        action: bounds of one control step.
+    """
+
+    def __init__(self, slot: Slot, env: Any, action: ArraySpec) -> None:
+        self.slot = slot
+        self.ended: Bools = np.ones(slot.num_envs, bool)
+        self._obs: Any = None
+        self._finals: Any = None
+        self._final_envs = np.empty(0, np.intp)
+        self._env = env
+        self._low: Any = action.low
+        self._high: Any = action.high
+
+    def reset(self, mask: Bools, seeds: Sequence[int], **options: Any) -> None:
+        """Resets the environments of `mask`, each to the initial state of its seed."""
+        self._obs, _ = self._env.reset(seed=list(seeds), options={"reset_mask": mask, **options})
+        self.ended = self.ended & ~mask
+
+    def keep_finals(self) -> None:
+        """Lets the observations of the episodes that have just ended ride along with the next request."""
+        self._final_envs = np.flatnonzero(self.ended)
+        self._finals = tree_map(np.copy, tree_index(self._obs, self._final_envs))
+
+    def ask(self, line: Line, key: tuple[int, ...]) -> None:
+        """Asks for actions for the current observations."""
+        obs = tree_map(np.copy, self._obs)
+        if len(self._final_envs):
+            obs = tree_combine(np.concatenate, [obs, self._finals])
+        line.requests.put(Request(slot=self.slot.index, key=key, obs=obs), key=line.rollout_rank)
+
+    def answer(self, line: Line) -> Answer:
+        """The answer to the oldest request."""
+        decision: Decision[Any] = line.answers.get(key=self.slot.index)
+        envs, self._final_envs = self._final_envs, np.empty(0, np.intp)
+        rows, value = self.slot.num_envs, decision.value
+        finals = None if value is None else value[rows:]
+        return Answer(decision=_first_rows(decision, rows), final_envs=envs, final_values=finals)
+
+    def leave(self, line: Line) -> None:
+        """Says that no more requests come."""
+        line.requests.put(Request(slot=self.slot.index, key=(), obs=None), key=line.rollout_rank)
+
+    def step(self, action: Floats) -> Step:
+        """Executes `[N, K, A]` actions, clipped to the environment's bounds; K must be 1."""
+        if action.shape[1] != 1:
+            problem = f"the policy decides {action.shape[1]} control steps at once, the environment takes 1"
+            raise ShapeError("actor.model", problem, "Set num_action_chunks to 1.")
+        clipped = np.clip(action[:, 0], self._low, self._high)
+        self._obs, reward, terminated, truncated, info = self._env.step(clipped)
+        self.ended = terminated | truncated
+        return reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._env.close()
+
+
+def _first_rows(decision: Decision[Any], rows: int) -> Decision[Any]:
+    return Decision(
+        action=decision.action[:rows],
+        logprob=decision.logprob[:rows],
+        value=None if decision.value is None else decision.value[:rows],
+        context=tree_index(decision.context, slice(rows)),
+        version=decision.version,
+    )

@@ -1,0 +1,51 @@
+"""Who simulates what: environments are parted over env workers, and each worker's over pipeline stages.
+
+A slot is one stage of one env worker. Randomness is keyed by slot, so a run depends on the number of env workers and
+stages, but not on where anything is placed or how many rollout workers serve the slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlinf.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """Consecutive environments that are stepped together."""
+
+    index: int
+    """Global number of the slot."""
+    env_rank: int
+    """The env worker that holds it."""
+    first_env: int
+    """Global number of its first environment."""
+    num_envs: int
+    """How many environments it has."""
+
+
+def layout(total_envs: int, *, ranks: int, stages: int, group_size: int = 1, place: str = "env.train") -> list[Slot]:
+    """All slots, ordered by index; groups are never parted, sizes differ by at most one group.
+
+    Raises:
+        ConfigError: there are more env workers than groups.
+    """
+    groups = total_envs // group_size
+    if groups < ranks:
+        problem = f"{total_envs} environments in groups of {group_size} can't occupy {ranks} env workers"
+        raise ConfigError(f"{place}.total_num_envs", problem, "Raise it, or place fewer env workers.")
+    slots: list[Slot] = []
+    first = 0
+    for rank, of_rank in enumerate(_shares(groups, ranks)):
+        for of_stage in _shares(of_rank, min(stages, of_rank)):
+            size = of_stage * group_size
+            slots.append(Slot(index=len(slots), env_rank=rank, first_env=first, num_envs=size))
+            first += size
+    return slots
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    """`total` parted into nearly equal whole numbers, the larger ones first."""
+    share, rest = divmod(total, parts)
+    return [share + (part < rest) for part in range(parts)]

@@ -1,0 +1,51 @@
+"""`summary.json`: what a run achieved, with everything that the number depends on."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rlinf.runners.evaluation import evaluation_protocol, wilson_interval
+from rlinf.runners.schema import EmbodiedConfig
+
+VERSIONED = (
+    *(f"rlinf-{part}" for part in ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")),
+    *("torch", "ray", "numpy", "gymnasium", "mani-skill", "gymnasium-robotics", "mujoco"),
+)
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the installed packages that can change a result."""
+    found = {"python": platform.python_version()}
+    for package in VERSIONED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def write_summary(path: Path, cfg: EmbodiedConfig, scalars: Mapping[str, float], episodes: int) -> dict[str, Any]:
+    """Writes the summary of a run or of an evaluation, and returns it.
+
+    Args:
+        path: the file.
+        cfg: the configuration of the run.
+        scalars: `eval/…`, `env/steps`, `time/wall_s`.
+        episodes: how many episodes the evaluation ran.
+    """
+    low, high = wilson_interval(round(scalars["eval/success_once"] * episodes), episodes)
+    summary: dict[str, Any] = {
+        "experiment": cfg.runner.experiment_name,
+        **scalars,
+        "eval/success_once_ci95": [round(low, 4), round(high, 4)],
+        "seed": cfg.runner.seed,
+        "protocol": evaluation_protocol(cfg, episodes),
+        "versions": versions(),
+    }
+    path.write_text(json.dumps(summary, indent=1, default=str) + "\n")
+    return summary

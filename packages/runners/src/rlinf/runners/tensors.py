@@ -1,0 +1,18 @@
+"""The passage between NumPy, in which data travels, and torch, in which policies compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+
+def to_torch(array: NDArray[Any]) -> torch.Tensor:
+    """A tensor that shares the array's memory."""
+    return torch.from_numpy(array)  # pyright: ignore[reportUnknownMemberType]
+
+
+def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
+    """An array that shares the tensor's memory."""
+    return tensor.numpy()

@@ -1,1 +1,4 @@
-"""Placeholder."""
+"""Robot simulators as vector environments under one honest contract."""
+
+from rlinf.envs.gymnasium import Gymnasium as Gymnasium
+from rlinf.envs.maniskill import ManiSkill as ManiSkill

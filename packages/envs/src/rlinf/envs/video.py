@@ -1,0 +1,139 @@
+"""Videos of episodes, from the simulator's renderer or drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from gymnasium.vector import VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from rlinf.core.errors import RLinfError
+from rlinf.core.registry import require_modules
+from rlinf.envs.episodes import Infos, Step
+
+if TYPE_CHECKING:
+    from rlinf.envs._movie import Movie
+
+Frame = NDArray[np.uint8]
+"""`[H, W, 3]`."""
+_MAX_TILES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shot:
+    """What there is to see of one environment at one moment."""
+
+    index: int
+    """Which environment of the vector."""
+    states: NDArray[np.float32]
+    """`[D]`, its observation."""
+    rewards: Sequence[float]
+    """The rewards of its episode so far, one for each step."""
+    success: bool
+    """Whether the task is solved now."""
+
+    @property
+    def caption(self) -> tuple[str, str, str]:
+        """Step, return so far and outcome."""
+        return f"step {len(self.rewards)}", f"return {sum(self.rewards):.2f}", "success" if self.success else ""
+
+
+Camera = Callable[[Shot], Frame]
+"""Makes a frame of an environment; all frames of a camera have one size."""
+
+
+class RecordVideo(VectorWrapper[Any, Any, Any]):
+    """Shows environments as frames, and records episodes as mp4 files.
+
+    `reset(options={"record": "path/to/file.mp4"})` starts a recording of the first environments (four at most, tiled). A tile
+    stands still when its episode has ended; the file is complete when all tiles have, or at the next reset of all environments,
+    or at `close`. Until then it has the suffix `.part.mp4`.
+
+    Args:
+        env: an environment whose observations hold `states` and whose `infos` hold `success`.
+        camera: makes the frames.
+        fps: frames a second; a control step is a frame.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], camera: Camera, *, fps: int = 20) -> None:
+        require_modules("PIL", "imageio", "imageio_ffmpeg", place="env.render", extra="rlinf-envs[video]")
+        super().__init__(env)
+        self._camera = camera
+        self._fps = fps
+        self._states: NDArray[np.float32] | None = None
+        self._rewards: list[list[float]] = [[] for _ in range(env.num_envs)]
+        self._success = np.zeros(env.num_envs, np.bool_)
+        self._movie: Movie | None = None
+        self._running: list[int] = []
+
+    def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
+        """Starts episodes, and a recording if `options["record"]` names a file."""
+        options = dict(options or {})
+        path: str | Path | None = options.pop("record", None)
+        inner = cast("Any", self.env)
+        observations, infos = inner.reset(seed=seed, options=options)
+        fresh = np.asarray(options.get("reset_mask", np.ones(self.num_envs, np.bool_)))
+        if path is not None or fresh.all():
+            self._finish()
+        for index in np.flatnonzero(fresh):
+            self._rewards[index] = []
+            self._success[index] = False
+        self._states = observations["states"]
+        if path is not None:
+            self._start(Path(path))
+        return observations, infos
+
+    def step(self, actions: Any) -> Step:
+        """One step of every environment, and one frame if a recording runs."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        self._states = observations["states"]
+        self._success = infos["success"]
+        for history, reward in zip(self._rewards, rewards.tolist(), strict=True):
+            history.append(reward)
+        if self._movie is not None:
+            self._film(self._running)
+            self._running = [i for i in self._running if not (terminated[i] or truncated[i])]
+            if not self._running:
+                self._finish()
+        return observations, rewards, terminated, truncated, infos
+
+    def render(self) -> tuple[Frame, ...]:
+        """A frame of each environment, `[H, W, 3]` uint8.
+
+        Raises:
+            RLinfError: there is nothing to see before the first reset.
+        """
+        return tuple(self._camera(self._shot(index)) for index in range(self.num_envs))
+
+    def close(self, **kwargs: Any) -> None:
+        """Completes a recording and frees the simulators."""
+        self._finish()
+        super().close(**kwargs)
+
+    def _shot(self, index: int) -> Shot:
+        if self._states is None:
+            raise RLinfError("env.render", "the environments were never reset", "Call env.reset(seed=…) first.")
+        success = bool(self._success[index])
+        return Shot(index=index, states=self._states[index], rewards=tuple(self._rewards[index]), success=success)
+
+    def _start(self, path: Path) -> None:
+        from rlinf.envs._movie import Movie
+
+        tiles = min(self.num_envs, _MAX_TILES)
+        self._movie = Movie(path, tiles, self._fps)
+        self._running = list(range(tiles))
+        self._film(self._running)
+
+    def _film(self, tiles: Sequence[int]) -> None:
+        if self._movie is not None:
+            shots = [self._shot(index) for index in tiles]
+            self._movie.add({shot.index: (self._camera(shot), shot.caption) for shot in shots})
+
+    def _finish(self) -> None:
+        if self._movie is not None:
+            self._movie.close()
+            self._movie = None

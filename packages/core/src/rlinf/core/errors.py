@@ -103,6 +103,7 @@ class WorkerError(RLinfError):
         self.secondary = secondary
         self.remote_traceback = remote_traceback
         super().__init__(f"{group}[{rank}] failed in {method}()", problem)
+        self.args = (group, rank, method, problem)  # what unpickling calls the constructor with
 
 
 def is_secondary(error: BaseException) -> bool:

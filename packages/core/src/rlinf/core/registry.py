@@ -111,9 +111,9 @@ class Registry(Generic[T]):
         with self._lock:
             if self._scanned:
                 return
-            self._scanned = True
             for point in entry_points(group=self.group):
                 self._claim(point.name, _Claim(point.value, point.load))
+            self._scanned = True
 
     def _claim(self, name: str, claim: _Claim) -> None:
         held = self._claims.get(name)

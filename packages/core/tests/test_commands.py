@@ -1,0 +1,60 @@
+"""The `rlinf` command."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rlinf.core.commands import main
+
+Install = Callable[[str, str, str], None]
+
+CODE = """
+from rlinf.core.errors import ConfigError
+def hello(args):
+    print("hello", *args)
+    return 7
+def broken(args):
+    raise ConfigError("actor.lr", "expected a number, found 'x'", "Write 1e-3.")
+"""
+POINTS = "[rlinf.commands]\nhello = strange:hello\nbroken = strange:broken\n"
+
+
+def test_a_part_brings_its_commands(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("strange", POINTS, CODE)
+    assert main(["hello", "a", "--b"]) == 7
+    assert capsys.readouterr().out == "hello a --b\n"
+
+
+def test_help_lists_the_installed_commands(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("strange", POINTS, CODE)
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: rlinf <command>")
+    assert "strange:hello" in out
+    assert "rlinf.core.commands:plugins" in out
+
+
+def test_no_command_is_an_error_that_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage:" in capsys.readouterr().out
+
+
+def test_an_unknown_command_has_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugin"]) == 2
+    assert "UnknownName: rlinf: no command 'plugin'. Did you mean 'plugins'?" in capsys.readouterr().err
+
+
+def test_an_error_of_ours_is_shown_without_traceback(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("strange", POINTS, CODE)
+    assert main(["broken"]) == 2
+    assert capsys.readouterr().err == "ConfigError: actor.lr: expected a number, found 'x'. Write 1e-3.\n"
+
+
+def test_plugins_lists_what_packages_register(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("strange", f"{POINTS}[rlinf.losses]\nmine = strange:Mine\n", CODE)
+    assert main(["plugins"]) == 0
+    out = capsys.readouterr().out
+    assert "rlinf.losses\n" in out
+    assert "strange:Mine  (strange 1.0)" in out
+    assert main(["plugins", "rlinf.losses"]) == 0
+    assert "rlinf.commands" not in capsys.readouterr().out

@@ -1,0 +1,176 @@
+"""Reading a mapping into a dataclass: what is accepted, and every way of being wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlinf.core.config import read
+from rlinf.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+
+
+@dataclass(frozen=True)
+class Actor:
+    optimizer: Optimizer
+    steps: int = 1
+    name: str = "actor"
+    offload: bool = False
+    strategy: Literal["fsdp", "ddp"] = "fsdp"
+    hidden: list[int] = field(default_factory=lambda: [64])
+    sizes: tuple[int, ...] = ()
+    seed: int | None = None
+    clip: float | Literal["off"] = "off"
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    layers: Sequence[Optimizer] = ()
+    weights: dict[str, float] = field(default_factory=dict[str, float])
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ConfigError("steps", f"expected at least 1, found {self.steps}", "Use 1 or more.")
+        if self.name == "bad":
+            raise ValueError("no such actor")
+
+
+GOOD: dict[str, Any] = {"optimizer": {"lr": 1e-3}}
+
+
+def fault(changes: Mapping[str, Any]) -> str:
+    """The message that a change of the good configuration causes."""
+    with pytest.raises(ConfigError) as caught:
+        read(Actor, {**GOOD, **changes}, place="actor")
+    return str(caught.value)
+
+
+def test_defaults_and_nesting() -> None:
+    assert read(Actor, GOOD) == Actor(optimizer=Optimizer(lr=1e-3))
+
+
+def test_everything_given() -> None:
+    data = {
+        "optimizer": {"lr": 1, "betas": [0.5, 1]},
+        "steps": 3,
+        "name": "a",
+        "offload": True,
+        "strategy": "ddp",
+        "hidden": [1, 2],
+        "sizes": [3, 4, 5],
+        "seed": None,
+        "clip": 2,
+        "extra": {"anything": [1, {"x": None}]},
+        "layers": [{"lr": 2}],
+        "weights": {"a": 1},
+    }
+    actor = read(Actor, data)
+    assert actor.optimizer == Optimizer(lr=1.0, betas=(0.5, 1.0))
+    assert isinstance(actor.optimizer.lr, float)
+    assert (actor.hidden, actor.sizes, actor.clip) == ([1, 2], (3, 4, 5), 2.0)
+    assert actor.extra == {"anything": [1, {"x": None}]}
+    assert list(actor.layers) == [Optimizer(lr=2.0)]
+    assert actor.weights == {"a": 1.0}
+
+
+def test_the_data_is_not_changed() -> None:
+    data = {"optimizer": {"lr": 1}, "hidden": [1]}
+    read(Actor, data).hidden.append(2)
+    assert data == {"optimizer": {"lr": 1}, "hidden": [1]}
+
+
+def test_unknown_key_has_the_nearest_name() -> None:
+    assert fault({"optimiser": 1}).startswith("actor.optimiser: unknown key. Did you mean 'optimizer'? Known: ")
+
+
+def test_unknown_nested_key_has_its_path() -> None:
+    assert fault({"optimizer": {"lr": 1, "beta": 1}}).startswith("actor.optimizer.beta: unknown key. Did you mean 'betas'?")
+
+
+def test_missing_key() -> None:
+    assert fault({"optimizer": {}}) == "actor.optimizer.lr: missing. Expected a number."
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("steps", "3", "actor.steps: expected a whole number, found '3' (str)"),
+        ("steps", 3.0, "actor.steps: expected a whole number, found 3.0 (float)"),
+        ("steps", True, "actor.steps: expected a whole number, found True (bool)"),
+        ("name", 3, "actor.name: expected text, found 3 (int)"),
+        ("name", None, "actor.name: expected text, found None (NoneType)"),
+        ("offload", "yes", "actor.offload: expected true or false, found 'yes' (str)"),
+        ("offload", 1, "actor.offload: expected true or false, found 1 (int)"),
+        ("seed", "x", "actor.seed: expected a whole number, found 'x' (str)"),
+        ("hidden", 3, "actor.hidden: expected a list, found 3. Write it as [a, b]."),
+        ("hidden", "64", "actor.hidden: expected a list, found '64'. Write it as [a, b]."),
+        ("hidden", [1, "x"], "actor.hidden[1]: expected a whole number, found 'x' (str)"),
+        ("sizes", [1, None], "actor.sizes[1]: expected a whole number, found None (NoneType)"),
+        ("extra", [1], "actor.extra: expected a section, found [1]"),
+        ("weights", {"a": "x"}, "actor.weights.a: expected a number, found 'x' (str)"),
+        ("layers", [{"lr": 1}, {}], "actor.layers[1].lr: missing. Expected a number."),
+        ("optimizer", 3, "actor.optimizer: expected a section with keys ['lr', 'betas'], found 3"),
+        ("optimizer", {"lr": True}, "actor.optimizer.lr: expected a number, found True (bool)"),
+        ("optimizer", {"lr": 1, "betas": [1]}, "actor.optimizer.betas: expected 2 values, found 1"),
+        ("strategy", "fdsp", "actor.strategy: no choice 'fdsp'. Did you mean 'fsdp'? Choices: ddp, fsdp."),
+        ("steps", 0, "actor.steps: expected at least 1, found 0. Use 1 or more."),
+        ("name", "bad", "actor: no such actor"),
+    ],
+)
+def test_one_fault(key: str, value: object, message: str) -> None:
+    assert fault({key: value}) == message
+
+
+def test_a_union_names_all_members() -> None:
+    text = fault({"clip": "on"})
+    assert text.startswith("actor.clip: expected a number or ")
+    assert text.endswith("found 'on'")
+
+
+def test_all_faults_are_reported_together() -> None:
+    text = fault({"steps": "x", "nam": "a", "optimizer": {}})
+    assert text.startswith("actor: 3 faults.")
+    for path in ("actor.steps: ", "actor.nam: ", "actor.optimizer.lr: "):
+        assert f"\n  {path}" in text
+
+
+def test_faults_exit_with_two() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(Actor, {})
+    assert caught.value.exit_code == 2
+    assert str(caught.value) == "optimizer: missing. Expected Optimizer."
+
+
+def test_allowed_keys_are_skipped_and_hinted() -> None:
+    assert read(Optimizer, {"lr": 1, "name": "adam"}, allowed=["name"]) == Optimizer(lr=1.0)
+    with pytest.raises(ConfigError, match="Did you mean 'name'"):
+        read(Optimizer, {"lr": 1, "nam": "adam"}, allowed=["name"])
+
+
+@given(st.floats(allow_nan=False), st.integers(), st.text(), st.booleans(), st.lists(st.integers()))
+def test_well_typed_values_pass_unchanged(lr: float, seed: int, name: str, offload: bool, hidden: list[int]) -> None:
+    name = name if name != "bad" else "good"
+    actor = read(Actor, {"optimizer": {"lr": lr}, "seed": seed, "name": name, "offload": offload, "hidden": hidden})
+    assert (actor.optimizer.lr, actor.seed, actor.name, actor.offload, actor.hidden) == (lr, seed, name, offload, hidden)
+
+
+JSON: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*Actor.__dataclass_fields__, "other"]), JSON))
+def test_whatever_is_written_is_read_or_refused(data: dict[str, Any]) -> None:
+    try:
+        read(Actor, data, place="actor")
+    except ConfigError as error:
+        assert str(error).startswith("actor")  # noqa: PT017 - the property is about refusals only

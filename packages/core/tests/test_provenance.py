@@ -1,0 +1,56 @@
+"""Where values came from."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rlinf.core.config import explain
+from rlinf.core.config.provenance import flatten, origin
+from rlinf.core.errors import UnknownName
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+
+
+@dataclass(frozen=True)
+class Config:
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    seed: int = 0
+
+
+PROVENANCE = {"optimizer.lr": "command line", "optimizer": "ppo.yaml", "seed": "ppo.yaml"}
+
+
+def test_flatten() -> None:
+    assert flatten(Config(extra={"a": {"b": 1}})) == {
+        "optimizer.lr": 1e-3,
+        "optimizer.betas": (0.9, 0.999),
+        "extra.a.b": 1,
+        "seed": 0,
+    }
+    assert flatten(Config())["extra"] == {}
+
+
+def test_origin_is_that_of_the_nearest_section() -> None:
+    assert origin(PROVENANCE, "optimizer.lr") == "command line"
+    assert origin(PROVENANCE, "optimizer.betas") == "ppo.yaml"
+    assert origin(PROVENANCE, "extra") == "default of the schema"
+
+
+def test_explain_a_value_a_section_and_everything() -> None:
+    assert explain(Config(), PROVENANCE, "optimizer.lr") == "optimizer.lr = 0.001  (command line)"
+    assert explain(Config(), PROVENANCE, "optimizer").splitlines() == [
+        "optimizer.lr = 0.001  (command line)",
+        "optimizer.betas = (0.9, 0.999)  (ppo.yaml)",
+    ]
+    assert len(explain(Config(), PROVENANCE, "").splitlines()) == 4
+
+
+def test_explain_of_an_unknown_key_has_the_nearest() -> None:
+    with pytest.raises(UnknownName, match=r"optimizer\.lrr: no such key in the configuration\. Did you mean 'optimizer\.lr'\?"):
+        explain(Config(), PROVENANCE, "optimizer.lrr")

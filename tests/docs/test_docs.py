@@ -1,0 +1,56 @@
+"""Every Python block of every document runs, and every link to a file leads somewhere.
+
+The blocks of one document are one script. A block that can't run says so: three backticks, then `python no-run`.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("packages/*/*.md"), *ROOT.glob("apps/**/*.md"), *ROOT.glob("docs/**/*.md")])
+
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)|(?:src|href)=\"([^\"#]+)\"")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def script(document: Path) -> str:
+    """All blocks of a document, each at its own line, so that a traceback points into the document."""
+    text = document.read_text(encoding="utf-8")
+    lines: list[str] = []
+    for block in BLOCK.finditer(text):
+        start = text.count("\n", 0, block.start(1))
+        lines += [""] * (start - len(lines)) + block[1].splitlines()
+    return "\n".join(lines)
+
+
+RUNNABLE = [document for document in DOCUMENTS if BLOCK.search(document.read_text(encoding="utf-8"))]
+
+
+def test_documents_are_found() -> None:
+    assert ROOT / "README.md" in DOCUMENTS
+    assert RUNNABLE
+
+
+@pytest.mark.parametrize("document", RUNNABLE, ids=name)
+def test_blocks_run(document: Path, tmp_path: Path) -> None:
+    path = tmp_path / f"{document.stem}.py"
+    path.write_text(script(document), encoding="utf-8")
+    done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, f"{name(document)}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(document: Path) -> None:
+    text = FENCE.sub("", document.read_text(encoding="utf-8"))
+    targets = [match[1] or match[2] for match in LINK.finditer(text)]
+    files = [target for target in targets if not re.match(r"[a-z]+:", target)]
+    assert [target for target in files if not (document.parent / target).exists()] == []

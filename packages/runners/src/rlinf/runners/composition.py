@@ -13,6 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from rlinf.core.config.provenance import Provenance, flatten
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
@@ -81,7 +82,7 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
         with initialize_config_dir(str(config_dir.resolve()), version_base="1.3"):
             composed = compose(config_name=name, overrides=forced)
         data = OmegaConf.to_container(composed, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(f"recipe {name}", " ".join(str(error).split())) from error
     return Composition(
         name=name,

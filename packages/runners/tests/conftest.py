@@ -1,0 +1,190 @@
+"""A toy environment and a toy model, so that this part is tested without the others."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.registry import ADVANTAGES, ENVS, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS
+
+BOUND = np.ones(1, np.float32)
+
+
+class CountdownEnv:
+    """Each environment terminates `seed % 5 + 1` steps after its reset; the observation is the steps left."""
+
+    def __init__(self, num_envs: int, max_episode_steps: int) -> None:
+        self.num_envs, self.limit = num_envs, max_episode_steps
+        self.left = np.zeros(num_envs, int)
+        self.length = np.zeros(num_envs, int)
+        self.ret = np.zeros(num_envs, np.float32)
+        self.seeds_seen: list[int] = []
+        self.recorded: list[str] = []
+
+    def _obs(self) -> dict[str, Any]:
+        return {"states": self.left[:, None].astype(np.float32)}
+
+    def reset(self, *, seed: list[int], options: dict[str, Any]) -> tuple[Any, Any]:
+        mask = options["reset_mask"]
+        self.left[mask] = np.asarray(seed)[mask] % 5 + 1
+        self.length[mask] = 0
+        self.ret[mask] = 0
+        self.seeds_seen += [s for s, m in zip(seed, mask, strict=True) if m]
+        if "record" in options:
+            self.recorded.append(options["record"])
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        assert (np.abs(action) <= 1).all()
+        assert (self.left > 0).all(), "stepped after the end"
+        self.left -= 1
+        self.length += 1
+        reward = np.ones(self.num_envs, np.float32)
+        self.ret += reward
+        terminated, truncated = self.left == 0, self.length == self.limit
+        episode = {
+            "success_once": terminated.copy(),
+            "success_at_end": terminated.copy(),
+            "return": self.ret.copy(),
+            "episode_len": self.length.copy(),
+        }
+        return self._obs(), reward, terminated, truncated, {"episode": episode, "_episode": terminated | truncated}
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Countdown:
+    level: int = 1
+
+    def check(self, place: str) -> None: ...
+
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Any:
+        return CountdownEnv(num_envs, max_episode_steps or 100)
+
+    def describe(self, env: Any) -> EnvSpec:
+        return EnvSpec(
+            observation={"states": ArraySpec(shape=(1,), dtype="float32")},
+            action=ArraySpec(shape=(1,), dtype="float32", low=-BOUND, high=BOUND),
+            max_episode_steps=env.limit,
+        )
+
+
+@dataclass(frozen=True)
+class ToyModel:
+    width: int = 4
+
+
+@dataclass(frozen=True)
+class ToyTrainer:
+    lr: float = 0.1
+
+
+@dataclass(frozen=True)
+class ToyAdvantage:
+    gamma: float = 0.99
+
+
+@dataclass(frozen=True)
+class ToyLoss:
+    clip_ratio_low: float = 0.2
+
+
+@dataclass(frozen=True)
+class ToySync:
+    pass
+
+
+ENVS.register("countdown")(Countdown)
+MODELS.register("toy_model")(ToyModel)
+TRAINERS.register("toy_trainer")(ToyTrainer)
+ADVANTAGES.register("toy_advantage")(ToyAdvantage)
+LOSSES.register("toy_loss")(ToyLoss)
+WEIGHT_SYNCS.register("toy_sync")(ToySync)
+
+
+class Queues:
+    """A channel in one thread; what is requested is answered at once by `policy`."""
+
+    name = "queues"
+
+    def __init__(self, reply: Any = None) -> None:
+        self.items: dict[Any, deque[Any]] = {}
+        self.reply = reply
+
+    def put(self, item: Any, *, key: Any = "default", weight: int = 0) -> None:
+        if self.reply is not None:
+            self.reply(item)
+        self.items.setdefault(key, deque()).append(item)
+
+    def get(self, *, key: Any = "default", timeout: float | None = None) -> Any:
+        return self.items[key].popleft()
+
+    def get_batch(self, target_weight: int, *, key: Any = "default", timeout: float | None = None) -> list[Any]:
+        return [self.get(key=key)]
+
+    def qsize(self, *, key: Any = "default") -> int:
+        return len(self.items.get(key, ()))
+
+
+@pytest.fixture
+def queues() -> type[Queues]:
+    """The class of channels that need no cluster."""
+    return Queues
+
+
+@pytest.fixture
+def line() -> tuple[Queues, Queues]:
+    """Requests and answers; the value of an observation is 10 times what it shows."""
+    answers = Queues()
+
+    def reply(request: Any) -> None:
+        if request.obs is not None:
+            obs = request.obs["states"]
+            rows = len(obs)
+            decision = Decision(
+                action=np.full((rows, 1, 1), 3.0, np.float32),
+                logprob=np.zeros(rows, np.float32),
+                value=10 * obs[:, 0],
+                context={"states": obs},
+                version=7,
+            )
+            answers.put(decision, key=request.slot)
+
+    return Queues(reply), answers
+
+
+@pytest.fixture
+def toy_data() -> dict[str, Any]:
+    """A whole configuration made of toys."""
+    return {
+        "runner": {"experiment_name": "toy", "max_steps": 2, "seed": 3},
+        "env": {
+            "train": {
+                "env_type": "countdown",
+                "total_num_envs": 4,
+                "max_steps_per_rollout_epoch": 6,
+                "init_params": {"level": 2},
+            },
+            "eval": {"total_num_envs": 4, "episodes": 8},
+        },
+        "actor": {
+            "training_backend": "toy_trainer",
+            "model": {"model_type": "toy_model", "width": 8},
+            "weight_syncer": {"type": "toy_sync"},
+            "global_batch_size": 12,
+            "lr": 0.5,
+        },
+        "algorithm": {
+            "adv_type": "toy_advantage",
+            "loss_type": "toy_loss",
+            "gamma": 0.9,
+            "clip_ratio_low": 0.1,
+        },
+    }

@@ -1,0 +1,68 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from rlinf.core.errors import CheckpointError
+from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
+
+
+def write(folder: Path, content: bytes = b"weights", step: int = 1) -> None:
+    def actor(part: Path) -> None:
+        (part / "model.safetensors").write_bytes(content)
+
+    write_checkpoint(folder, actor, config={"a": 1}, state={"step": step})
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "global_step_1")
+    checkpoint = read_checkpoint(tmp_path / "global_step_1")
+    assert checkpoint.model_file.read_bytes() == b"weights"
+    assert checkpoint.config == {"a": 1}
+    assert checkpoint.state == {"step": 1}
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "global_step_1")
+    (tmp_path / "global_step_1/actor/model.safetensors").write_bytes(b"weightz")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: differs from the manifest"):
+        read_checkpoint(tmp_path / "global_step_1")
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "global_step_1")
+    (tmp_path / "global_step_1/state.json").unlink()
+    with pytest.raises(CheckpointError, match=r"state\.json: listed in the manifest but missing"):
+        read_checkpoint(tmp_path / "global_step_1")
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "global_step_1")
+    (tmp_path / "global_step_1/manifest.json").write_text(json.dumps({"format": 99, "files": {}}))
+    with pytest.raises(CheckpointError, match="format 99, this version reads 1"):
+        read_checkpoint(tmp_path / "global_step_1")
+
+
+def test_a_failure_while_writing_leaves_the_last_checkpoint_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "global_step_1"
+    write(folder)
+
+    def failing(part: Path) -> None:
+        (part / "model.safetensors").write_bytes(b"half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_checkpoint(folder, failing, config={}, state={})
+    assert read_checkpoint(folder).model_file.read_bytes() == b"weights"
+
+
+def test_a_run_folder_stands_for_its_last_checkpoint(tmp_path: Path) -> None:
+    for step in (9, 10):
+        write(tmp_path / "checkpoints" / f"global_step_{step}", step=step)
+    (tmp_path / "checkpoints/.global_step_11.partial").mkdir()
+    assert read_checkpoint(tmp_path).state["step"] == 10
+
+
+def test_a_folder_without_checkpoint_says_what_to_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="Name a global_step_N folder"):
+        read_checkpoint(tmp_path)

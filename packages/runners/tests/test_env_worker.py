@@ -1,0 +1,101 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlinf.core.errors import RLinfError
+from rlinf.core.random import keyed_seed
+from rlinf.runners.embodied_runner import env_slots
+from rlinf.runners.env_worker import EnvWorker
+from rlinf.runners.evaluation import SEED_RANGE, wilson_interval
+from rlinf.runners.reading import read_embodied
+from rlinf.runners.wiring import Wiring
+
+
+def worker(data: dict[str, Any]) -> EnvWorker:
+    cfg = read_embodied(data)
+    env = EnvWorker(cfg)
+    slots = env_slots(cfg, 1)
+    spec = env.init_worker(slots["train"])
+    env.connect(Wiring(spec=spec, actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, slots=slots))
+    return env
+
+
+def collected(data: dict[str, Any], line: Any, trajectories: Any) -> tuple[list[Any], list[Any]]:
+    results = worker(data).interact(0, *line, trajectories)
+    return results, [trajectories.get(key=rank)[1] for rank in (0, 1)]
+
+
+def test_an_iteration_by_hand(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+    """The value of an observation is ten times the steps left, so every value in every row is known."""
+    results, parts = collected(toy_data, line, queues())
+    assert sum(int(part.mask.sum()) for part in parts) == 24
+    ends = sum(int(part.terminated.sum()) for part in parts)
+    assert ends == len(results) > 4, "episodes end inside the rollout and are reset"
+    for part in parts:
+        for row in range(len(part)):
+            n = int(part.mask[row].sum())
+            states = part.context["states"][row, :n, 0]
+            assert part.value[row, : n + 1].tolist() == [10 * s for s in states] + [10 * (states[-1] - 1)]
+            assert (part.version[row, :n] == 7).all()
+            assert part.terminated[row, n - 1] == (states[-1] == 1)
+    groups = [set(part.group.tolist()) for part in parts]
+    assert groups == [{0, 1}, {2, 3}]
+
+
+def test_the_same_configuration_gives_the_same_trajectories(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+    (_, first), (_, second) = (collected(toy_data, line, queues()) for _ in range(2))
+    assert all(np.array_equal(a.reward, b.reward) and np.array_equal(a.value, b.value) for a, b in zip(first, second, strict=True))
+
+
+def test_members_of_a_group_start_alike(toy_data: dict[str, Any]) -> None:
+    toy_data["env"]["train"] |= {"group_size": 2, "total_num_envs": 8}
+    toy_data["env"]["eval"]["total_num_envs"] = 8
+    env = worker(toy_data)
+    env.prepare(0)
+    left = [int(x) for seat in env._seats for x in seat._env.left]
+    assert left[0::2] == left[1::2]
+    assert len(set(left)) > 1
+
+
+def test_unfinished_episodes_go_on_only_with_auto_reset(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+    for auto_reset in (True, False):
+        toy_data["env"]["train"] |= {"auto_reset": auto_reset, "max_steps_per_rollout_epoch": 1}
+        toy_data["actor"]["global_batch_size"] = 4
+        env = worker(toy_data)
+        env.interact(0, *line, queues())
+        line[1].items.clear()
+        before = np.concatenate([seat._env.left for seat in env._seats])
+        lengths_before = np.concatenate([seat._env.length for seat in env._seats])
+        env.prepare(1)
+        lengths = np.concatenate([seat._env.length for seat in env._seats])
+        running = before > 0
+        assert running.any()
+        assert (lengths[running] == (lengths_before[running] if auto_reset else 0)).all()
+        assert (lengths[~running] == 0).all()
+
+
+def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(toy_data: dict[str, Any], line: Any) -> None:
+    env = worker(toy_data)
+    results = env.evaluate(8, *line, "film.mp4")
+    expected = [keyed_seed(3, "eval", number) % SEED_RANGE for number in range(8)]
+    envs: list[Any] = [seat._env for seat in env._eval_seats]
+    seen = [seed for e in envs for seed in e.seeds_seen if seed]
+    assert sorted(seen) == sorted(expected)
+    assert sorted(r.number for r in results) == list(range(8))
+    assert {r.number: r.episode_len for r in results} == {n: s % 5 + 1 for n, s in enumerate(expected)}
+    assert [film for e in envs for film in e.recorded] == ["film.mp4"]
+    again = env.evaluate(8, *line)
+    assert sorted(again, key=lambda r: r.number) == sorted(results, key=lambda r: r.number)
+
+
+def test_a_worker_that_knows_nobody_says_so(toy_data: dict[str, Any], queues: Any) -> None:
+    env = EnvWorker(read_embodied(toy_data))
+    with pytest.raises(RLinfError, match=r"Call connect\(wiring\) first"):
+        env.interact(0, queues(), queues(), queues())
+
+
+def test_wilson_interval_by_hand() -> None:
+    low, high = wilson_interval(95, 100)
+    assert (low, high) == pytest.approx((0.8882, 0.9785), abs=1e-4)
+    assert wilson_interval(10, 10)[1] == 1.0

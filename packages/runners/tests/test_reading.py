@@ -1,0 +1,77 @@
+from typing import Any
+
+import pytest
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.reading import read_embodied, resolved
+
+
+def test_every_choice_is_made_and_its_parameters_are_read(toy_data: dict[str, Any]) -> None:
+    cfg = read_embodied(toy_data)
+    assert cfg.env.train.init_params.level == 2  # type: ignore[attr-defined]
+    assert cfg.env.eval.init_params.level == 2  # type: ignore[attr-defined]
+    assert cfg.actor.model.config.width == 8  # type: ignore[attr-defined]
+    assert cfg.actor.trainer.lr == 0.5  # type: ignore[attr-defined]
+    assert cfg.algorithm.advantage.gamma == 0.9  # type: ignore[attr-defined]
+    assert cfg.algorithm.loss.clip_ratio_low == 0.1  # type: ignore[attr-defined]
+    assert cfg.decisions_per_iteration == 24
+
+
+def test_resolved_speaks_the_language_of_yaml_and_reads_back(toy_data: dict[str, Any]) -> None:
+    cfg = read_embodied(toy_data)
+    plain = resolved(cfg)
+    assert plain["algorithm"]["gamma"] == 0.9
+    assert plain["actor"]["lr"] == 0.5
+    assert plain["actor"]["model"] == {"model_type": "toy_model", "width": 8}
+    assert plain["env"]["train"]["init_params"] == {"level": 2}
+    assert plain["runner"]["timeout_s"] == 600.0
+    again = read_embodied(plain)
+    assert resolved(again) == plain
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("runner.max_step", 3, r"runner\.max_step: unknown key\. Did you mean 'max_steps'"),
+        ("runner.max_steps", "many", r"runner\.max_steps: expected a whole number, found 'many'"),
+        ("runner.max_steps", 0, r"runner\.max_steps: expected more than 0"),
+        ("algorithm.gama", 0.9, r"algorithm\.gama: unknown key\. Did you mean 'gamma'"),
+        ("algorithm.loss_type", "toy_los", r"algorithm\.loss_type: no policy loss named 'toy_los'\. Did you mean 'toy_loss'"),
+        ("actor.learning", 1, r"actor\.learning: unknown key"),
+        ("actor.model.model_type", "toy", r"actor\.model\.model_type: no model named 'toy'"),
+        ("actor.model.widht", 1, r"actor\.model\.widht: unknown key\. Did you mean 'width'"),
+        ("env.train.env_type", "countdwn", r"env\.train\.env_type: no environment named 'countdwn'"),
+        ("env.train.init_params.levle", 1, r"env\.train\.init_params\.levle: unknown key\. Did you mean 'level'"),
+        ("env.train.group_size", 3, r"env\.train\.total_num_envs: 4 environments can't be parted into groups of 3"),
+        ("env.eval.episodes", 6, r"env\.eval\.episodes: 6 episodes can't be run by 4 environments"),
+        ("env.test", {}, r"env\.test: unknown key"),
+        ("actor.global_batch_size", 25, r"actor\.global_batch_size: 25 decisions in an optimizer step.*only 24"),
+        ("envs", {}, r"envs: unknown section\. Did you mean 'env'"),
+        ("runner", 4, r"runner: expected a section, found 4"),
+    ],
+)
+def test_faults_name_the_place_the_value_and_the_way_out(toy_data: dict[str, Any], path: str, value: Any, message: str) -> None:
+    section = toy_data
+    *parents, key = path.split(".")
+    for parent in parents:
+        section = section[parent]
+    section[key] = value
+    with pytest.raises(ConfigError, match=message):
+        read_embodied(toy_data)
+
+
+def test_faults_in_several_sections_are_reported_together(toy_data: dict[str, Any]) -> None:
+    toy_data["runner"]["max_steps"] = "x"
+    toy_data["actor"]["model"]["width"] = "wide"
+    with pytest.raises(ConfigError) as caught:
+        read_embodied(toy_data)
+    assert "runner.max_steps" in str(caught.value)
+    assert "actor.model.width" in str(caught.value)
+
+
+def test_missing_choices_list_what_is_installed(toy_data: dict[str, Any]) -> None:
+    del toy_data["env"]["train"]["env_type"]
+    with pytest.raises(ConfigError, match=r"env\.train\.env_type: missing\. Installed: .*countdown"):
+        read_embodied(toy_data)
+    with pytest.raises(ConfigError):
+        read_embodied({})

@@ -1,0 +1,65 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlinf.core.data import Decision
+from rlinf.runners.rows import RowCollector
+
+
+def decision(step: int, num_envs: int) -> Decision[np.ndarray]:
+    marks = np.array([100 * step + env for env in range(num_envs)], np.float32)
+    return Decision(action=marks[:, None, None], logprob=marks, value=marks, context={"states": marks[:, None]}, version=step)
+
+
+def collect(ended_at: dict[tuple[int, int], str], steps: int, num_envs: int, group_size: int = 1, first_env: int = 0):
+    collector = RowCollector(first_env=first_env, num_envs=num_envs, group_size=group_size)
+    for t in range(steps):
+        terminated = np.array([ended_at.get((t, e)) == "terminated" for e in range(num_envs)])
+        truncated = np.array([ended_at.get((t, e)) == "truncated" for e in range(num_envs)])
+        collector.append(decision(t, num_envs), np.full(num_envs, t + 1, np.float32), terminated, truncated)
+        envs = np.flatnonzero(terminated | truncated)
+        if t < steps - 1:
+            collector.final_values(envs, np.array([-(100 * t + e) for e in envs], np.float32))
+    return collector.finish(np.array([9000 + e for e in range(num_envs)], np.float32))
+
+
+def test_rows_of_episodes_that_end_inside_by_hand() -> None:
+    rows = collect({(1, 1): "truncated"}, steps=4, num_envs=2)
+    assert rows.reward.tolist() == [[1, 2, 3, 4], [1, 2, 0, 0], [3, 4, 0, 0]]
+    assert rows.mask.tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]]
+    assert rows.truncated.tolist() == [[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    assert rows.value.tolist() == [[0, 100, 200, 300, 9000], [1, 101, -101, 0, 0], [201, 301, 9001, 0, 0]]
+    assert rows.action[2, :2, 0, 0].tolist() == [201, 301]
+    assert rows.version.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0], [2, 3, 0, 0]]
+    assert rows.group.tolist() == [0, 1, 1]
+
+
+def test_the_last_step_bootstraps_from_the_observation_that_followed_it_even_if_it_ended() -> None:
+    rows = collect({(2, 0): "terminated"}, steps=3, num_envs=1)
+    assert rows.terminated.tolist() == [[False, False, True]]
+    assert rows.value[0, -1] == 9000
+
+
+def test_groups_are_global() -> None:
+    rows = collect({}, steps=1, num_envs=4, group_size=2, first_env=6)
+    assert rows.group.tolist() == [3, 3, 4, 4]
+
+
+@given(data=st.data(), steps=st.integers(1, 12), num_envs=st.integers(1, 5))
+def test_no_step_is_lost_or_counted_twice(data: st.DataObject, steps: int, num_envs: int) -> None:
+    places = st.tuples(st.integers(0, steps - 1), st.integers(0, num_envs - 1))
+    ends = data.draw(st.dictionaries(places, st.sampled_from(["terminated", "truncated"])))
+    rows = collect(ends, steps=steps, num_envs=num_envs)
+    marks = rows.context["states"][..., 0][rows.mask]
+    assert sorted(marks.tolist()) == sorted(100 * t + e for t in range(steps) for e in range(num_envs))
+    assert (rows.terminated | rows.truncated)[rows.mask].sum() == len(ends)
+    inner = (rows.terminated | rows.truncated)[:, :-1] & rows.mask[:, 1:]
+    assert not inner.any(), "a row runs across a reset"
+
+
+def test_a_policy_without_critic_has_no_values() -> None:
+    collector = RowCollector(first_env=0, num_envs=1, group_size=1)
+    no = np.zeros(1, bool)
+    plain = Decision(action=np.zeros((1, 1, 1)), logprob=np.zeros(1), value=None, context={"states": np.zeros((1, 1))}, version=0)
+    collector.append(plain, np.ones(1, np.float32), no, no)
+    assert collector.finish(None).value is None

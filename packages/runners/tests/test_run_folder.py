@@ -1,0 +1,32 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.reading import read_embodied
+from rlinf.runners.run_folder import open_run_folder
+
+
+def test_an_earlier_run_is_kept(toy_data: dict[str, Any], tmp_path: Path) -> None:
+    toy_data["runner"]["logger"] = {"log_path": str(tmp_path)}
+    cfg = read_embodied(toy_data)
+    for text in ("first", "second"):
+        open_run_folder(cfg).summary.write_text(text)
+    assert (tmp_path / "toy.1/summary.json").read_text() == "first"
+    assert (tmp_path / "toy/summary.json").read_text() == "second"
+
+
+def test_a_resumed_run_goes_on_in_its_folder(toy_data: dict[str, Any], tmp_path: Path) -> None:
+    toy_data["runner"]["logger"] = {"log_path": str(tmp_path)}
+    folder = open_run_folder(read_embodied(toy_data))
+    (folder.checkpoints / "global_step_1").mkdir(parents=True)
+    toy_data["runner"]["resume_dir"] = str(folder.checkpoints / "global_step_1")
+    assert open_run_folder(read_embodied(toy_data)).checkpoints.exists()
+
+
+def test_a_folder_that_can_not_be_written_is_refused(toy_data: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    toy_data["runner"]["logger"] = {"log_path": str(tmp_path / "file")}
+    with pytest.raises(ConfigError, match=r"runner\.logger\.log_path: can't write to .*file/toy"):
+        open_run_folder(read_embodied(toy_data))

@@ -1,0 +1,26 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.slots import layout
+
+
+def test_sixteen_environments_on_two_workers_in_two_stages() -> None:
+    slots = layout(16, ranks=2, stages=2)
+    assert [(s.env_rank, s.first_env, s.num_envs) for s in slots] == [(0, 0, 4), (0, 4, 4), (1, 8, 4), (1, 12, 4)]
+
+
+@given(groups=st.integers(1, 40), size=st.integers(1, 6), ranks=st.integers(1, 8), stages=st.integers(1, 5))
+def test_every_environment_has_one_seat_and_groups_stay_together(groups: int, size: int, ranks: int, stages: int) -> None:
+    if groups < ranks:
+        with pytest.raises(ConfigError, match="total_num_envs"):
+            layout(groups * size, ranks=ranks, stages=stages, group_size=size)
+        return
+    slots = layout(groups * size, ranks=ranks, stages=stages, group_size=size)
+    assert [s.index for s in slots] == list(range(len(slots)))
+    covered = [env for s in slots for env in range(s.first_env, s.first_env + s.num_envs)]
+    assert covered == list(range(groups * size))
+    assert all(s.first_env % size == 0 and s.num_envs % size == 0 and s.num_envs > 0 for s in slots)
+    per_rank = [sum(s.num_envs for s in slots if s.env_rank == r) for r in range(ranks)]
+    assert max(per_rank) - min(per_rank) <= size

@@ -22,15 +22,15 @@ def adamw(module: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
     Raises:
         ConfigError: `value_lr` is set and nothing is a critic's.
     """
-    groups: list[dict[str, object]] = []
-    for critic, lr in ((False, config.lr), (True, config.lr if config.value_lr is None else config.value_lr)):
-        named = module.named_parameters()
-        chosen = [parameter for name, parameter in named if parameter.requires_grad and is_critic(name) == critic]
-        if chosen:
-            groups.append({"params": chosen, "lr": lr, "base_lr": lr})
-        elif critic and config.value_lr is not None:
-            found = f"expected parameters below {sorted(CRITIC)}, found none"
-            raise ConfigError("optim.value_lr", found, "Remove the key, or choose a model with a critic.")
+    named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    critic = [parameter for name, parameter in named if config.value_lr is not None and is_critic(name)]
+    if config.value_lr is not None and not critic:
+        found = f"expected parameters below {sorted(CRITIC)}, found none"
+        raise ConfigError("optim.value_lr", found, "Remove the key, or choose a model with a critic.")
+    policy = [parameter for _, parameter in named if not any(parameter is other for other in critic)]
+    groups: list[dict[str, object]] = [
+        {"params": parameters, "base_lr": lr} for parameters, lr in ((policy, config.lr), (critic, config.value_lr)) if parameters
+    ]
     betas = (config.adam_beta1, config.adam_beta2)
     return torch.optim.AdamW(groups, betas=betas, eps=config.adam_eps, weight_decay=config.weight_decay, fused=True)
 

@@ -1,0 +1,119 @@
+"""One rank and two give the same weights, whatever the split: real processes on gloo."""
+
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from engines_toy import ToyPolicy, parts_of, run_rank, toy_batch, toy_loss, visible
+from safetensors.torch import load_file
+
+from rlinf.core.errors import ConfigError, DeadlineExceeded
+from rlinf.engines import FSDPConfig, FSDPTrainerConfig
+
+SCRIPT = Path(__file__).parent / "engines_toy.py"
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def two_ranks(folder: Path, **case) -> list[dict]:
+    where = f"tcp://127.0.0.1:{free_port()}"
+    env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    arguments = [where, str(folder), json.dumps(case)]
+    ranks = [subprocess.Popen([sys.executable, str(SCRIPT), str(r), "2", *arguments], env=env) for r in range(2)]
+    try:
+        for process in ranks:
+            process.wait(timeout=120)
+    finally:
+        for process in ranks:
+            process.kill()
+    return [json.loads((folder / f"seen_{rank}.json").read_text()) for rank in range(2)]
+
+
+def one_rank(folder: Path, **case) -> dict:
+    folder.mkdir()
+    sizes = [[n for part in case["sizes"] for n in part]]
+    return run_rank(0, 1, "", folder, case | {"sizes": sizes})
+
+
+@pytest.mark.parametrize("strategy", ["fsdp2", "none"])
+def test_two_ranks_equal_one(tmp_path, strategy):
+    (tmp_path / "two").mkdir()
+    case = {"strategy": strategy, "clip_grad": 0.5, "sizes": [[2, 1, 3], [4]], "steps": 3}
+    two = two_ranks(tmp_path / "two", **case)
+    one = one_rank(tmp_path / "one", **case)
+    assert [seen.get("error") for seen in two] == [None, None]
+    assert two[0]["version"] == 3
+    assert two[0]["sum"] == 3.0
+    for seen in two:
+        for expected, found in zip(one["history"], seen["history"], strict=True):
+            assert found == pytest.approx(expected, abs=1e-6)
+    expected = load_file(tmp_path / "one" / "weights_0.safetensors")
+    for rank in range(2):
+        found = load_file(tmp_path / "two" / f"weights_{rank}.safetensors")
+        assert list(found) == list(expected)
+        for name, tensor in expected.items():
+            torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=0)
+    goes_on_alone(tmp_path / "two", tmp_path / "one")
+
+
+def goes_on_alone(two: Path, one: Path) -> None:
+    """One rank takes over from what two wrote, optimizer included."""
+    after = []
+    for folder in (one, two):
+        trainer = visible().build(ToyPolicy(seed=9), rank=0, world_size=1, rendezvous="")
+        trainer.load(folder)
+        trainer.step([toy_batch()], toy_loss)
+        after.append(trainer.weights())
+    assert after[0].version == after[1].version == 4
+    for name, tensor in after[0].tensors.items():
+        torch.testing.assert_close(after[1].tensors[name], tensor, atol=1e-6, rtol=0)
+
+
+def test_a_rank_without_work_is_an_error_on_every_rank(tmp_path):
+    seen = two_ranks(tmp_path, strategy="fsdp2", clip_grad=None, sizes=[[10], []], steps=1)
+    assert all("1 ranks have no micro-batch" in s["error"] for s in seen)
+
+
+def test_a_gradient_that_is_not_finite_on_one_rank_is_skipped_on_all(tmp_path):
+    seen = two_ranks(tmp_path, strategy="fsdp2", clip_grad=None, sizes=[[5], [5]], steps=1, poison=1)
+    for s in seen:
+        assert s["history"][0]["skipped"] == 1.0
+        assert math.isnan(s["history"][0]["grad_norm"])
+        assert s["version"] == 0
+    found = load_file(tmp_path / "weights_1.safetensors")
+    assert torch.equal(found["actor.0.weight"], ToyPolicy(seed=0).state_dict()["actor.0.weight"])
+
+
+def test_a_rank_that_never_comes_is_a_deadline():
+    config = FSDPTrainerConfig(fsdp_config=FSDPConfig(timeout_s=1.0))
+    with pytest.raises(DeadlineExceeded, match="trainer rank 0 of 2: the ranks did not meet"):
+        config.build(ToyPolicy(), rank=0, world_size=2, rendezvous=f"tcp://127.0.0.1:{free_port()}")
+
+
+def test_ranks_need_a_rendezvous():
+    with pytest.raises(ConfigError, match="rendezvous"):
+        FSDPTrainerConfig().build(ToyPolicy(), rank=0, world_size=2, rendezvous="")
+
+
+@pytest.mark.parametrize("sizes", [[10], [1] * 10, [3, 7], [9, 1], [4, 4, 2]])
+def test_micro_batches_never_change_the_step(sizes):
+    whole = visible().build(ToyPolicy(), rank=0, world_size=1, rendezvous="")
+    split = visible().build(ToyPolicy(), rank=0, world_size=1, rendezvous="")
+    batch = toy_batch()
+    for _ in range(3):
+        expected = whole.step([batch], toy_loss)
+        found = split.step(parts_of(batch, sizes), toy_loss)
+        assert found["loss"].mean == pytest.approx(expected["loss"].mean, abs=1e-6)
+        assert found["gap"].weight == expected["gap"].weight
+    for name, tensor in whole.weights().tensors.items():
+        torch.testing.assert_close(split.weights().tensors[name], tensor, atol=1e-6, rtol=0)

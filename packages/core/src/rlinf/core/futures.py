@@ -49,10 +49,11 @@ def gather(*futures: Future[Any], timeout: float) -> list[Any]:
     pending = list(futures)
     while pending:
         for future in [f for f in pending if f.done()] or pending[:1]:
+            was_done = future.done()
             try:
                 future.wait(timeout=max(0.0, min(SLICE_S, deadline - time.monotonic())))
             except DeadlineExceeded:
-                if future.done():
+                if was_done:
                     raise
             except Exception as error:  # noqa: BLE001 - whatever a call raised is sorted, annotated and raised again
                 _raise_first_cause(error, [f for f in pending if f is not future])

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlinf.core.config.provenance import explain
 from rlinf.core.errors import ConfigError
 from rlinf.runners.composition import compose_recipe
-from rlinf.runners.reading import read_embodied, resolved
+from rlinf.runners.reading import explain_embodied, read_embodied
 
 
 def config(args: Sequence[str]) -> int:
@@ -26,5 +25,5 @@ def config(args: Sequence[str]) -> int:
         raise ConfigError("rlinf config", "a recipe is missing", "rlinf config path/to/recipe.yaml [key=value …]")
     recipe = Path(arguments[0])
     composition = compose_recipe(recipe.parent, recipe.stem, arguments[1:])
-    sys.stdout.write(explain(resolved(read_embodied(composition.data)), composition.provenance, key) + "\n")
+    sys.stdout.write(explain_embodied(read_embodied(composition.data), composition.provenance, key) + "\n")
     return 0

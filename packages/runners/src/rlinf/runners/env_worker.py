@@ -143,7 +143,7 @@ class EnvWorker(Worker):
                 slot.num_envs,
                 max_episode_steps=config.max_episode_steps,
                 ignore_terminations=config.ignore_terminations,
-                render=render,
+                render=render and slot.index == 0,
             )
             spec = config.init_params.describe(env)
             seats.append(Seat(slot, env, spec.action))

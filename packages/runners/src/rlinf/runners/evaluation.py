@@ -18,6 +18,8 @@ from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.seat import Line, Seat
 
 SEED_RANGE = 2**31
+PROTOCOL_FREE = ("video_cfg", "total_num_envs", "episodes", "final_episodes")
+"""Keys of `env.eval` that can't change what is measured, or that the protocol states in its own way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ def evaluation_protocol(cfg: EmbodiedConfig, episodes: int) -> dict[str, Any]:
     Two numbers are comparable only if their protocols have the same hash.
     """
     config = resolved(cfg.env.eval)
-    relevant = {key: value for key, value in config.items() if key not in ("video_cfg", "episodes", "final_episodes")}
+    relevant = {key: value for key, value in config.items() if key not in PROTOCOL_FREE}
     protocol: dict[str, Any] = {
         **relevant,
         "episodes": episodes,

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from rlinf.core.config import Provenance, explain
 from rlinf.core.config.reading import field_names, read
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import ADVANTAGES, ENVS, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS, Registry
@@ -76,6 +77,13 @@ def resolved(config: object) -> dict[str, Any]:
         else:
             plain[field.name] = list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
     return plain
+
+
+def explain_embodied(cfg: EmbodiedConfig, provenance: Provenance, key: str) -> str:
+    """One line per value at or below `key`, with where it came from; "" explains all."""
+    evaluation = _subsection(_subsection(cfg.source, "env"), "eval", "env")
+    like_train = {f"env.eval.{name}": f"as env.train.{name}" for name in EVAL_LIKE_TRAIN if name not in evaluation}
+    return explain(resolved(cfg), {**like_train, **provenance}, key)
 
 
 def _subsection(data: Section, name: str, place: str = "") -> Section:

@@ -1,0 +1,177 @@
+"""`WorkerGroup`: workers of one class, and the handle of a call on all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from rlinf.core.errors import DeadlineExceeded, UnknownName, did_you_mean
+from rlinf.core.futures import gather
+from rlinf.core.protocols import Cluster
+from rlinf.scheduler.calls import Outcome, Process, RankCall, WorkerInfo
+
+W = TypeVar("W")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Handle(Generic[R]):
+    """A call on the ranks of a group, under way or done. Satisfies `rlinf.core.futures.Future[list[R]]`."""
+
+    def __init__(self, label: str, calls: Sequence[RankCall], timeout_s: float, *, cooperative: bool = False) -> None:
+        self._label = label
+        self._calls = calls
+        self._timeout_s = timeout_s
+        self._cooperative = cooperative
+        self._outcomes: list[Outcome] | None = None
+
+    @property
+    def label(self) -> str:
+        """What runs where: `rollout.generate()`."""
+        return self._label
+
+    def done(self) -> bool:
+        """Whether the call has ended on every rank, or failed on one."""
+        return self._outcomes is not None or _ended(self._calls)
+
+    def wait(self, timeout: float | None = None) -> list[R]:
+        """The results, in order of ranks.
+
+        Args:
+            timeout: seconds; None is the cluster's `timeout_s`.
+
+        Raises:
+            WorkerError: a rank failed; if several did, the first cause, with the others as notes.
+            DeadlineExceeded: the time is over; the message names the ranks that still run.
+        """
+        return [outcome.value for outcome in self._wait(timeout)]
+
+    def durations(self) -> list[float]:
+        """Seconds that each rank ran, once it is done; waits for it."""
+        return [outcome.seconds for outcome in self._wait(None)]
+
+    def __await__(self) -> Generator[Any, None, list[R]]:
+        if self._cooperative:
+            return self.wait()
+        return (yield from asyncio.to_thread(self.wait).__await__())
+
+    def _wait(self, timeout: float | None) -> list[Outcome]:
+        if self._outcomes is None:
+            if len(self._calls) == 1:
+                self._outcomes = [self._calls[0].wait(timeout)]
+            else:
+                self._outcomes = gather(*self._calls, timeout=self._timeout_s if timeout is None else timeout)
+        return self._outcomes
+
+
+def _ended(calls: Sequence[RankCall]) -> bool:
+    ended = [call for call in calls if call.done()]
+    return len(ended) == len(calls) or any(_failed(call) for call in ended)
+
+
+def _failed(call: RankCall) -> bool:
+    try:
+        call.wait(0.0)
+    except DeadlineExceeded:
+        return False
+    except Exception:  # noqa: BLE001 - raised again by whoever waits
+        return True
+    return False
+
+
+class WorkerGroup(Generic[W]):
+    """Workers of one class, one for each rank. Any public method of the class can be called on the group.
+
+    `group.method(*args)` sends the call to every rank and returns a `Handle` at once. Each worker runs one call at a time, in the
+    order in which they were sent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        worker: type[W],
+        processes: Sequence[Process],
+        timeout_s: float,
+        *,
+        cluster: Cluster,
+        cooperative: bool = False,
+    ) -> None:
+        self._name = name
+        self._worker = worker
+        self._cluster = cluster
+        self._processes = tuple(processes)
+        self._timeout_s = timeout_s
+        self._cooperative = cooperative
+
+    @property
+    def name(self) -> str:
+        """The group's name, unique in its cluster."""
+        return self._name
+
+    @property
+    def world_size(self) -> int:
+        """How many workers this group or view has."""
+        return len(self._processes)
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where the group runs."""
+        return self._cluster
+
+    @property
+    def worker_infos(self) -> tuple[WorkerInfo, ...]:
+        """Where each worker is, in order of ranks."""
+        return tuple(process.info for process in self._processes)
+
+    def call(self, method: Callable[Concatenate[W, P], R], *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """`group.call(Rollout.generate, x)`: the same as `group.generate(x)`, visible to a type checker."""
+        return self._send(method.__name__, *args, **kwargs)
+
+    def execute_on(self, ranks: int | Sequence[int]) -> WorkerGroup[W]:
+        """A view of some ranks; the group itself is unchanged.
+
+        Raises:
+            UnknownName: the group has no such rank.
+        """
+        chosen = [ranks] if isinstance(ranks, int) else list(ranks)
+        known = {process.info.rank: process for process in self._processes}
+        for rank in chosen:
+            if rank not in known:
+                raise UnknownName(f"{self._name}.execute_on", f"no rank {rank}", f"Ranks: {', '.join(map(str, known))}.")
+        return WorkerGroup(
+            self._name,
+            self._worker,
+            [known[rank] for rank in chosen],
+            self._timeout_s,
+            cluster=self._cluster,
+            cooperative=self._cooperative,
+        )
+
+    def __getattr__(self, method: str) -> Callable[..., Handle[Any]]:
+        if method.startswith("_"):
+            raise AttributeError(f"{self._name}.{method}: private methods of a worker can't be called on its group")
+        self._check(method)
+
+        def send(*args: Any, **kwargs: Any) -> Handle[Any]:
+            return self._send(method, *args, **kwargs)
+
+        return send
+
+    def __repr__(self) -> str:
+        return f"WorkerGroup({self._name!r}, {self._worker.__name__}, {self.world_size} workers)"
+
+    def _send(self, method: str, *args: Any, **kwargs: Any) -> Handle[Any]:
+        self._check(method)
+        calls = [process.submit(method, args, kwargs) for process in self._processes]
+        return Handle(f"{self._name}.{method}()", calls, self._timeout_s, cooperative=self._cooperative)
+
+    def _check(self, method: str) -> None:
+        if method.startswith("_") or not callable(getattr(self._worker, method, None)):
+            known = [name for name in dir(self._worker) if not name.startswith("_") and callable(getattr(self._worker, name))]
+            problem = f"{self._worker.__name__} has no public method '{method}'"
+            raise UnknownMethod(f"{self._name}.{method}", problem, did_you_mean(method, known, label="Methods"))
+
+
+class UnknownMethod(UnknownName, AttributeError):
+    """A call of a method that the worker's class does not have."""

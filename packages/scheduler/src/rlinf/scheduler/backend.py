@@ -1,0 +1,37 @@
+"""What a cluster asks of its back-end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from rlinf.core.protocols import GroupSpec
+from rlinf.scheduler.calls import Process
+from rlinf.scheduler.messages.post import Post
+from rlinf.scheduler.placement import ProcessPlan
+
+
+class Backend(Protocol):
+    """Starts workers and carries their messages."""
+
+    @property
+    def post(self) -> Post:
+        """The driver's access to all queues."""
+        ...
+
+    @property
+    def cooperative(self) -> bool:
+        """Workers run only while the driver waits in its own thread."""
+        ...
+
+    def launch(self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan]) -> list[Process]:
+        """Starts one worker for each plan and constructs it; on failure, ends those it started.
+
+        Raises:
+            WorkerError: a constructor failed; its method is `__init__`.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Ends everything that it started."""
+        ...

@@ -1,0 +1,50 @@
+"""`ClusterConfig`: the `cluster` section of a run's configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlinf.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualAccelerators:
+    """Devices that exist in the placement only, so that a plan for accelerators runs on CPU cores."""
+
+    count: int
+    """How many; each stands for one CPU core."""
+    memory: str | None = None
+    """What a planner may assume of each one's memory, such as "80GiB"; None if no plan asks for it."""
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ConfigError("count", f"expected at least 1, found {self.count}", "Leave virtual_accelerators out to have none.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """Where the workers run, and how long anything may wait."""
+
+    backend: Literal["ray", "local"] = "ray"
+    """`ray`: one process for each worker. `local`: all workers in this process, in a deterministic order."""
+    num_nodes: int = 1
+    """How many machines; this version places on one."""
+    address: str | None = None
+    """A running Ray to join; None takes `RAY_ADDRESS`, or starts a Ray of our own on the loopback interface."""
+    component_placement: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """`"actor,rollout": 0-1`; see `rlinf.scheduler.placement.grammar`."""
+    virtual_accelerators: VirtualAccelerators | None = None
+    """Stand-ins for accelerators; None takes the NVIDIA GPUs that the machine has."""
+    timeout_s: float = 600.0
+    """The default deadline of every wait: get, put, recv, device lock, handle, launch."""
+    log_dir: str | None = None
+    """Each worker's log goes to `<log_dir>/workers/<group>_<rank>.log`; None writes no files."""
+
+    def __post_init__(self) -> None:
+        if self.num_nodes != 1:
+            raise ConfigError("num_nodes", f"expected 1, found {self.num_nodes}", "This version places on one node.")
+        if not (self.timeout_s > 0 and math.isfinite(self.timeout_s)):
+            raise ConfigError("timeout_s", f"expected a positive number of seconds, found {self.timeout_s:g}")

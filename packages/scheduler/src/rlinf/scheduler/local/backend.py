@@ -1,0 +1,206 @@
+"""The `local` back-end: every worker in this process, one running at a time, in a deterministic order; no Ray."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from rlinf.core.errors import ChannelClosed, DeadlineExceeded, WorkerError
+from rlinf.core.protocols import GroupSpec
+from rlinf.core.worker import WorkerContext, injected
+from rlinf.scheduler.calls import Outcome, Process, WorkerInfo, checked, perform
+from rlinf.scheduler.config import ClusterConfig
+from rlinf.scheduler.local.baton import Baton, BatonMonitor
+from rlinf.scheduler.logs import write_log
+from rlinf.scheduler.messages.encoding import Blobs, snapshot
+from rlinf.scheduler.messages.locks import DeviceLock, Locks
+from rlinf.scheduler.messages.post import OPEN_POSTS, PostMessenger
+from rlinf.scheduler.messages.queues import Queues
+from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.placement import ProcessPlan
+
+
+class LocalPost:
+    """The post of a cluster in one process: there is one set of queues, whatever the host."""
+
+    def __init__(self, run: str, baton: Baton) -> None:
+        self._run = run
+        self._baton = baton
+        self._queues = Queues(lambda: BatonMonitor(baton))
+
+    @property
+    def run(self) -> str:
+        """See `Post`."""
+        return self._run
+
+    def who(self) -> str:
+        """See `Post`."""
+        return self._baton.me().name
+
+    def put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait) -> None:
+        """See `Post`."""
+        self._queues.put(queue, (weight, snapshot(blobs)), maxsize, wait)
+
+    def get(self, host: str, queue: Hashable, target: int | None, wait: Wait) -> list[Blobs]:
+        """See `Post`."""
+        return self._queues.get(queue, target, wait)
+
+    def size(self, host: str, queue: Hashable, wait: Wait) -> int:
+        """See `Post`."""
+        return self._queues.size(queue)
+
+
+class LocalCall:
+    """A call on one worker of the process."""
+
+    def __init__(self, process: LocalProcess, method: str, function: Callable[[], Outcome]) -> None:
+        self._process = process
+        self.method = method
+        self.function = function
+        self.outcome: Outcome | None = None
+
+    @property
+    def label(self) -> str:
+        """See `RankCall`."""
+        return f"{self._process.info.label}.{self.method}()"
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """See `RankCall`."""
+        backend = self._process.backend
+        seconds = backend.timeout_s if timeout is None else timeout
+        wait = Wait("driver", self.label, "its end", seconds)
+        backend.baton.join(lambda: self.outcome is not None, wait)
+        if self.outcome is None:
+            raise DeadlineExceeded(self.label, f"not done after {seconds:g} s")
+        if self in backend.unseen:
+            backend.unseen.remove(self)
+        return checked(self.outcome, self._process.info, self.method)
+
+    def done(self) -> bool:
+        """See `RankCall`; lets another task run first."""
+        if self.outcome is None:
+            self._process.backend.baton.give_way()
+        return self.outcome is not None
+
+
+class LocalProcess:
+    """One worker of the process: a task that runs its calls in order."""
+
+    def __init__(self, backend: LocalBackend, info: WorkerInfo) -> None:
+        self.backend = backend
+        self._info = info
+        self._calls: deque[LocalCall] = deque()
+        self._worker: Any = None
+        self._ended = False
+        backend.baton.start(info.label, self._run)
+
+    @property
+    def info(self) -> WorkerInfo:
+        """See `Process`."""
+        return self._info
+
+    def construct(self, spec: GroupSpec[Any], context: WorkerContext) -> LocalCall:
+        """Builds the worker, as its first call."""
+
+        def build() -> None:
+            with injected(context):
+                self._worker = spec.worker(*spec.args, **spec.kwargs)
+
+        return self._line_up("__init__", lambda: perform(build, (), {}))
+
+    def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalCall:
+        """See `Process`."""
+        return self._line_up(method, lambda: perform(getattr(self._worker, method), args, kwargs))
+
+    def end(self) -> None:
+        """Takes no call any more."""
+        self._ended = True
+
+    def _line_up(self, method: str, function: Callable[[], Outcome]) -> LocalCall:
+        call = LocalCall(self, method, function)
+        self._calls.append(call)
+        return call
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.backend.baton.idle(lambda: bool(self._calls) or self._ended)
+            except ChannelClosed:
+                return
+            if self._ended:
+                return
+            call = self._calls.popleft()
+            call.outcome = call.function()
+            if call.outcome.failure is not None and not call.outcome.failure.secondary:
+                self.backend.unseen.append(call)
+
+
+class LocalBackend:
+    """Implements `Backend` in this process."""
+
+    cooperative = True
+
+    def __init__(self, config: ClusterConfig, run: str) -> None:
+        self.timeout_s = config.timeout_s
+        self.unseen: list[LocalCall] = []
+        """Calls that failed, and nobody has waited for them yet."""
+        self.baton = Baton(self._first_failure)
+        self.post = LocalPost(run, self.baton)
+        self._locks = Locks(lambda: BatonMonitor(self.baton))
+        self._log_dir = config.log_dir
+        self._handlers: list[tuple[str, logging.Handler]] = []
+        OPEN_POSTS[run] = self.post
+
+    def launch(self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan]) -> list[Process]:
+        """See `Backend`."""
+        processes: list[LocalProcess] = []
+        calls: list[LocalCall] = []
+        for plan in plans:
+            info = WorkerInfo(group=group, rank=plan.rank, devices=plan.devices, threads=plan.threads, pid=os.getpid())
+            logger = f"rlinf.worker.{group}.{plan.rank}"
+            handler = write_log(logger, self._log_dir, group, plan.rank)
+            if handler is not None:
+                self._handlers.append((logger, handler))
+            processes.append(LocalProcess(self, info))
+            calls.append(processes[-1].construct(spec, self._context(group, plan, len(plans))))
+        try:
+            for call in calls:
+                call.wait()
+        except Exception:
+            for process in processes:
+                process.end()
+            raise
+        return list(processes)
+
+    def stop(self) -> None:
+        """See `Backend`."""
+        OPEN_POSTS.pop(self.post.run, None)
+        self.baton.stop("the cluster was shut down")
+        for name, handler in self._handlers:
+            logging.getLogger(name).removeHandler(handler)
+            handler.close()
+
+    def _context(self, group: str, plan: ProcessPlan, world_size: int) -> WorkerContext:
+        owner = f"{group}[{plan.rank}]"
+        return WorkerContext(
+            group=group,
+            rank=plan.rank,
+            world_size=world_size,
+            devices=plan.devices,
+            threads=plan.threads,
+            messenger=PostMessenger(self.post, group, plan.rank),
+            device_lock=DeviceLock(self._locks, owner, plan.devices),
+        )
+
+    def _first_failure(self) -> Exception | None:
+        if not self.unseen:
+            return None
+        call = self.unseen.pop(0)
+        try:
+            call.wait()
+        except WorkerError as error:
+            return error
+        return None

@@ -1,0 +1,1 @@
+"""Queues, locks and the sockets that carry them."""

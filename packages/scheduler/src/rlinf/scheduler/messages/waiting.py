@@ -1,0 +1,81 @@
+"""How a thread or a task waits until something changes; every wait has a deadline and says what it waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlinf.core.errors import ChannelClosed, DeadlineExceeded
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Who waits for what, and how long."""
+
+    who: str
+    """`rollout[1]`, or `driver`."""
+    place: str
+    """`channel 'env', key 0`."""
+    goal: str
+    """`an item`, `room`, …"""
+    timeout: float | None = None
+    """Seconds; None is the cluster's `timeout_s`."""
+
+    def expired(self, seconds: float) -> DeadlineExceeded:
+        """The error of a wait that reached its deadline."""
+        return DeadlineExceeded(
+            self.place, f"{self.who} waited {seconds:g} s for {self.goal} in vain", "Raise cluster.timeout_s if this is normal."
+        )
+
+    def closed(self, reason: str) -> ChannelClosed:
+        """The error of a wait that nobody will end any more."""
+        return ChannelClosed(self.place, f"{self.who} can't have {self.goal}: {reason}")
+
+
+class Monitor(Protocol):
+    """A lock, and a wait for a condition under it. Enter it before anything else."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def wait_until(self, ready: Callable[[], bool], wait: Wait) -> None:
+        """Waits until `ready()`; raises `DeadlineExceeded` at the deadline."""
+        ...
+
+    def changed(self) -> None:
+        """Something changed that others may wait for."""
+        ...
+
+
+class ThreadMonitor:
+    """A monitor for threads."""
+
+    def __init__(self, default_s: float) -> None:
+        self._default_s = default_s
+        self._condition = threading.Condition(threading.Lock())
+
+    def __enter__(self) -> None:
+        self._condition.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._condition.release()
+
+    def wait_until(self, ready: Callable[[], bool], wait: Wait) -> None:
+        """See `Monitor`."""
+        if ready():
+            return
+        seconds = self._default_s if wait.timeout is None else wait.timeout
+        deadline = time.monotonic() + seconds
+        while not ready():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise wait.expired(seconds)
+            self._condition.wait(left)
+
+    def changed(self) -> None:
+        """See `Monitor`."""
+        self._condition.notify_all()

@@ -1,0 +1,8 @@
+"""Which component runs on which accelerators."""
+
+from rlinf.scheduler.placement.component import HybridComponentPlacement as HybridComponentPlacement
+from rlinf.scheduler.placement.strategies import FlexiblePlacementStrategy as FlexiblePlacementStrategy
+from rlinf.scheduler.placement.strategies import NodePlacementStrategy as NodePlacementStrategy
+from rlinf.scheduler.placement.strategies import PackedPlacementStrategy as PackedPlacementStrategy
+from rlinf.scheduler.placement.strategies import PlacementStrategy as PlacementStrategy
+from rlinf.scheduler.placement.strategies import ProcessPlan as ProcessPlan

@@ -1,0 +1,1 @@
+"""The `ray` back-end; imports Ray in its `_x.py` files only."""

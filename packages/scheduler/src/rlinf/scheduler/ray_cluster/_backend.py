@@ -1,0 +1,212 @@
+"""The `ray` back-end: one Ray actor for each worker. Ray places, starts and calls; messages take the sockets of `Endpoint`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlinf.scheduler.ray_cluster._ray import ray, start_or_join  # isort: skip - sets what Ray reads when it is imported
+from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rlinf.core.errors import DeadlineExceeded, WorkerError
+from rlinf.core.futures import gather
+from rlinf.core.protocols import GroupSpec
+from rlinf.scheduler.calls import Outcome, Process, WorkerInfo, checked
+from rlinf.scheduler.config import ClusterConfig
+from rlinf.scheduler.hardware import Node
+from rlinf.scheduler.messages.endpoint import Endpoint, Meeting
+from rlinf.scheduler.messages.post import DRIVER, address, label
+from rlinf.scheduler.placement import ProcessPlan
+from rlinf.scheduler.ray_cluster.process import Birth, WorkerProcess
+
+LAST_WORDS_S = 0.5
+"""How long the answer of a dead process may still be under way."""
+DIED = "the process died (killed by a signal, or it exited by itself)"
+
+
+class RayCall:
+    """A call on one actor."""
+
+    def __init__(self, process: RayProcess, method: str, reference: Any) -> None:
+        self._process = process
+        self._method = method
+        self._reference = reference
+
+    @property
+    def label(self) -> str:
+        """See `RankCall`."""
+        return f"{self._process.info.label}.{self._method}()"
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """See `RankCall`."""
+        seconds = self._process.timeout_s if timeout is None else timeout
+        self._await_end(seconds)
+        info = self._process.info
+        try:
+            outcome: Outcome = ray.get(self._reference, timeout=LAST_WORDS_S)
+        except (RayActorError, ActorUnschedulableError, GetTimeoutError) as error:
+            self._process.died.set()
+            raise WorkerError(info.group, info.rank, self._method, f"{DIED}, pid {info.pid}") from error
+        except RayError as error:
+            raise WorkerError(info.group, info.rank, self._method, f"{type(error).__name__}: {error}") from error
+        return checked(outcome, info, self._method)
+
+    def done(self) -> bool:
+        """See `RankCall`."""
+        return self._process.died.is_set() or bool(ray.wait([self._reference], timeout=0)[0])
+
+    def _await_end(self, seconds: float) -> None:
+        """Returns when the answer is there, or when the process is known to be dead."""
+        deadline = time.monotonic() + seconds
+        while not self._process.died.is_set():
+            left = max(0.0, deadline - time.monotonic())
+            if ray.wait([self._reference], timeout=min(left, 0.25))[0]:
+                return
+            if left == 0.0:
+                raise DeadlineExceeded(self.label, f"not done after {seconds:g} s", "Raise cluster.timeout_s if this is normal.")
+
+
+class RayProcess:
+    """One actor."""
+
+    def __init__(self, actor: Any, plan: ProcessPlan, group: str, timeout_s: float) -> None:
+        self.actor = actor
+        self.timeout_s = timeout_s
+        self.died = threading.Event()
+        self._info = WorkerInfo(group=group, rank=plan.rank, devices=plan.devices, threads=plan.threads, pid=0)
+
+    @property
+    def info(self) -> WorkerInfo:
+        """See `Process`."""
+        return self._info
+
+    def born(self, pid: int) -> None:
+        """The process runs."""
+        info = self._info
+        self._info = WorkerInfo(group=info.group, rank=info.rank, devices=info.devices, threads=info.threads, pid=pid)
+
+    def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RayCall:
+        """See `Process`."""
+        return RayCall(self, method, self.actor.call.remote(method, args, dict(kwargs)))
+
+    def construct(self, spec: GroupSpec[Any], rendezvous: str) -> RayCall:
+        """Builds the worker."""
+        return RayCall(self, "__init__", self.actor.construct.remote(spec.worker, spec.args, dict(spec.kwargs), rendezvous))
+
+
+class RayBackend:
+    """Implements `Backend` with Ray.
+
+    Raises:
+        ConfigError: there is no Ray at the address.
+    """
+
+    cooperative = False
+
+    def __init__(self, config: ClusterConfig, node: Node, run: str) -> None:
+        self._config = config
+        self._node = node
+        self._processes: dict[str, RayProcess] = {}
+        self._stopping = False
+        self._joined = ray.is_initialized()
+        if not self._joined:
+            start_or_join(config.address, run)
+        folder = Path(tempfile.mkdtemp(prefix="rlinf-", dir=_short_folder()))
+        self._meeting = Meeting(run=run, folder=folder, authkey=secrets.token_bytes(32), timeout_s=config.timeout_s)
+        self._endpoint = Endpoint(self._meeting, DRIVER, on_lost=self._lost)
+        self._here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+    @property
+    def post(self) -> Endpoint:
+        """See `Backend`."""
+        return self._endpoint
+
+    def launch(self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan]) -> list[Process]:
+        """See `Backend`."""
+        processes: list[RayProcess] = []
+        try:
+            for plan in plans:
+                birth = Birth(
+                    meeting=self._meeting, group=group, world_size=len(plans), plan=plan, log_dir=_absolute(self._config.log_dir)
+                )
+                process = RayProcess(self._actor(birth), plan, group, self._config.timeout_s)
+                processes.append(process)
+                self._processes[address(group, plan.rank)] = process
+            rendezvous = self._meet(processes)
+            gather(*[process.construct(spec, rendezvous) for process in processes], timeout=self._config.timeout_s)
+        except BaseException:
+            for process in processes:
+                self._processes.pop(address(group, process.info.rank), None)
+                ray.kill(process.actor)
+            raise
+        return list(processes)
+
+    def stop(self) -> None:
+        """See `Backend`."""
+        self._stopping = True
+        self._endpoint.stop()
+        for process in self._processes.values():
+            ray.kill(process.actor)
+        if not self._joined:
+            ray.shutdown()
+        shutil.rmtree(self._meeting.folder, ignore_errors=True)
+
+    def _actor(self, birth: Birth) -> Any:
+        remote: Any = ray.remote(WorkerProcess)
+        options = remote.options(
+            num_cpus=0,
+            num_gpus=0,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy=self._here,
+            runtime_env={"env_vars": self._environment(birth.plan)},
+        )
+        return options.remote(birth)
+
+    def _environment(self, plan: ProcessPlan) -> dict[str, str]:
+        """What must be set before the process starts: libraries read it when they are loaded."""
+        threads = str(plan.threads)
+        variables = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
+        if plan.devices and not self._node.virtual:
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, plan.devices))
+        return variables
+
+    def _meet(self, processes: Sequence[RayProcess]) -> str:
+        """Waits until all processes run; returns where their ranks meet."""
+        rendezvous = ""
+        deadline = time.monotonic() + self._config.timeout_s
+        for process in processes:
+            info = process.info
+            try:
+                pid, place = ray.get(process.actor.meet.remote(), timeout=max(0.0, deadline - time.monotonic()))
+            except GetTimeoutError as error:
+                raise DeadlineExceeded(info.label, f"its process did not start in {self._config.timeout_s:g} s") from error
+            except RayError as error:
+                raise WorkerError(info.group, info.rank, "__init__", f"its process did not start: {error}") from error
+            process.born(pid)
+            rendezvous = rendezvous or place
+        return rendezvous
+
+    def _lost(self, host: str) -> None:
+        """A process died: nobody may wait for it, nor for anything that it might have sent."""
+        process = self._processes.get(host)
+        if process is not None and not self._stopping:
+            process.died.set()
+            self._endpoint.close(f"{label(host)} died")
+
+
+def _short_folder() -> str | None:
+    """A Unix socket's path has room for some hundred characters."""
+    return None if len(tempfile.gettempdir()) < 40 else "/tmp"  # noqa: S108
+
+
+def _absolute(folder: str | None) -> str | None:
+    return None if folder is None else str(Path(folder).absolute())

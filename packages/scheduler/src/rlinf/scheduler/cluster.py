@@ -70,9 +70,7 @@ class Cluster:
         """What the cluster has, and where each component goes."""
         return f"{self._config.backend} cluster: {self._placement.describe()}"
 
-    def launch(
-        self, spec: GroupSpec[Any], *, name: str, placement_strategy: PlacementStrategy | None = None
-    ) -> WorkerGroup[Any]:
+    def launch(self, spec: GroupSpec[Any], *, name: str, placement_strategy: PlacementStrategy | None = None) -> WorkerGroup[Any]:
         """Starts a worker group, and returns once every rank is constructed.
 
         Args:

@@ -166,7 +166,8 @@ class Baton:
             return first
         if self._driver not in self._waiting:
             return None
-        self._driver.verdict = self._first_failure() or Deadlock("local cluster", f"every task waits for another\n{self.describe()}\n", _REMEDY)
+        graph = f"every task waits for another\n{self.describe()}\n"
+        self._driver.verdict = self._first_failure() or Deadlock("local cluster", graph, _REMEDY)
         return self._driver
 
     def describe(self) -> str:

@@ -64,7 +64,7 @@ class LockService(Protocol):
 
 
 class DeviceLock:
-    """`with lock:` gives a worker its devices for itself; it may enter again while it is inside. Without devices it does nothing."""
+    """`with lock:` gives a worker its devices for itself; it may enter again while inside. Without devices it does nothing."""
 
     def __init__(self, service: LockService, owner: str, devices: Sequence[int]) -> None:
         self._service = service

@@ -66,7 +66,7 @@ class PackedPlacementStrategy:
         """See `PlacementStrategy`."""
         count, block = self.end - self.start + 1, self.each * self.stride
         if block < 1 or count < 1 or count % block:
-            problem = f"{count} accelerators ({self.start}-{self.end}) can't be packed in blocks of {self.each} × stride {self.stride}"
+            problem = f"{count} accelerators ({self.start}-{self.end}) can't be packed by {self.each} × stride {self.stride}"
             raise PlacementError(place, problem, "Make the number of accelerators a multiple of the product.")
         processes = [
             [base + first + self.stride * i for i in range(self.each)]

@@ -13,7 +13,10 @@ os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
-import ray  # noqa: E402 - after its settings
+import ray as _ray
+
+ray: Any = _ray
+"""Untyped, as most of Ray is."""
 
 OBJECT_STORE_BYTES = 256 << 20
 

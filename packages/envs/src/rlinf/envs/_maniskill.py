@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,10 @@ def make(
 ) -> VectorEnv[Any, Any, Any]:
     """See `ManiSkill.make`."""
     can_render = _import_simulator()
+    # These import ManiSkill themselves, so only after it was made to work here.
+    from rlinf.envs._scene import renew_scene
+    from rlinf.envs._single import shorten
+
     module, _, task_id = config.task_id.rpartition(":")
     if module:
         importlib.import_module(module)
@@ -37,11 +42,15 @@ def make(
     if limit is None:
         raise ConfigError("env", f"the task '{task_id}' has no step limit of its own", "Set max_episode_steps.")
     native = render and can_render
+    renew = None if native else renew_scene
     build = partial(_build, config, task_id, native)
     tasks: list[_Task] = []
 
     def task() -> Task:
-        tasks.append(_Task(build(), ignore_terminations))
+        simulation = build()
+        if not native:
+            shorten(simulation)
+        tasks.append(_Task(simulation, ignore_terminations, renew))
         return tasks[-1]
 
     camera: Camera | None = None
@@ -61,9 +70,11 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
     Args:
         simulation: a `BaseEnv` that holds a single environment on the CPU.
         ignore_terminations: never say that an episode terminated.
+        renew: what makes the simulation forget its past before a reset; None rebuilds it, which takes long.
     """
 
-    def __init__(self, simulation: Any, ignore_terminations: bool) -> None:
+    def __init__(self, simulation: Any, ignore_terminations: bool, renew: Callable[[Any], None] | None) -> None:
+        self._renew = renew
         self.simulation = simulation
         space: gymnasium.spaces.Box = simulation.single_observation_space
         self.observation_space = gymnasium.spaces.Dict({"states": gymnasium.spaces.Box(-np.inf, np.inf, space.shape, np.float32)})
@@ -72,7 +83,11 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         with torch.inference_mode():
-            states, _ = self.simulation.reset(seed=seed)
+            if self._renew is None:
+                states, _ = self.simulation.reset(seed=seed, options={"reconfigure": True})
+            else:
+                self._renew(self.simulation)
+                states, _ = self.simulation.reset(seed=seed)
         return {"states": states[0].numpy()}, {}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:

@@ -27,8 +27,11 @@ def draw(shot: Shot) -> NDArray[np.uint8]:
         canvas.disc(goal[:2], _GOAL_RADIUS + 0.014, edge=c.GREEN, thick=3.0)
     yaw = _angle(cube[3:])
     canvas.polygon(_square((cube[0] + 0.006, cube[1] - 0.006), _CUBE_HALF, yaw), (0, 0, 0, 60))
-    canvas.polygon(_square((cube[0], cube[1]), _CUBE_HALF, yaw), c.BLUE, (18, 50, 120))
+    sides = _square((cube[0], cube[1]), _CUBE_HALF, yaw)
+    canvas.polygon(sides, c.BLUE, (18, 50, 120))
     _arm(canvas, (tool[0], tool[1]), _angle(tool[3:]), float(shot.states[7:9].sum()))
+    # The arm hides the cube while it pushes; its outline stays visible.
+    canvas.polygon(sides, None, c.BLUE)
     _labels(canvas, math.dist(cube[:2], goal[:2]), tool[2])
     return canvas.finish()
 

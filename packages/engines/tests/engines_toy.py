@@ -101,6 +101,8 @@ def run_rank(rank: int, world_size: int, rendezvous: str, folder: Path, case: di
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    the_rank, the_world, where, target, what = sys.argv[1:]
-    result = run_rank(int(the_rank), int(the_world), where, Path(target), json.loads(what))
-    (Path(target) / f"seen_{the_rank}.json").write_text(json.dumps(result))
+    the_rank, the_world, the_cases = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+    for one in the_cases:
+        target = Path(one["folder"])
+        result = run_rank(the_rank, the_world, one["rendezvous"], target, one)
+        (target / f"seen_{the_rank}.json").write_text(json.dumps(result))

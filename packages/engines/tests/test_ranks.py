@@ -25,45 +25,57 @@ def free_port() -> int:
         return sock.getsockname()[1]
 
 
-def two_ranks(folder: Path, **case) -> list[dict]:
-    where = f"tcp://127.0.0.1:{free_port()}"
+CASES = {
+    "fsdp2": {"strategy": "fsdp2", "clip_grad": 0.5, "sizes": [[2, 1, 3], [4]], "steps": 3},
+    "none": {"strategy": "none", "clip_grad": 0.5, "sizes": [[2, 1, 3], [4]], "steps": 3},
+    "idle": {"strategy": "fsdp2", "clip_grad": None, "sizes": [[10], []], "steps": 1},
+    "poison": {"strategy": "fsdp2", "clip_grad": None, "sizes": [[5], [5]], "steps": 1, "poison": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory) -> Path:
+    """What two processes left of all cases; each starts once, since importing torch is most of the time."""
+    folder = tmp_path_factory.mktemp("two")
+    cases = [case | {"folder": str(folder / name), "rendezvous": f"tcp://127.0.0.1:{free_port()}"} for name, case in CASES.items()]
+    for name in CASES:
+        (folder / name).mkdir()
     env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    arguments = [where, str(folder), json.dumps(case)]
-    ranks = [subprocess.Popen([sys.executable, str(SCRIPT), str(r), "2", *arguments], env=env) for r in range(2)]
+    ranks = [subprocess.Popen([sys.executable, str(SCRIPT), str(r), "2", json.dumps(cases)], env=env) for r in range(2)]
     try:
-        for process in ranks:
-            process.wait(timeout=120)
+        assert [process.wait(timeout=200) for process in ranks] == [0, 0]
     finally:
         for process in ranks:
             process.kill()
+    return folder
+
+
+def seen_in(folder: Path) -> list[dict]:
     return [json.loads((folder / f"seen_{rank}.json").read_text()) for rank in range(2)]
 
 
 def one_rank(folder: Path, **case) -> dict:
-    folder.mkdir()
     sizes = [[n for part in case["sizes"] for n in part]]
     return run_rank(0, 1, "", folder, case | {"sizes": sizes})
 
 
 @pytest.mark.parametrize("strategy", ["fsdp2", "none"])
-def test_two_ranks_equal_one(tmp_path, strategy):
-    (tmp_path / "two").mkdir()
-    case = {"strategy": strategy, "clip_grad": 0.5, "sizes": [[2, 1, 3], [4]], "steps": 3}
-    two = two_ranks(tmp_path / "two", **case)
-    one = one_rank(tmp_path / "one", **case)
+def test_two_ranks_equal_one(tmp_path, two_ranks, strategy):
+    two = seen_in(two_ranks / strategy)
+    one = one_rank(tmp_path, **CASES[strategy])
     assert [seen.get("error") for seen in two] == [None, None]
     assert two[0]["version"] == 3
     assert two[0]["sum"] == 3.0
     for seen in two:
         for expected, found in zip(one["history"], seen["history"], strict=True):
             assert found == pytest.approx(expected, abs=1e-6)
-    expected = load_file(tmp_path / "one" / "weights_0.safetensors")
+    expected = load_file(tmp_path / "weights_0.safetensors")
     for rank in range(2):
-        found = load_file(tmp_path / "two" / f"weights_{rank}.safetensors")
+        found = load_file(two_ranks / strategy / f"weights_{rank}.safetensors")
         assert list(found) == list(expected)
         for name, tensor in expected.items():
             torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=0)
-    goes_on_alone(tmp_path / "two", tmp_path / "one")
+    goes_on_alone(two_ranks / strategy, tmp_path)
 
 
 def goes_on_alone(two: Path, one: Path) -> None:
@@ -79,18 +91,16 @@ def goes_on_alone(two: Path, one: Path) -> None:
         torch.testing.assert_close(after[1].tensors[name], tensor, atol=1e-6, rtol=0)
 
 
-def test_a_rank_without_work_is_an_error_on_every_rank(tmp_path):
-    seen = two_ranks(tmp_path, strategy="fsdp2", clip_grad=None, sizes=[[10], []], steps=1)
-    assert all("1 ranks have no micro-batch" in s["error"] for s in seen)
+def test_a_rank_without_work_is_an_error_on_every_rank(two_ranks):
+    assert all("1 ranks have no micro-batch" in seen["error"] for seen in seen_in(two_ranks / "idle"))
 
 
-def test_a_gradient_that_is_not_finite_on_one_rank_is_skipped_on_all(tmp_path):
-    seen = two_ranks(tmp_path, strategy="fsdp2", clip_grad=None, sizes=[[5], [5]], steps=1, poison=1)
-    for s in seen:
-        assert s["history"][0]["skipped"] == 1.0
-        assert math.isnan(s["history"][0]["grad_norm"])
-        assert s["version"] == 0
-    found = load_file(tmp_path / "weights_1.safetensors")
+def test_a_gradient_that_is_not_finite_on_one_rank_is_skipped_on_all(two_ranks):
+    for seen in seen_in(two_ranks / "poison"):
+        assert seen["history"][0]["skipped"] == 1.0
+        assert math.isnan(seen["history"][0]["grad_norm"])
+        assert seen["version"] == 0
+    found = load_file(two_ranks / "poison" / "weights_1.safetensors")
     assert torch.equal(found["actor.0.weight"], ToyPolicy(seed=0).state_dict()["actor.0.weight"])
 
 

@@ -15,11 +15,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError
-from rlinf.engines.gradients import full
+from rlinf.engines.layout import Layout
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.ranks import Ranks
 
@@ -27,9 +26,11 @@ MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 
 
-def save(folder: Path, weights: Weights[Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> None:
+def save(
+    folder: Path, weights: Weights[Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, layout: Layout, ranks: Ranks
+) -> None:
     """Writes everything that training needs to go on; every rank calls it, and returns when all have written."""
-    memory = _memory(module, optimizer)
+    memory = _memory(module, optimizer, layout)
     version = {"version": str(weights.version)}
     save_file(_random_state(), folder / _random_file(ranks.rank), version)
     if ranks.rank == 0:
@@ -38,7 +39,7 @@ def save(folder: Path, weights: Weights[Tensor], module: nn.Module, optimizer: t
     ranks.barrier()
 
 
-def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks) -> int:
+def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, layout: Layout, ranks: Ranks) -> int:
     """Restores what `save` wrote, and returns the version; every rank calls it.
 
     The number of ranks may differ from that of the writer; a rank that has no random state there keeps its own.
@@ -56,8 +57,8 @@ def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, rank
         raise CheckpointError(str(folder / OPTIMIZER), f"expected version {version}, found {found}", "Use another checkpoint.")
     with torch.no_grad():
         for name, tensor in state.items():
-            tensor.copy_(_shared_like(tensors[name], tensor))
-    _restore_memory(memory, module, optimizer)
+            tensor.copy_(layout.part(tensors[name], tensor))
+    _restore_memory(memory, module, optimizer, layout)
     if (folder / _random_file(ranks.rank)).exists():
         _restore_random_state(_read(folder / _random_file(ranks.rank))[0])
     return version
@@ -72,27 +73,20 @@ def _read(path: Path) -> tuple[dict[str, Tensor], int]:
         raise CheckpointError(str(path), f"can't be read ({error})", "Use another checkpoint.") from error
 
 
-def _shared_like(whole: Tensor, like: Tensor) -> Tensor:
-    """The whole tensor, sharded over ranks as `like` is."""
-    if isinstance(like, DTensor):
-        return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements)
-    return whole
-
-
-def _memory(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _memory(module: nn.Module, optimizer: torch.optim.Optimizer, layout: Layout) -> dict[str, Tensor]:
     """`<parameter>/<key>` → whole tensor; collective where parameters are sharded."""
     named = ((name, optimizer.state.get(parameter, {})) for name, parameter in module.named_parameters())
-    return {f"{name}/{key}": full(tensor) for name, held in named for key, tensor in held.items()}
+    return {f"{name}/{key}": layout.whole(tensor) for name, held in named for key, tensor in held.items()}
 
 
-def _restore_memory(memory: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _restore_memory(memory: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, layout: Layout) -> None:
     optimizer.state.clear()
     parameters = dict(module.named_parameters())
     for path, tensor in memory.items():
         name, _, key = path.rpartition("/")
         parameter = parameters[name]
-        whole = tensor.to(parameter.device) if tensor.dim() == 0 else _shared_like(tensor, parameter)
-        optimizer.state[parameter][key] = whole
+        counter = tensor.dim() == 0
+        optimizer.state[parameter][key] = tensor.to(parameter.device) if counter else layout.part(tensor, parameter)
 
 
 def _random_file(rank: int) -> str:

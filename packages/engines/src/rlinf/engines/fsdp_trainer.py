@@ -17,8 +17,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from rlinf.core.data import Evaluation, Weights
 from rlinf.core.errors import ConfigError, ShapeError
@@ -26,10 +24,12 @@ from rlinf.core.metrics import Metric, merge
 from rlinf.core.protocols import Loss, Policy
 from rlinf.core.trajectory import Batch
 from rlinf.engines import checkpoint
-from rlinf.engines.gradients import Division, full, local_gradients, scale, square_norm, sum_over_ranks
+from rlinf.engines.layout import Layout, Replicated
 from rlinf.engines.optimizer import adamw, set_learning_rates
 from rlinf.engines.ranks import Ranks
 from rlinf.engines.trainer import FSDPTrainerConfig
+
+TINY = 1e-6
 
 
 class _Scores(nn.Module):
@@ -55,11 +55,16 @@ class FSDPTrainer:
         self._scores = _Scores(policy)
         for tensor in policy.state_dict().values():
             ranks.broadcast(tensor)
-        self._sharded = config.fsdp_config.strategy == "fsdp2" and not ranks.alone
-        if self._sharded:
-            fully_shard(self._scores, mesh=init_device_mesh(self.device.type, (ranks.world_size,)))
+        self._layout = self._laid_out()
         self._optimizer = adamw(policy, config.optim)
         self._set_version(cast("Policy", policy).version)
+
+    def _laid_out(self) -> Layout:
+        if self.ranks.alone or self.config.fsdp_config.strategy == "none":
+            return Replicated(self.ranks)
+        from rlinf.engines._sharded import Sharded
+
+        return Sharded(self._scores, self.ranks, self.device)
 
     @staticmethod
     def device_of(policy: object) -> torch.device:
@@ -93,8 +98,7 @@ class FSDPTrainer:
             batch: NumPy or torch; moved to the weights' device.
         """
         logprob, entropy, value = self._scores(on_device(batch, self.device))
-        if isinstance(self._scores, FSDPModule):
-            self._scores.reshard()
+        self._layout.rest()
         return Evaluation(logprob=logprob, entropy=entropy, value=value)
 
     def step(self, micro_batches: Sequence[Batch[Any]], loss: Loss) -> dict[str, Metric]:
@@ -116,24 +120,18 @@ class FSDPTrainer:
         self._expect_work(len(micro_batches))
         ends = [False] * (len(micro_batches) - 1) + [True]
         metrics = merge([self._backward(batch, loss, last=last) for batch, last in zip(micro_batches, ends, strict=True)])
-        gradients = local_gradients(self._policy.parameters())
-        if not self._sharded:
-            sum_over_ranks(gradients, self.ranks)
-        metrics, square = self._over_ranks(metrics, square_norm(gradients))
-        division = Division.of(square, metrics["loss"].weight, self.config.optim.clip_grad)
-        taken = math.isfinite(division.norm)
+        gradients = self._layout.collect(list(self._policy.parameters()))
+        metrics, square = self._over_ranks(metrics, self._layout.square_norm(gradients))
+        factor, norm = _division(square, metrics["loss"].weight, self.config.optim.clip_grad)
+        taken = math.isfinite(norm)
         lr = set_learning_rates(self._optimizer, self.config.optim, self._version)
         if taken:
-            scale(gradients, division.factor * self._fsdp_average)
+            for gradient in gradients:
+                gradient.mul_(factor)
             self._optimizer.step()  # pyright: ignore[reportUnknownMemberType]
             self._set_version(self._version + 1)
         self._optimizer.zero_grad(set_to_none=True)
-        return {**metrics, "grad_norm": Metric(division.norm), "lr": Metric(lr), "skipped": Metric(float(not taken))}
-
-    @property
-    def _fsdp_average(self) -> float:
-        """FSDP gives the mean over ranks; this undoes it."""
-        return float(self.ranks.world_size) if self._sharded else 1.0
+        return {**metrics, "grad_norm": Metric(norm), "lr": Metric(lr), "skipped": Metric(float(not taken))}
 
     def _expect_work(self, count: int) -> None:
         idle = self.all_reduce(torch.tensor(float(count == 0)))
@@ -142,9 +140,7 @@ class FSDPTrainer:
 
     def _backward(self, batch: Batch[Any], loss: Loss, *, last: bool) -> dict[str, Metric]:
         """Adds the gradient of one micro-batch; ranks communicate in the last one only."""
-        if isinstance(self._scores, FSDPModule):
-            self._scores.set_requires_gradient_sync(last)
-            self._scores.set_reshard_after_backward(last)
+        self._layout.begin(last=last)
         moved = on_device(batch, self.device)
         logprob, entropy, value = self._scores(moved)
         output = loss(moved, Evaluation(logprob=logprob, entropy=entropy, value=value))
@@ -153,7 +149,6 @@ class FSDPTrainer:
 
     def _over_ranks(self, metrics: Mapping[str, Metric], square: float) -> tuple[dict[str, Metric], float]:
         """Metrics and Σ g² over all ranks, in one message; the names are the same on every rank."""
-        square *= self._fsdp_average**2 if self._sharded else 1.0 / self.ranks.world_size
         if self.ranks.alone:
             return dict(metrics), square
         names = sorted(metrics)
@@ -165,7 +160,7 @@ class FSDPTrainer:
     def weights(self) -> Weights[Tensor]:
         """All weights by sorted name, whole, on the CPU, in memory of their own; every rank calls it."""
         state: dict[str, Tensor] = self._policy.state_dict()
-        return Weights(tensors={name: full(state[name]) for name in sorted(state)}, version=self._version)
+        return Weights(tensors={name: self._layout.whole(state[name]) for name in sorted(state)}, version=self._version)
 
     def all_reduce(self, value: Tensor) -> Tensor:
         """The sum of a tensor over ranks; every rank calls it."""
@@ -173,7 +168,7 @@ class FSDPTrainer:
 
     def save(self, folder: Path) -> None:
         """Writes weights, optimizer and random state below `folder`, which exists; every rank calls it."""
-        checkpoint.save(folder, self.weights(), self._policy, self._optimizer, self.ranks)
+        checkpoint.save(folder, self.weights(), self._policy, self._optimizer, self._layout, self.ranks)
 
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote; every rank calls it. The number of ranks may differ.
@@ -181,11 +176,19 @@ class FSDPTrainer:
         Raises:
             CheckpointError: a file is missing or was written for another model; names the first tensor that differs.
         """
-        self._set_version(checkpoint.load(folder, self._policy, self._optimizer, self.ranks))
+        self._set_version(checkpoint.load(folder, self._policy, self._optimizer, self._layout, self.ranks))
 
     def close(self) -> None:
         """Leaves the other ranks."""
         self.ranks.leave()
+
+
+def _division(square: float, weight: float, clip_grad: float | None) -> tuple[float, float]:
+    """From Σ g² of summed gradients and their weight: what to multiply gradients by, and the norm after the division."""
+    if not weight > 0:
+        return 0.0, math.nan
+    norm = math.sqrt(square) / weight
+    return (1.0 if clip_grad is None else min(1.0, clip_grad / (norm + TINY))) / weight, norm
 
 
 def on_device(batch: Batch[Any], device: torch.device) -> Batch[Tensor]:

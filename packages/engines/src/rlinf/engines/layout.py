@@ -1,0 +1,82 @@
+"""Where weights, gradients and optimizer state lie: whole on each rank, or sharded over all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rlinf.engines.ranks import Ranks
+
+
+class Layout(Protocol):
+    """What a trainer must know of where tensors lie. The order of calls is the same on every rank."""
+
+    def begin(self, *, last: bool) -> None:
+        """Before the forward pass of a micro-batch; `last` if it is the step's last on this rank."""
+        ...
+
+    def rest(self) -> None:
+        """After a forward pass without a backward pass."""
+        ...
+
+    def collect(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+        """This rank's part of every gradient there is, summed over ranks; changing one in place changes the gradient."""
+        ...
+
+    def square_norm(self, gradients: Sequence[Tensor]) -> float:
+        """What this rank adds to Σ g² over all entries of all gradients."""
+        ...
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """The whole tensor on the CPU, in memory of its own; every rank calls it."""
+        ...
+
+    def part(self, whole: Tensor, like: Tensor) -> Tensor:
+        """What of a whole tensor this rank holds, if it lies as `like` does; every rank calls it."""
+        ...
+
+
+class Replicated:
+    """Everything whole on each rank; with one rank nothing is ever sent."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+
+    def begin(self, *, last: bool) -> None:
+        """Nothing to prepare."""
+
+    def rest(self) -> None:
+        """Nothing to undo."""
+
+    @torch.no_grad()
+    def collect(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+        """The gradients, summed in one message."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if self._ranks.alone or not gradients:
+            return gradients
+        flat = self._ranks.all_reduce(torch.cat([gradient.reshape(-1) for gradient in gradients]))
+        start = 0
+        for gradient in gradients:
+            gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
+            start += gradient.numel()
+        return gradients
+
+    def square_norm(self, gradients: Sequence[Tensor]) -> float:
+        """Every rank has the whole norm, and adds its share of it."""
+        return total_square(gradients) / self._ranks.world_size
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """A copy."""
+        return tensor.detach().to("cpu", copy=True)
+
+    def part(self, whole: Tensor, like: Tensor) -> Tensor:
+        """All of it."""
+        return whole.to(like.device)
+
+
+def total_square(gradients: Sequence[Tensor]) -> float:
+    """Σ g² over the entries of these tensors."""
+    return float(torch.nn.utils.get_total_norm(gradients)) ** 2 if gradients else 0.0

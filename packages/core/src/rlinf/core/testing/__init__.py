@@ -1,0 +1,6 @@
+"""The published contract suites: examiners that our own parts and a stranger's plug-in run alike."""
+
+from rlinf.core.testing.advantage import AdvantageContract as AdvantageContract
+from rlinf.core.testing.env import EnvContract as EnvContract
+from rlinf.core.testing.loss import LossContract as LossContract
+from rlinf.core.testing.policy import PolicyContract as PolicyContract

@@ -1,0 +1,192 @@
+"""The contract of clusters and worker groups, as an examiner."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rlinf.core.errors import ContractError, RLinfError, WorkerError
+from rlinf.core.futures import gather
+from rlinf.core.protocols import Cluster
+from rlinf.core.worker import Worker
+
+TIMEOUT_S = 60.0
+
+
+@dataclass(kw_only=True)
+class ClusterContract:
+    """Examines a cluster.
+
+        ClusterContract(cluster=cluster, two=NodePlacementStrategy([0, 0])).run()
+
+    Attributes:
+        cluster: a running cluster; groups whose names begin with `prefix` are launched on it. It runs on afterwards.
+        two: the placement strategy of a group of two ranks.
+        prefix: what the names begin with, so that one cluster can be examined several times.
+    """
+
+    cluster: Cluster
+    two: Any
+    prefix: str = "cluster-contract"
+    _group: Any = field(default=None, init=False, repr=False)
+
+    def run(self, report: Callable[[str], None] | None = None) -> list[str]:
+        """Runs all checks and returns what was checked, one sentence each.
+
+        Args:
+            report: called with each sentence as soon as its check has passed.
+
+        Raises:
+            ContractError: the first check that fails; it says what was expected and what was found.
+        """
+        self._group = Subject.create_group(7, word="seven").launch(self.cluster, name=self.prefix, placement_strategy=self.two)
+        for sentence, check in CHECKS.items():
+            check(self)
+            if report is not None:
+                report(sentence)
+        return list(CHECKS)
+
+    @property
+    def group(self) -> Any:
+        """A group of two subjects."""
+        return self._group
+
+
+class Subject(Worker):
+    """A worker that shows what its cluster does."""
+
+    def __init__(self, number: int, *, word: str) -> None:
+        if number < 0:
+            raise ValueError(f"rank {self.rank} refuses {number}")
+        self.arguments = (number, word)
+        self.seen: list[int] = []
+
+    def identity(self) -> tuple[str, int, int]:
+        """Group, rank and world size."""
+        return self.group_name, self.rank, self.world_size
+
+    def constructed_with(self) -> tuple[int, str]:
+        """The constructor's arguments."""
+        return self.arguments
+
+    def note(self, number: int) -> list[int]:
+        """All numbers noted so far."""
+        self.seen.append(number)
+        return list(self.seen)
+
+    def fail(self, rank: int) -> int:
+        """Raises on one rank."""
+        if self.rank == rank:
+            raise KeyError("the subject fails on purpose")
+        return self.rank
+
+    def leave(self) -> None:
+        """Calls `sys.exit`."""
+        sys.exit(3)
+
+    def exchange(self, items: list[str]) -> list[str]:
+        """Sends items to the other rank, and gets what it sent."""
+        peer = 1 - self.rank
+        for item in items:
+            self.send(f"{item}{self.rank}", self.group_name, peer, tag="x")
+        return [self.recv(self.group_name, peer, tag="x", timeout=TIMEOUT_S) for _ in items]
+
+    def lock_twice(self) -> bool:
+        """Takes the device lock inside the device lock."""
+        with self.device_lock, self.device_lock:
+            return True
+
+
+def _identity(suite: ClusterContract) -> None:
+    found = suite.group.identity().wait(TIMEOUT_S)
+    _expect_equal(found, [(suite.prefix, 0, 2), (suite.prefix, 1, 2)], "group.identity().wait()")
+    _expect_equal((suite.group.name, suite.group.world_size), (suite.prefix, 2), "group.name, group.world_size")
+
+
+def _arguments(suite: ClusterContract) -> None:
+    _expect_equal(suite.group.constructed_with().wait(TIMEOUT_S), [(7, "seven")] * 2, "the constructor's arguments")
+
+
+def _order(suite: ClusterContract) -> None:
+    handles = [suite.group.note(i) for i in range(4)]
+    _expect_equal(gather(*handles, timeout=TIMEOUT_S)[-1], [[0, 1, 2, 3]] * 2, "calls in order")
+    _expect(all(handle.done() for handle in handles), "handle.done()", "expected True after the wait")
+
+
+def _view(suite: ClusterContract) -> None:
+    view = suite.group.execute_on(1)
+    _expect_equal((view.identity().wait(TIMEOUT_S), view.world_size), ([(suite.prefix, 1, 2)], 1), "group.execute_on(1)")
+    _expect_equal(suite.group.world_size, 2, "group.world_size after a view was taken")
+
+
+def _failure(suite: ClusterContract) -> None:
+    error = _worker_error(lambda: suite.group.fail(1).wait(TIMEOUT_S), "a call that raises")
+    _expect_equal((error.group, error.rank, error.method), (suite.prefix, 1, "fail"), "WorkerError.group, rank, method")
+    _expect("KeyError" in error.problem and "on purpose" in error.problem, "WorkerError.problem", f"found '{error.problem}'")
+    _expect("in fail" in error.remote_traceback, "WorkerError.remote_traceback", "expected the worker's own traceback")
+    _expect(not error.secondary, "WorkerError.secondary", "expected False for a first cause")
+    _expect_equal(len(suite.group.identity().wait(TIMEOUT_S)), 2, "a call after a failed one")
+
+
+def _exit(suite: ClusterContract) -> None:
+    error = _worker_error(lambda: suite.group.leave().wait(TIMEOUT_S), "a call of sys.exit")
+    _expect("SystemExit" in error.problem, "WorkerError.problem", f"expected SystemExit in it, found '{error.problem}'")
+
+
+def _constructor(suite: ClusterContract) -> None:
+    name = f"{suite.prefix}-refused"
+    error = _worker_error(lambda: Subject.create_group(-1, word="").launch(suite.cluster, name=name), "a constructor that raises")
+    _expect_equal((error.group, error.rank, error.method), (name, 0, "__init__"), "WorkerError.group, rank, method")
+    Subject.create_group(1, word="").launch(suite.cluster, name=name)
+
+
+def _unknown(suite: ClusterContract) -> None:
+    for method in ("identty", "_context"):
+        try:
+            getattr(suite.group, method)()
+        except (AttributeError, RLinfError) as error:
+            _expect(method in str(error), "the message", f"expected '{method}' in it, found '{error}'")
+        else:
+            raise ContractError(f"group.{method}()", "expected an error, before anything is sent")
+
+
+def _messages(suite: ClusterContract) -> None:
+    found = suite.group.exchange(["a", "b"]).wait(TIMEOUT_S)
+    _expect_equal(found, [["a1", "b1"], ["a0", "b0"]], "worker.send and worker.recv")
+
+
+def _lock(suite: ClusterContract) -> None:
+    _expect_equal(suite.group.lock_twice().wait(TIMEOUT_S), [True, True], "the device lock, entered twice")
+
+
+CHECKS: Final[dict[str, Callable[[ClusterContract], None]]] = {
+    "A worker knows its group, rank and world size, and results come in order of ranks.": _identity,
+    "A worker is constructed with the arguments of create_group.": _arguments,
+    "Calls run in the order in which they were sent.": _order,
+    "execute_on gives a view, and leaves the group as it is.": _view,
+    "A worker's exception is a WorkerError with group, rank, method and traceback, and the worker lives on.": _failure,
+    "sys.exit in a worker is a WorkerError.": _exit,
+    "A constructor's exception is a WorkerError of __init__, and the name can be used again.": _constructor,
+    "A method that the class does not have is refused before anything is sent, and so is a private one.": _unknown,
+    "Workers send to each other, in order.": _messages,
+    "A worker may enter its device lock twice.": _lock,
+}
+
+
+def _expect(condition: bool, place: str, problem: str) -> None:
+    if not condition:
+        raise ContractError(place, problem)
+
+
+def _expect_equal(found: object, expected: object, place: str) -> None:
+    _expect(found == expected, place, f"expected {expected!r}, found {found!r}")
+
+
+def _worker_error(call: Callable[[], object], place: str) -> WorkerError:
+    try:
+        found = call()
+    except WorkerError as error:
+        return error
+    raise ContractError(place, f"expected WorkerError, found {found!r}")

@@ -1,0 +1,172 @@
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.core import gather
+from rlinf.core.errors import ChannelClosed, ConfigError, Deadlock, DeadlineExceeded, DuplicateName, RLinfError, UnknownName, WorkerError
+from rlinf.core.testing.channel import ChannelContract
+from rlinf.core.testing.cluster import ClusterContract
+from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
+
+
+class Peer(Worker):
+    def get(self, channel: Channel, key: Any = "default", timeout: float | None = None) -> Any:
+        return channel.get(key=key, timeout=timeout)
+
+    def put(self, channel: Channel, *items: Any, key: Any = "default") -> int:
+        for item in items:
+            channel.put(item, key=key)
+        return len(items)
+
+    def ping(self, mine: Channel, theirs: Channel, count: int) -> list[int]:
+        seen = []
+        for i in range(count):
+            theirs.put((self.rank, i))
+            seen.append(mine.get())
+        return seen
+
+    def fail(self) -> None:
+        raise ValueError("broken")
+
+    def critical(self, log: list[str], channel: Channel) -> None:
+        with self.device_lock:
+            log.append(f"{self.group_name} in")
+            channel.put(0)
+            channel.get(key="go")
+            log.append(f"{self.group_name} out")
+
+
+def test_contracts(local_cluster: Cluster) -> None:
+    ClusterContract(cluster=local_cluster, two=NodePlacementStrategy([0, 0])).run()
+    ChannelContract(cluster=local_cluster).run()
+    ChannelContract(cluster=local_cluster, prefix="near", near=True).run()
+
+
+def test_deadlock_is_raised_at_once_with_the_wait_graph(local_cluster: Cluster) -> None:
+    group = Peer.create_group().launch(local_cluster, name="peer", placement_strategy=NodePlacementStrategy([0, 0]))
+    channel = local_cluster.create_channel("letters")
+    start = time.monotonic()
+    handle = group.get(channel, "k")
+    with pytest.raises(Deadlock) as caught:
+        handle.wait()
+    assert time.monotonic() - start < 1.0
+    text = str(caught.value)
+    assert "peer[0] waits for an item (channel 'letters', key 'k')" in text
+    assert "peer[1] waits for an item (channel 'letters', key 'k')" in text
+    assert "driver waits for its end (peer[0].get())" in text
+    channel.put("a", key="k")
+    channel.put("b", key="k")
+    assert handle.wait() == ["a", "b"]
+
+
+def test_a_driver_that_waits_alone_is_a_deadlock_and_with_a_timeout_a_deadline(local_cluster: Cluster) -> None:
+    channel = local_cluster.create_channel("letters")
+    with pytest.raises(Deadlock, match="driver waits for an item"):
+        channel.get()
+    with pytest.raises(DeadlineExceeded, match="channel 'letters', key 'default': driver waited 30 s"):
+        channel.get(timeout=30.0)
+
+
+def test_a_workers_own_timeout_ends_before_a_deadlock(local_cluster: Cluster) -> None:
+    group = Peer.create_group().launch(local_cluster, name="peer")
+    channel = local_cluster.create_channel("letters")
+    with pytest.raises(WorkerError, match=r"DeadlineExceeded: channel 'letters', key 'default': peer\[0\] waited 9 s"):
+        group.get(channel, timeout=9.0).wait()
+
+
+def test_the_first_failure_explains_why_nothing_can_run(local_cluster: Cluster) -> None:
+    waiter = Peer.create_group().launch(local_cluster, name="waiter")
+    broken = Peer.create_group().launch(local_cluster, name="broken")
+    channel = local_cluster.create_channel("letters")
+    with pytest.raises(WorkerError, match=r"broken\[0\] failed in fail\(\): ValueError: broken"):
+        gather(waiter.get(channel), broken.fail(), timeout=60.0)
+
+
+def test_the_order_of_a_run_is_always_the_same() -> None:
+    def run() -> list[Any]:
+        with Cluster(cluster_cfg={"backend": "local"}) as cluster:
+            group = Peer.create_group().launch(cluster, name="peer", placement_strategy=NodePlacementStrategy([0] * 3))
+            channel = cluster.create_channel("ring")
+            return group.ping(channel, channel, 20).wait()
+
+    assert run() == run()
+
+
+def test_a_device_is_held_by_one_group_at_a_time(local_cluster: Cluster) -> None:
+    on_first = FlexiblePlacementStrategy([[0]])
+    one = Peer.create_group().launch(local_cluster, name="one", placement_strategy=on_first)
+    two = Peer.create_group().launch(local_cluster, name="two", placement_strategy=on_first)
+    channel = local_cluster.create_channel("entered")
+    log: list[str] = []
+    handles = [one.critical(log, channel), two.critical(log, channel)]
+    channel.get()
+    assert log == ["one in"]
+    with pytest.raises(DeadlineExceeded):
+        channel.get(timeout=0.1)
+    channel.put(0, key="go")
+    channel.put(0, key="go")
+    gather(*handles, timeout=10.0)
+    assert log == ["one in", "one out", "two in", "two out"]
+
+
+def test_await_and_durations(local_cluster: Cluster) -> None:
+    group = Peer.create_group().launch(local_cluster, name="peer")
+    channel = local_cluster.create_channel("letters")
+
+    async def main() -> list[int]:
+        return await group.call(Peer.put, channel, "a", "b")
+
+    assert asyncio.run(main()) == [2]
+    handle = group.get(channel)
+    assert handle.label == "peer.get()"
+    (seconds,) = handle.durations()
+    assert 0 <= seconds < 1
+    assert handle.done()
+
+
+def test_names_and_misuse(local_cluster: Cluster) -> None:
+    group = Peer.create_group().launch(local_cluster, name="peer")
+    with pytest.raises(UnknownName, match=r"peer.putt: Peer has no public method 'putt'. Did you mean 'put'\?"):
+        group.putt()
+    with pytest.raises(AttributeError, match="private"):
+        group._context()
+    with pytest.raises(UnknownName, match="no rank 4"):
+        group.execute_on([0, 4])
+    with pytest.raises(DuplicateName):
+        Peer.create_group().launch(local_cluster, name="peer")
+    with pytest.raises(ConfigError, match="can't be the name of a group"):
+        Peer.create_group().launch(local_cluster, name="a/b")
+    local_cluster.create_channel("c")
+    with pytest.raises(DuplicateName):
+        local_cluster.create_channel("c")
+    with pytest.raises(UnknownName, match=r"Did you mean 'peer'\?"):
+        local_cluster.create_channel("d", near="peeer")
+
+
+def test_shutdown_ends_blocked_workers_and_is_idempotent() -> None:
+    cluster = Cluster(cluster_cfg={"backend": "local"})
+    group = Peer.create_group().launch(cluster, name="peer")
+    handle = group.get(cluster.create_channel("letters"))
+    assert not handle.done()
+    cluster.shutdown()
+    cluster.shutdown()
+    with pytest.raises((WorkerError, ChannelClosed)) as caught:
+        handle.wait()
+    assert "shut down" in str(caught.value)
+    with pytest.raises(RLinfError, match="shut down"):
+        Peer.create_group().launch(cluster, name="late")
+
+
+def test_each_worker_writes_its_own_log(tmp_path: Path) -> None:
+    class Talker(Worker):
+        def talk(self) -> None:
+            self.log_info(f"hello from {self.rank}")
+
+    with Cluster(cluster_cfg={"backend": "local", "log_dir": str(tmp_path)}) as cluster:
+        group = Talker.create_group().launch(cluster, name="talker", placement_strategy=NodePlacementStrategy([0, 0]))
+        group.talk().wait()
+    for rank in (0, 1):
+        assert f"hello from {rank}" in (tmp_path / "workers" / f"talker_{rank}.log").read_text()

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlinf.core.config import explain
 from rlinf.runners import (
     EmbodiedFSDPActor,
     EmbodiedRunner,
@@ -17,7 +16,7 @@ from rlinf.runners import (
     read_embodied,
     run_app,
 )
-from rlinf.runners.reading import resolved
+from rlinf.runners.reading import explain_embodied
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
 CONFIG_DIR = Path(__file__).parent / "config"
@@ -28,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     command = parse_command_line(argv, config_dir=CONFIG_DIR, default="maniskill_ppo_mlp", description=__doc__ or "")
     cfg = read_embodied(command.composition.data)
     if command.explain is not None:
-        sys.stdout.write(explain(resolved(cfg), command.composition.provenance, command.explain) + "\n")
+        sys.stdout.write(explain_embodied(cfg, command.composition.provenance, command.explain) + "\n")
         return 0
     cfg.env.train.init_params.check("env.train.env_type")
     cfg.env.eval.init_params.check("env.eval.env_type")

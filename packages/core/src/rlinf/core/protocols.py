@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from rlinf.core.data import Completion, Decision, EnvSpec, Evaluation, LossOutput, Weights
 from rlinf.core.futures import Future
@@ -36,6 +36,23 @@ class Policy(Protocol):
 
     def default_forward(self, batch: Batch[Any]) -> Evaluation[Any]:
         """What the current weights say of the decisions of a batch, each field `[B, T, …]`."""
+        ...
+
+    def weights(self) -> Weights[Any]:
+        """All weights and buffers by sorted name, not copied."""
+        ...
+
+    def load(self, weights: Weights[Any]) -> None:
+        """Takes over weights and their version."""
+        ...
+
+
+@runtime_checkable
+class Observing(Protocol):
+    """A policy with statistics of what it has seen, beside its trained weights."""
+
+    def observe(self, batch: Batch[Any], *, all_reduce: AllReduce | None = None) -> None:
+        """Adds the observations of a batch; called once an iteration, after the batch was trained on, on every rank."""
         ...
 
 

@@ -27,6 +27,9 @@ class MLPPolicyConfig:
     logstd_init: float = -0.5
     """The logarithm of each action's standard deviation at the start; it is learned and depends on no state."""
 
+    normalize_observations: bool = False
+    """Whether observations are normalised by the mean and standard deviation of all that was seen so far."""
+
     def __post_init__(self) -> None:
         if self.num_action_chunks < 1:
             raise ConfigError("num_action_chunks", f"expected at least 1, found {self.num_action_chunks}")

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from rlinf.core.data import Decision, Evaluation
 from rlinf.core.errors import ShapeError
-from rlinf.core.protocols import Mode
+from rlinf.core.protocols import AllReduce, Mode
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 from rlinf.models.base import BasePolicy
 from rlinf.models.gaussian import gaussian_entropy, gaussian_logprob
 from rlinf.models.mlp import STATES, MLPPolicyConfig
+from rlinf.models.running_norm import RunningNorm
 
 _ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
 
@@ -42,6 +43,7 @@ class MLPPolicy(BasePolicy):
         activation = _ACTIVATIONS[config.activation]
         self.actor = perceptron((states, *config.hidden_sizes, width), activation, last_gain=0.01, generator=generator)
         self.critic = perceptron((states, *config.hidden_sizes, 1), activation, last_gain=1.0, generator=generator)
+        self.normalize: RunningNorm | None = RunningNorm(states) if config.normalize_observations else None
         self.log_std = nn.Parameter(torch.full((width,), config.logstd_init))
 
     @torch.no_grad()
@@ -50,7 +52,8 @@ class MLPPolicy(BasePolicy):
     ) -> Decision[Tensor]:
         """Decides for observations `{"states": [B, D]}`; see `BasePolicy`."""
         states = self._states(env_obs).clone()
-        mean = cast("Tensor", self.actor(states))
+        seen = self._seen(states)
+        mean = cast("Tensor", self.actor(seen))
         action = mean
         if mode == "train":
             noise = torch.randn(mean.shape, generator=generator, device=mean.device)
@@ -58,17 +61,27 @@ class MLPPolicy(BasePolicy):
         return Decision(
             action=action.view(-1, *self.chunk),
             logprob=gaussian_logprob(action, mean, self.log_std),
-            value=cast("Tensor", self.critic(states)).squeeze(-1),
+            value=cast("Tensor", self.critic(seen)).squeeze(-1),
             context={STATES: states},
             version=self.version,
         )
 
     def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
         """Log-probability, entropy and value of each decision, `[B, T]`."""
-        states = self._states(batch.trajectory.context)
-        logprob = gaussian_logprob(batch.trajectory.action.flatten(-2), self.actor(states), self.log_std)
-        value = cast("Tensor", self.critic(states)).squeeze(-1)
+        seen = self._seen(self._states(batch.trajectory.context))
+        logprob = gaussian_logprob(batch.trajectory.action.flatten(-2), self.actor(seen), self.log_std)
+        value = cast("Tensor", self.critic(seen)).squeeze(-1)
         return Evaluation(logprob=logprob, entropy=gaussian_entropy(self.log_std).expand_as(logprob), value=value)
+
+    def observe(self, batch: Batch[Tensor], *, all_reduce: AllReduce | None = None) -> None:
+        """Adds the observations of a batch to the statistics that normalise them; see `rlinf.core.protocols.Observing`."""
+        if self.normalize is not None:
+            states = self._states(batch.trajectory.context)
+            self.normalize.update(states[batch.trajectory.mask], all_reduce)
+
+    def _seen(self, states: Tensor) -> Tensor:
+        """What actor and critic see."""
+        return states if self.normalize is None else self.normalize(states)
 
     def _states(self, tree: Tree[Any]) -> Tensor:
         if not isinstance(tree, Mapping) or STATES not in tree:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 
 from rlinf.core.data import Decision, Weights
 from rlinf.core.errors import RLinfError
-from rlinf.core.protocols import Channel, Mode
+from rlinf.core.protocols import Channel, Mode, Policy
 from rlinf.core.random import keyed_seed
 from rlinf.core.tree import tree_map
 from rlinf.core.worker import Worker
@@ -24,7 +24,7 @@ class MultiStepRolloutWorker(Worker):
 
     def __init__(self, cfg: EmbodiedConfig) -> None:
         self.cfg = cfg
-        self._policy: Any = None
+        self._policy: Policy | None = None
         self._wiring: Wiring | None = None
 
     def init_worker(self, wiring: Wiring) -> None:
@@ -37,14 +37,14 @@ class MultiStepRolloutWorker(Worker):
     def sync_model_from_actor(self) -> int:
         """Takes over the actor's weights; returns their version."""
         policy, wiring = self._ready()
-        current = Weights(tensors=policy.state_dict(), version=policy.version)
-        received = self.cfg.actor.weight_syncer.sync.recv(self.messenger, current, wiring.actor, 0)
-        self._adopt(dict(received.tensors), received.version)
+        received = self.cfg.actor.weight_syncer.sync.recv(self.messenger, policy.weights(), wiring.actor, 0)
+        policy.load(received)
         return received.version
 
     def load_checkpoint(self, file: str, version: int) -> None:
         """Takes the weights of a safetensors file."""
-        self._adopt(load_file(Path(file)), version)
+        policy, _ = self._ready()
+        policy.load(Weights(tensors=load_file(Path(file)), version=version))
 
     def generate(self, requests: Channel, answers: Channel, mode: Mode = "train") -> int:
         """Answers requests until every slot that it serves is done.
@@ -92,12 +92,7 @@ class MultiStepRolloutWorker(Worker):
             version=decision.version,
         )
 
-    def _adopt(self, tensors: dict[str, Any], version: int) -> None:
-        policy, _ = self._ready()
-        policy.load_state_dict(tensors)
-        policy.version = version
-
-    def _ready(self) -> tuple[Any, Wiring]:
+    def _ready(self) -> tuple[Policy, Wiring]:
         if self._policy is None or self._wiring is None:
             raise RLinfError(f"rollout[{self.rank}]", "has no policy yet", "Call init_worker(wiring) first.")
         return self._policy, self._wiring

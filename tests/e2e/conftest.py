@@ -1,0 +1,137 @@
+"""Runs the apps as a user would: in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+
+TINY = [
+    "env.train.env_type=gymnasium",
+    "env.train.init_params={env_id: Pendulum-v1}",
+    "env.train.total_num_envs=4",
+    "env.train.max_steps_per_rollout_epoch=20",
+    "env.train.max_episode_steps=20",
+    "env.eval.total_num_envs=4",
+    "env.eval.episodes=4",
+    "env.eval.final_episodes=4",
+    "env.eval.video_cfg.save_video=false",
+    "actor.global_batch_size=40",
+    "actor.model.hidden_sizes=[16]",
+    "runner.max_steps=2",
+]
+"""The default recipe on a task that starts at once."""
+
+
+@dataclass
+class App:
+    """One of the apps with a log folder of its own."""
+
+    logs: Path
+
+    def command(self, script: str, *args: str) -> list[str]:
+        return [sys.executable, str(ROOT / "apps/embodied" / script), *args]
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE), "COLUMNS": "200"}
+
+    def train(self, *overrides: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        command = self.command("train.py", f"runner.logger.log_path={self.logs}", *overrides)
+        return self._run(command, timeout)
+
+    def evaluate(self, *args: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        return self._run(self.command("eval.py", *args), timeout)
+
+    def start(self, *overrides: str) -> subprocess.Popen[str]:
+        command = self.command("train.py", f"runner.logger.log_path={self.logs}", *overrides)
+        return subprocess.Popen(
+            command, env=self.environment(), cwd=self.logs, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def metrics(self, experiment: str) -> list[dict[str, Any]]:
+        path = self.logs / experiment / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def _run(self, command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            env=self.environment(),
+            cwd=self.logs,
+            text=True,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    return App(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> list[str]:
+    return list(TINY)
+
+
+def wait_until(condition: Callable[[], bool], timeout: float, what: str) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not after {timeout} s")
+        time.sleep(0.1)
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below `pid`."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found: set[int] = set()
+    frontier = {pid}
+    while frontier:
+        frontier = {child for child, parent in parents.items() if parent in frontier} - found
+        found |= frontier
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Those of the processes that still run (a zombie does not)."""
+    running: set[int] = set()
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "Z":
+            running.add(pid)
+    return running
+
+
+@pytest.fixture
+def processes() -> Any:
+    """`descendants`, `alive` and `wait_until`, for tests that end processes."""
+
+    class Processes:
+        pass
+
+    tools: Any = Processes()
+    tools.descendants, tools.alive, tools.wait_until = descendants, alive, wait_until
+    return tools

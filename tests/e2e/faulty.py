@@ -1,0 +1,40 @@
+"""An environment that fails on purpose; named in configurations as `faulty:Faulty`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlinf.core.data import EnvSpec
+from rlinf.envs.gymnasium import Gymnasium
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """Pendulum that writes its process id to `pid_file` and raises at step `raise_at`."""
+
+    pid_file: str | None = None
+    raise_at: int | None = None
+
+    def check(self, place: str) -> None:
+        pass
+
+    def make(self, num_envs: int, **options: Any) -> Any:
+        if self.pid_file is not None:
+            Path(self.pid_file).write_text(str(os.getpid()))
+        env = Gymnasium(env_id="Pendulum-v1").make(num_envs, **options)
+        if self.raise_at is not None:
+            original, steps = env.step, iter(range(self.raise_at))
+
+            def step(action: Any) -> Any:
+                if next(steps, None) is None:
+                    raise ValueError("the gripper fell off")
+                return original(action)
+
+            env.step = step
+        return env
+
+    def describe(self, env: Any) -> EnvSpec:
+        return Gymnasium(env_id="Pendulum-v1").describe(env)

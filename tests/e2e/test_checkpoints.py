@@ -1,0 +1,57 @@
+"""Resuming changes nothing, and a checkpoint evaluates by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rlinf.runners import read_checkpoint
+
+EXPERIMENT = "maniskill_ppo_mlp"
+LOCAL = "cluster.backend=local"
+
+
+def test_two_iterations_and_two_more_are_four(app: Any, tiny: list[str]) -> None:
+    assert app.train(*tiny, LOCAL, "runner.max_steps=4").returncode == 0
+    whole = app.metrics(EXPERIMENT)[:4]
+    assert app.train(*tiny, LOCAL, "runner.max_steps=2").returncode == 0
+    resume = f"runner.resume_dir={app.logs / EXPERIMENT / 'checkpoints/global_step_2'}"
+    done = app.train(*tiny, LOCAL, "runner.max_steps=4", resume)
+    assert done.returncode == 0, done.stderr
+    resumed = [row for row in app.metrics(EXPERIMENT) if row["step"] > 2 and "train/loss" in row]
+    assert [row["step"] for row in resumed] == [3, 4]
+    for expected, found in zip(whole[2:], resumed, strict=True):
+        for name in ("train/loss", "train/value_loss", "env/return", "env/steps"):
+            assert found[name] == expected[name], name
+
+
+@pytest.mark.ray
+def test_eval_needs_nothing_but_the_checkpoint(app: Any, tiny: list[str]) -> None:
+    assert app.train(*tiny).returncode == 0
+    trained = json.loads((app.logs / EXPERIMENT / "summary.json").read_text())
+    done = app.evaluate(str(app.logs / EXPERIMENT))
+    assert done.returncode == 0, done.stderr
+    assert "eval/success_once" in done.stdout
+    folder = app.logs / EXPERIMENT / "checkpoints"
+    evaluated = json.loads((folder / "global_step_2_eval/summary.json").read_text())
+    assert evaluated["protocol"]["hash"] == trained["protocol"]["hash"]
+    assert evaluated["eval/return"] == pytest.approx(trained["eval/return"], abs=1e-4)
+
+
+def test_a_damaged_checkpoint_is_refused_by_eval_and_by_resume(app: Any, tiny: list[str]) -> None:
+    assert app.train(*tiny, LOCAL, "runner.max_steps=1").returncode == 0
+    folder = app.logs / EXPERIMENT / "checkpoints/global_step_1"
+    assert read_checkpoint(folder).state["step"] == 1
+    model = folder / "actor/model.safetensors"
+    content = bytearray(model.read_bytes())
+    content[-1] ^= 1
+    model.write_bytes(content)
+    for done in (
+        app.evaluate(str(folder), LOCAL),
+        app.train(*tiny, LOCAL, f"runner.resume_dir={folder}", "runner.experiment_name=other"),
+    ):
+        assert done.returncode == 1
+        assert "model.safetensors: differs from the manifest" in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,114 @@
+"""What goes wrong is said on one screen, early, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.runners import read_checkpoint
+
+EXPERIMENT = "maniskill_ppo_mlp"
+FAULTY = "env.train.env_type='faulty:Faulty'"
+ENDLESS = ("runner.max_steps=100000", "runner.save_interval=1", "runner.val_check_interval=0")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["runner.max_step=3"], r"runner\.max_step: unknown key\. Did you mean 'max_steps'\?"),
+        (["runner.max_steps=many"], r"runner\.max_steps: expected a whole number, found 'many' \(str\)"),
+        (["algorithm.loss_type=actor_crtic"], r"no policy loss named 'actor_crtic'\. Did you mean 'actor_critic'\?"),
+        (["actor.optim.lrr=1"], r"actor\.optim\.lrr: unknown key"),
+        (["cluster.nodes=1"], r"cluster\.nodes: unknown key"),
+        (["cluster.component_placement.env=0-7"], r"cluster\.component_placement\.env.*0-7"),
+        (["cluster.component_placement={actor: 0, rollout: 0}"], r"(?s)env.*component_placement|component_placement.*env"),
+        (["env.train.env_type=missing_extra:NeedsNoSuchModule"], r"pip install 'rlinf-envs\[no-such\]'"),
+        (["--config-name", "maniskill_ppo_mpl"], r"no recipe 'maniskill_ppo_mpl'\. Did you mean 'maniskill_ppo_mlp'"),
+        (["runner.logger.log_path=/proc/nowhere"], r"runner\.logger\.log_path: can't write to '/proc/nowhere"),
+    ],
+)
+def test_a_fault_in_the_configuration_ends_before_any_worker_starts(app: Any, overrides: list[str], message: str) -> None:
+    began = time.monotonic()
+    done = app.train(*overrides, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert re.search(message, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") < 24
+    assert time.monotonic() - began < 45
+    assert not list(app.logs.rglob("workers")), "a worker was started"
+
+
+def test_a_traceback_is_shown_when_asked_for(app: Any) -> None:
+    assert "Traceback" in app.train("runner.max_step=3", "--traceback", timeout=60).stderr
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("backend", ["ray", "local"])
+def test_a_worker_that_raises_ends_the_run_with_the_first_cause(app: Any, tiny: list[str], backend: str) -> None:
+    params = "env.train.init_params={raise_at: 30}"
+    done = app.train(*tiny, f"cluster.backend={backend}", FAULTY, params, *ENDLESS)
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"WorkerError: env\[\d\] failed in interact\(\): ValueError: the gripper fell off", done.stderr)
+    assert "faulty.py" in done.stderr, "the worker's own traceback follows"
+    assert read_checkpoint(app.logs / EXPERIMENT).state["step"] >= 1
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_everything(app: Any, tiny: list[str], processes: Any, how: signal.Signals) -> None:
+    run = app.start(*tiny, *ENDLESS)
+    try:
+        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 120, "two iterations")
+        below = processes.descendants(run.pid)
+        assert len(below) > 3
+        run.send_signal(how)
+        _, errors = run.communicate(timeout=30)
+    finally:
+        run.kill()
+    assert run.returncode == 130
+    assert "Interrupted" in errors
+    assert "Traceback" not in errors
+    processes.wait_until(lambda: not processes.alive(below), 10, "no orphans")
+    assert read_checkpoint(app.logs / EXPERIMENT).state["step"] >= 1
+
+
+@pytest.mark.ray
+def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, tiny: list[str], processes: Any, tmp_path: Path) -> None:
+    pid_file = tmp_path / "env.pid"
+    run = app.start(*tiny, FAULTY, f"env.train.init_params={{pid_file: {pid_file}}}", *ENDLESS)
+    try:
+        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 120, "two iterations")
+        below = processes.descendants(run.pid)
+        victim = int(pid_file.read_text())
+        assert victim in below
+        killed = time.monotonic()
+
+        os.kill(victim, signal.SIGKILL)
+        _, errors = run.communicate(timeout=60)
+        took = time.monotonic() - killed
+    finally:
+        run.kill()
+    assert run.returncode == 1, errors
+    assert took < 10, f"{took:.1f} s"
+    assert re.search(r"WorkerError: env\[\d\] failed in \w+\(\): .*(died|killed)", errors), errors
+    assert len(re.findall(r"^WorkerError", errors, re.M)) == 1, "one first cause"
+    processes.wait_until(lambda: not processes.alive(below), 10, "no orphans")
+    assert read_checkpoint(app.logs / EXPERIMENT).state["step"] >= 1
+
+
+@pytest.mark.ray
+def test_a_killed_driver_leaves_no_orphans(app: Any, tiny: list[str], processes: Any) -> None:
+    run = app.start(*tiny, *ENDLESS)
+    try:
+        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 1, 120, "an iteration")
+        below = processes.descendants(run.pid)
+    finally:
+        run.kill()
+        run.communicate(timeout=30)
+    processes.wait_until(lambda: not processes.alive(below), 30, "no orphans")

@@ -9,8 +9,10 @@ the versions of uv.lock.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import nox
@@ -26,16 +28,25 @@ EXTRAS = {"envs": ("maniskill", "robotics", "video")}
 FAST = ("-q", "-m", "not slow")
 
 
+def _link_mode() -> str:
+    """How uv fills our environments: with links, because each holds gigabytes; symbolic ones if its cache is on another disk."""
+    if "UV_LINK_MODE" in os.environ:
+        return os.environ["UV_LINK_MODE"]
+    cache = Path(subprocess.run(["uv", "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip())
+    cache.mkdir(parents=True, exist_ok=True)
+    return "hardlink" if cache.stat().st_dev == ROOT.stat().st_dev else "symlink"
+
+
 def _sync(session: nox.Session, environment: Path, *arguments: str) -> dict[str, str | None]:
     """Makes an environment exactly what the lock says for these arguments; returns how to run in it."""
-    env: dict[str, str | None] = {"UV_PROJECT_ENVIRONMENT": str(environment), "VIRTUAL_ENV": None}
+    env: dict[str, str | None] = {"UV_PROJECT_ENVIRONMENT": str(environment), "UV_LINK_MODE": _link_mode(), "VIRTUAL_ENV": None}
     session.run_install("uv", "sync", "--quiet", "--no-default-groups", *arguments, env=env, external=True)
     return env
 
 
 def _house(session: nox.Session, *command: str, silent: bool = False) -> str:
     """Runs a command where all parts, the simulators and the tools are installed."""
-    groups = [f"--group={name}" for name in ("dev", "embodied", "lint", "types", "test")]
+    groups = [f"--group={name}" for name in ("dev", "embodied", "lint", "types", "test", "bench")]
     env = _sync(session, HOUSE, "--all-packages", *groups)
     return str(session.run("uv", "run", "--no-sync", *command, env=env, external=True, silent=silent))
 
@@ -89,7 +100,7 @@ for _part in PARTS:
 @nox.session(venv_backend="none")
 def isolated(session: nox.Session) -> None:
     """Each wheel alone in a bare environment: it imports, and what it must not load it doesn't."""
-    _house(session, "pytest", "-q", "tests/isolated", *session.posargs)
+    _house(session, "pytest", "-q", "--basetemp=.nox/isolated", "tests/isolated", *session.posargs)
 
 
 @nox.session(venv_backend="none")

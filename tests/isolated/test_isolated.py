@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -47,18 +48,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def constraints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The locked versions, so that nothing is downloaded that the house doesn't hold already."""
     path = tmp_path_factory.mktemp("lock") / "constraints.txt"
-    run(
-        "uv",
-        "export",
-        "--quiet",
-        "--frozen",
-        "--all-packages",
-        "--no-hashes",
-        "--no-emit-workspace",
-        "--format=requirements.txt",
-        "-o",
-        path,
-    )
+    shown = run("uv", "export", "--quiet", "--frozen", "--all-packages", "--no-hashes", "--no-emit-workspace")
+    path.write_text(shown, encoding="utf-8")
     return path
 
 
@@ -69,7 +60,7 @@ def alone(
     """A part and the Python of a bare environment that holds its wheel."""
     part = request.param
     venv = tmp_path_factory.mktemp(part) / "venv"
-    run("uv", "venv", "--quiet", "--no-project", venv)
+    run("uv", "venv", "--quiet", "--no-project", f"--python={sys.executable}", venv)
     python = venv / "bin" / "python"
     own = [wheels[name] for name in dict.fromkeys(("rlinf_core", f"rlinf_{part}"))]
     run("uv", "pip", "install", "--quiet", "--python", python, "--constraint", constraints, *own)

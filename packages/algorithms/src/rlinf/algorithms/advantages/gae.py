@@ -53,7 +53,7 @@ def gae(
     delta = torch.where(valid, reward + gamma * torch.where(terminated.bool(), 0.0, after) - now, 0.0)
     carries = ~(terminated.bool() | truncated.bool())
     carries[:, :-1] &= valid[:, 1:]
-    advantage = _accumulate(delta, gamma * lam * (carries & valid))
+    advantage = _accumulate(delta, (carries & valid).to(delta.dtype) * (gamma * lam))
     return advantage, torch.where(valid, advantage + now, 0.0)
 
 

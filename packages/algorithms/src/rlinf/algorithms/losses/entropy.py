@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.terms import Terms, like, per_decision, summed
+from rlinf.algorithms.losses.terms import Terms, like, per_decision, precise, summed
 from rlinf.algorithms.shapes import expect_leading
 from rlinf.core.data import LossOutput
 
@@ -34,5 +34,5 @@ def entropy_loss(entropy: Tensor, mask: Tensor) -> LossOutput[Tensor]:
 def entropy_terms(entropy: Tensor, mask: Tensor) -> Terms:
     """`entropy_loss` before it is summed."""
     expect_leading("entropy_loss(entropy)", entropy, mask.shape)
-    known = per_decision(torch.where(like(mask.bool(), entropy), entropy.float(), 0.0))
+    known = per_decision(torch.where(like(mask.bool(), entropy), precise(entropy), 0.0))
     return Terms(-known, {"entropy": known.detach()})

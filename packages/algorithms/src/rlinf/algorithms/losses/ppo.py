@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.terms import Terms, like, per_decision, summed
+from rlinf.algorithms.losses.terms import Terms, like, per_decision, precise, summed
 from rlinf.algorithms.shapes import expect_leading, expect_range, expect_shape
 from rlinf.core.data import Evaluation, LossOutput
 from rlinf.core.errors import ShapeError
@@ -63,8 +63,8 @@ def ppo_clip_terms(
     _check_shapes(logprob, logprob_old, advantage, mask)
     low, high, bound = clip
     valid = like(mask.bool(), logprob)
-    log_ratio = torch.where(valid, logprob.float() - logprob_old.float(), 0.0)
-    gain = like(torch.where(mask.bool(), advantage.float(), 0.0), logprob)
+    log_ratio = torch.where(valid, precise(logprob) - precise(logprob_old), 0.0)
+    gain = like(torch.where(mask.bool(), precise(advantage), 0.0), logprob)
     ratio = log_ratio.exp()
     free, clipped = -gain * ratio, -gain * ratio.clamp(1.0 - low, 1.0 + high)
     loss = torch.maximum(free, clipped)

@@ -30,6 +30,11 @@ def per_decision(x: Tensor) -> Tensor:
     return x if x.dim() == 2 else x.flatten(2).mean(2)
 
 
+def precise(x: Tensor) -> Tensor:
+    """`x` in float32, or as it is if it is finer."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def like(x: Tensor, target: Tensor) -> Tensor:
     """`x` of shape `[B, T]` with axes of size 1 appended, until it has as many as `target`."""
     return x.reshape(*x.shape, *[1] * (target.dim() - x.dim()))

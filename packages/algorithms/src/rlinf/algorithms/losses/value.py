@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.terms import Terms, summed
+from rlinf.algorithms.losses.terms import Terms, precise, summed
 from rlinf.algorithms.shapes import expect_shape
 from rlinf.core.data import LossOutput
 
@@ -54,7 +54,7 @@ def value_terms(
     for name, tensor in (("value", value), ("value_old", value_old), ("target", target)):
         expect_shape(f"clipped_value_loss({name})", tensor, mask.shape)
     valid = mask.bool()
-    value, value_old, target = (torch.where(valid, x.float(), 0.0) for x in (value, value_old, target))
+    value, value_old, target = (torch.where(valid, precise(x), 0.0) for x in (value, value_old, target))
     loss = _distance(value - target, huber_delta)
     observed: dict[str, Tensor] = {}
     if value_clip is not None:

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from rlinf.core import gather
-from rlinf.core.errors import ChannelClosed, ConfigError, Deadlock, DeadlineExceeded, DuplicateName, RLinfError, UnknownName, WorkerError
+from rlinf.core.errors import (
+    ChannelClosed,
+    ConfigError,
+    DeadlineExceeded,
+    Deadlock,
+    DuplicateName,
+    RLinfError,
+    UnknownName,
+    WorkerError,
+)
 from rlinf.core.testing.channel import ChannelContract
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker

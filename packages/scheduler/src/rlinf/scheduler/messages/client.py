@@ -42,7 +42,7 @@ def connect(folder: Path, host: str, authkey: bytes, me: str, kind: str, wait: W
         except (OSError, EOFError) as error:
             raise wait.closed(f"{label(host)} is gone") from error
         else:
-            send_frame(sock, (kind, me))
+            send_frame(sock, (kind, me, os.getpid()))
             return sock
 
 

@@ -42,10 +42,10 @@ class Endpoint:
     Args:
         meeting: where the processes of the run meet.
         me: this process's address.
-        on_lost: called with the address of a process whose lifeline to this one broke.
+        on_lost: called with the address and the id of a process whose lifeline to this one broke.
     """
 
-    def __init__(self, meeting: Meeting, me: str, on_lost: Callable[[str], None] | None = None) -> None:
+    def __init__(self, meeting: Meeting, me: str, on_lost: Callable[[str, int], None] | None = None) -> None:
         self._meeting = meeting
         self._me = me
         self._who = label(me)
@@ -54,6 +54,7 @@ class Endpoint:
         self.locks = Locks(lambda: ThreadMonitor(meeting.timeout_s))
         self._clients = Clients(meeting.folder, meeting.authkey, me, meeting.timeout_s)
         self._lifelines: dict[str, socket.socket] = {}
+        (meeting.folder / me).unlink(missing_ok=True)  # of a killed process that had this address
         self._listener = Listener(str(meeting.folder / me), "AF_UNIX", backlog=64, authkey=meeting.authkey)
         OPEN_POSTS[meeting.run] = self
         threading.Thread(target=self._accept, name="rlinf-accept", daemon=True).start()
@@ -147,9 +148,9 @@ class Endpoint:
 
     def _serve(self, sock: socket.socket) -> None:
         reader = FrameReader(sock)
-        kind, peer = "queue", ""
+        kind, peer, pid = "queue", "", 0
         with contextlib.suppress(OSError, EOFError):
-            (kind, peer), _ = reader.read()
+            (kind, peer, pid), _ = reader.read()
             if kind == "lifeline":
                 self._lifelines[peer] = sock
             while True:
@@ -157,10 +158,11 @@ class Endpoint:
                 self._answer(sock, peer, header, blobs)
         sock.close()
         if kind == "lifeline":
-            self._lifelines.pop(peer, None)
+            if self._lifelines.get(peer) is sock:
+                del self._lifelines[peer]
             self.locks.release(label(peer))
             if self._on_lost is not None:
-                self._on_lost(peer)
+                self._on_lost(peer, pid)
 
     def _answer(self, sock: socket.socket, peer: str, header: Any, blobs: list[Blob]) -> None:
         silent = header[0] == "put" and not header[3]

@@ -194,10 +194,10 @@ class RayBackend:
             rendezvous = rendezvous or place
         return rendezvous
 
-    def _lost(self, host: str) -> None:
+    def _lost(self, host: str, pid: int) -> None:
         """A process died: nobody may wait for it, nor for anything that it might have sent."""
         process = self._processes.get(host)
-        if process is not None and not self._stopping:
+        if process is not None and process.info.pid == pid and not self._stopping:
             process.died.set()
             self._endpoint.close(f"{label(host)} died")
 

@@ -1,0 +1,192 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlinf.core import gather
+from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
+from rlinf.core.testing.channel import ChannelContract
+from rlinf.core.testing.cluster import ClusterContract
+from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
+
+pytestmark = pytest.mark.ray
+TWO = NodePlacementStrategy([0, 0])
+
+
+class Peer(Worker):
+    def about(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "devices": self.devices,
+            "threads": self._context.threads,
+            "omp": os.environ.get("OMP_NUM_THREADS"),
+            "mkl": os.environ.get("MKL_NUM_THREADS"),
+            "torch": "torch" in sys.modules,
+            "rendezvous": self._context.rendezvous,
+            "sigint": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+        }
+
+    def get(self, channel: Channel, timeout: float | None = None) -> Any:
+        return channel.get(timeout=timeout)
+
+    def recv_from(self, group: str) -> Any:
+        return self.recv(group, 0)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def hold(self, seconds: float) -> tuple[float, float]:
+        with self.device_lock:
+            start = time.time()
+            time.sleep(seconds)
+            return start, time.time()
+
+    def talk(self) -> None:
+        self.log_info("hello")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def all_dead(pids: Sequence[int], seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(alive(pid) for pid in pids)
+
+
+def test_contracts(ray_cluster: Cluster) -> None:
+    ClusterContract(cluster=ray_cluster, two=TWO).run()
+    ChannelContract(cluster=ray_cluster).run()
+    ChannelContract(cluster=ray_cluster, prefix="near", near=True).run()
+
+
+def test_a_worker_has_what_its_placement_says(ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
+    wide = Peer.create_group().launch(ray_cluster, name="wide", placement_strategy=FlexiblePlacementStrategy([[0, 1], [1]]))
+    first, second = wide.about().wait()
+    assert (first["devices"], first["threads"], first["omp"], first["mkl"]) == ((0, 1), 2, "2", "2")
+    assert (second["devices"], second["threads"], second["omp"], second["mkl"]) == ((1,), 1, "1", "1")
+    assert not first["torch"]
+    assert first["sigint"]
+    assert first["rendezvous"] == second["rendezvous"]
+    assert first["rendezvous"].startswith("tcp://127.0.0.1:")
+    assert [info.pid for info in wide.worker_infos] == [first["pid"], second["pid"]]
+    wide.talk().wait()
+    assert ray_cluster.config.log_dir is not None
+    assert "hello" in (Path(ray_cluster.config.log_dir) / "workers" / "wide_1.log").read_text()
+
+    (one, end_one), (two, end_two) = wide.hold(0.2).wait()
+    assert end_one <= two or end_two <= one
+
+    with pytest.raises(DeadlineExceeded, match="wide"):
+        wide.sleep(2.0).wait(timeout=0.3)
+    channel = ray_cluster.create_channel("empty", near="wide")
+    with pytest.raises(DeadlineExceeded, match=r"channel 'empty', key 'default': driver waited 0.2 s"):
+        channel.get(timeout=0.2)
+    with pytest.raises(WorkerError, match=r"channel 'empty', key 'default': wide\[1\] waited 0.2 s"):
+        wide.execute_on(1).get(channel, timeout=0.2).wait()
+
+
+def test_arrays_of_all_sizes_arrive_whole(ray_cluster: Cluster) -> None:
+    channel = ray_cluster.create_channel("arrays")
+    echo = ray_cluster.create_channel("echo")
+
+    class Echo(Worker):
+        def echo(self, source: Channel, target: Channel, count: int) -> None:
+            for _ in range(count):
+                item = source.get()
+                item["array"] += 1
+                target.put(item)
+
+    sizes = [0, 1, 4095, 8191, 8192, 16384, 1 << 20]
+    group = Echo.create_group().launch(ray_cluster, name="echo")
+    done = group.echo(channel, echo, len(sizes))
+    for size in sizes:
+        channel.put({"array": np.arange(size, dtype=np.float32), "size": size})
+    for size in sizes:
+        item = echo.get()
+        assert item["size"] == size
+        np.testing.assert_array_equal(item["array"], np.arange(size, dtype=np.float32) + 1)
+    done.wait()
+
+
+def test_a_killed_worker_is_the_failure_that_is_shown() -> None:
+    """And the cluster can be used again in the same process, and leaves no process behind."""
+    with Cluster(cluster_cfg={"timeout_s": 60.0}) as cluster:
+        victim = Peer.create_group().launch(cluster, name="victim")
+        peer = Peer.create_group().launch(cluster, name="peer", placement_strategy=TWO)
+        channel = cluster.create_channel("never")
+        handles = [peer.execute_on(0).get(channel), peer.execute_on(1).recv_from("victim"), victim.sleep(60.0)]
+        pids = [info.pid for group in (victim, peer) for info in group.worker_infos]
+        time.sleep(0.3)
+        start = time.monotonic()
+        os.kill(victim.worker_infos[0].pid, signal.SIGKILL)
+        with pytest.raises(WorkerError, match=r"victim\[0\] failed in sleep\(\): the process died") as caught:
+            gather(*handles, timeout=30.0)
+        assert time.monotonic() - start < 10.0
+        notes = "\n".join(caught.value.__notes__)
+        assert "ChannelClosed: channel 'never'" in notes
+        assert "victim[0] died" in notes
+    assert all_dead(pids)
+
+
+DRIVER = """
+import os, sys, time
+from rlinf.scheduler import Cluster, Worker, NodePlacementStrategy
+
+class Sleeper(Worker):
+    def sleep(self):
+        time.sleep(600)
+
+if __name__ == "__main__":
+    with Cluster() as cluster:
+        group = Sleeper.create_group().launch(cluster, name="sleeper", placement_strategy=NodePlacementStrategy([0, 0]))
+        handle = group.sleep()
+        print(*[info.pid for info in group.worker_infos], flush=True)
+        handle.wait()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_no_orphans_when_the_driver_is_killed(how: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    driver = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert driver.stdout is not None
+    workers = [int(pid) for pid in driver.stdout.readline().split()]
+    assert len(workers) == 2
+    descendants = children_of(driver.pid)
+    assert set(workers) <= set(descendants)
+    if how == signal.SIGINT:
+        os.killpg(driver.pid, how)  # as a terminal does
+    else:
+        os.kill(driver.pid, how)
+    _, errors = driver.communicate(timeout=30)
+    if how == signal.SIGINT:
+        assert "KeyboardInterrupt" in errors
+        assert "WorkerError" not in errors
+    assert all_dead(descendants, 60.0), [pid for pid in descendants if alive(pid)]
+
+
+def children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        found += [int(child), *children_of(int(child))]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if task.name != str(pid):
+            for child in (task / "children").read_text().split():
+                found += [int(child), *children_of(int(child))]
+    return found

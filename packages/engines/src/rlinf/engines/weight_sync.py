@@ -127,4 +127,6 @@ def _to_bytes(tensor: Tensor) -> Bytes:
 
 def _from_bytes(data: Bytes, like: Tensor) -> Tensor:
     """A tensor with the shape and type of `like`, in memory of its own."""
-    return torch.from_numpy(data.copy()).view(like.dtype).reshape(like.shape)  # pyright: ignore[reportUnknownMemberType]
+    tensor = torch.empty(like.shape, dtype=like.dtype, device="cpu")
+    _to_bytes(tensor)[...] = data
+    return tensor

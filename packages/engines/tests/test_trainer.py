@@ -1,0 +1,174 @@
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from engines_toy import ToyPolicy, toy_batch, toy_loss, visible
+from safetensors.torch import load_file, save_file
+
+from rlinf.core import LossOutput
+from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.registry import TRAINERS
+from rlinf.engines import FSDPConfig, FSDPTrainerConfig, OptimConfig
+
+
+def alone(config: FSDPTrainerConfig | None = None, **policy):
+    return (config or FSDPTrainerConfig()).build(ToyPolicy(**policy), rank=0, world_size=1, rendezvous="")
+
+
+def test_a_step_is_adam_on_the_mean():
+    """The same as torch's own optimizer on the loss divided by its weight, with the clip of torch."""
+    trainer, reference = alone(FSDPTrainerConfig(OptimConfig(lr=0.1, clip_grad=0.3))), ToyPolicy()
+    optimizer = torch.optim.Adam(reference.parameters(), lr=0.1)
+    batch = toy_batch()
+    for _ in range(4):
+        output = toy_loss(batch, reference.default_forward(batch))
+        optimizer.zero_grad()
+        (output.total / output.weight).backward()
+        norm = torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.3)
+        optimizer.step()
+        metrics = trainer.step([batch], toy_loss)
+        assert metrics["grad_norm"].mean == pytest.approx(norm.item(), rel=1e-5)
+        assert metrics["loss"].mean == pytest.approx((output.total / output.weight).item(), rel=1e-6)
+    for name, tensor in reference.state_dict().items():
+        torch.testing.assert_close(trainer.weights().tensors[name], tensor, atol=1e-6, rtol=0)
+    assert trainer.version == 4
+
+
+def test_the_norm_is_clipped():
+    batch = toy_batch()
+    free, clipped = alone(visible()), alone(visible(clip_grad=1e-3))
+    before = ToyPolicy().state_dict()["actor.0.weight"]
+    assert free.step([batch], toy_loss)["grad_norm"].mean > 0.1
+    assert clipped.step([batch], toy_loss)["grad_norm"].mean > 0.1
+    assert (clipped.weights().tensors["actor.0.weight"] - before).abs().max() < 2e-3
+    assert (free.weights().tensors["actor.0.weight"] - before).abs().max() > 2e-3
+
+
+def poisoned(batch, evaluation):
+    output = toy_loss(batch, evaluation)
+    return LossOutput(total=output.total * float("nan"), weight=output.weight)
+
+
+def weightless(batch, evaluation):
+    return LossOutput(total=evaluation.logprob.sum() * 0.0, weight=torch.zeros(()))
+
+
+@pytest.mark.parametrize("loss", [poisoned, weightless])
+def test_a_bad_gradient_is_skipped_and_counted(loss):
+    trainer, batch = alone(), toy_batch()
+    trainer.step([batch], toy_loss)
+    before = trainer.weights().tensors
+    metrics = trainer.step([batch], loss)
+    assert metrics["skipped"].mean == 1.0
+    assert trainer.version == 1
+    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights().tensors.items())
+    good = trainer.step([batch], toy_loss)
+    assert good["skipped"].mean == 0.0
+    assert math.isfinite(good["grad_norm"].mean)
+
+
+def test_value_lr_moves_the_critic_alone():
+    trainer = alone(FSDPTrainerConfig(OptimConfig(lr=1e-12, value_lr=0.1)))
+    trainer.step([toy_batch()], toy_loss)
+    before, after = ToyPolicy().state_dict(), trainer.weights().tensors
+    torch.testing.assert_close(after["actor.0.weight"], before["actor.0.weight"], atol=1e-9, rtol=0)
+    assert (after["critic.weight"] - before["critic.weight"]).abs().min() > 0.05
+    plain = torch.nn.Linear(2, 1)
+    with pytest.raises(ConfigError, match="value_lr"):
+        FSDPTrainerConfig(OptimConfig(value_lr=0.1)).build(plain, rank=0, world_size=1, rendezvous="")
+
+
+def test_linear_schedule():
+    trainer = alone(FSDPTrainerConfig(OptimConfig(lr=0.4, lr_scheduler="linear", total_training_steps=4)))
+    rates = [trainer.step([toy_batch()], toy_loss)["lr"].mean for _ in range(5)]
+    assert rates == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0])
+
+
+def test_weights_are_copies_in_order():
+    trainer = alone()
+    weights = trainer.weights()
+    assert list(weights.tensors) == sorted(weights.tensors)
+    assert "offset" in weights.tensors
+    before = weights.tensors["critic.weight"].clone()
+    trainer.step([toy_batch()], toy_loss)
+    assert torch.equal(weights.tensors["critic.weight"], before)
+    assert weights.version == 0
+
+
+def test_numpy_batches_are_welcome():
+    batch = toy_batch()
+    as_numpy = copy.copy(batch)
+    credit = type(batch.credit)(advantage=batch.credit.advantage.numpy())
+    as_numpy = type(batch)(trajectory=batch.trajectory.map(np.asarray), credit=credit)
+    one, other = alone(), alone()
+    assert one.step([batch], toy_loss) == other.step([as_numpy], toy_loss)
+    assert torch.equal(one.evaluate(batch).logprob, other.evaluate(as_numpy).logprob)
+    assert not one.evaluate(batch).logprob.requires_grad
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_resume_is_exact(tmp_path, steps):
+    """2 N steps equal N steps, a new process, and N steps: to the bit, with dropout."""
+    straight = alone(dropout=0.5)
+    torch.manual_seed(1)
+    for _ in range(2 * steps):
+        straight.step([toy_batch()], toy_loss)
+    first = alone(dropout=0.5)
+    torch.manual_seed(1)
+    for _ in range(steps):
+        first.step([toy_batch()], toy_loss)
+    first.save(tmp_path)
+    second = alone(dropout=0.5, seed=77)
+    torch.manual_seed(2)
+    second.load(tmp_path)
+    assert second.version == steps
+    for _ in range(steps):
+        second.step([toy_batch()], toy_loss)
+    expected, found = straight.weights(), second.weights()
+    assert found.version == expected.version == second._policy.version
+    assert all(torch.equal(found.tensors[name], tensor) for name, tensor in expected.tensors.items())
+
+
+def test_files_hold_tensors_only(tmp_path):
+    trainer = alone()
+    trainer.step([toy_batch()], toy_loss)
+    trainer.save(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.safetensors", "optimizer.safetensors", "random_0.safetensors"]
+    assert load_file(tmp_path / "model.safetensors").keys() == trainer.weights().tensors.keys()
+
+
+def test_a_checkpoint_that_does_not_fit(tmp_path):
+    trainer = alone()
+    trainer.save(tmp_path)
+    with pytest.raises(CheckpointError, match=r"actor\.0\.bias: expected torch.float32\[6\], found torch.float32\[5\]"):
+        alone(width=6).load(tmp_path)
+    with pytest.raises(CheckpointError, match="can't be read"):
+        trainer.load(tmp_path / "nowhere")
+    save_file({"x": torch.zeros(1)}, tmp_path / "optimizer.safetensors", {"version": "5"})
+    with pytest.raises(CheckpointError, match="expected version 0, found 5"):
+        trainer.load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: can't be read"):
+        trainer.load(tmp_path)
+
+
+def test_by_name_with_checked_parameters():
+    params = {"optim": {"lr": 1e-4, "clip_grad": None}, "fsdp_config": {"strategy": "none"}, "micro_batch_size": 4}
+    built = TRAINERS.build("fsdp", params, place="actor", allowed={"micro_batch_size"})
+    assert built == FSDPTrainerConfig(OptimConfig(lr=1e-4, clip_grad=None), FSDPConfig(strategy="none"))
+    for optim, message in (
+        ({"lr": 0}, r"actor\.optim\.lr: expected more than 0"),
+        ({"lr_scheduler": "linear"}, r"actor\.optim\.total_training_steps"),
+        ({"adam_beta1": 1.0}, r"actor\.optim\.adam_beta1"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            TRAINERS.build("fsdp", {"optim": optim}, place="actor")
+
+
+def test_only_modules_with_weights_are_trained():
+    with pytest.raises(ConfigError, match=r"expected a torch\.nn\.Module"):
+        FSDPTrainerConfig().build(object(), rank=0, world_size=1, rendezvous="")
+    with pytest.raises(ConfigError, match="no parameters"):
+        FSDPTrainerConfig().build(torch.nn.Tanh(), rank=0, world_size=1, rendezvous="")

@@ -1,0 +1,143 @@
+import pickle
+import queue
+import threading
+from collections import defaultdict
+
+import pytest
+import torch
+
+from rlinf.core import Weights
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError, WeightSyncError
+from rlinf.core.registry import WEIGHT_SYNCS
+from rlinf.engines import FullWeightSync, Manifest
+
+
+class Post:
+    """Messages between threads; everything is pickled on its way, as between processes."""
+
+    def __init__(self) -> None:
+        self.queues = defaultdict(queue.Queue)
+        self.sent = []
+
+    def at(self, group: str, rank: int) -> "Desk":
+        return Desk(self, (group, rank))
+
+
+class Desk:
+    def __init__(self, post: Post, address: tuple[str, int]) -> None:
+        self.post, self.address = post, address
+
+    def send(self, item, group, rank, *, tag=""):
+        self.post.sent.append((self.address, (group, rank), tag))
+        self.post.queues[self.address, (group, rank), tag].put(pickle.dumps(item, protocol=5))
+
+    def recv(self, group, rank, *, tag="", timeout=None):
+        try:
+            return pickle.loads(self.post.queues[(group, rank), self.address, tag].get(timeout=timeout))
+        except queue.Empty:
+            raise DeadlineExceeded(f"{tag} from {group}[{rank}]", "nothing came") from None
+
+
+def model(version: int = 0, **changes) -> Weights:
+    tensors = {
+        "b.weight": torch.randn(3, 2),
+        "a.bias": torch.randn(4).to(torch.bfloat16),
+        "step": torch.tensor(7),
+        "empty": torch.zeros(0, 2),
+        "turned": torch.randn(2, 3).T,
+    }
+    return Weights(tensors={k: v for k, v in (tensors | changes).items() if v is not None}, version=version, extra={"scale": 2})
+
+
+def exchange(published: Weights, *held: Weights, timeout_s: float = 20.0) -> list:
+    """Runs a sender and its receivers; what each returned or raised, the sender first."""
+    post, sync = Post(), FullWeightSync(timeout_s=timeout_s)
+    ranks = list(range(len(held)))
+    calls = [lambda: sync.send(post.at("actor", 0), published, "rollout", ranks)]
+    calls += [lambda r=r: sync.recv(post.at("rollout", r), held[r], "actor", 0) for r in ranks if held[r] is not None]
+    results = [None] * len(calls)
+
+    def run(i):
+        try:
+            results[i] = calls[i]()
+        except RLinfError as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    return results
+
+
+def test_everything_arrives_to_the_bit():
+    published = model(version=9)
+    sender, *received = exchange(published, model(), model())
+    assert sender is None
+    for weights in received:
+        assert (weights.version, weights.extra) == (9, {"scale": 2})
+        assert list(weights.tensors) == sorted(published.tensors)
+        for name, tensor in published.tensors.items():
+            assert weights.tensors[name].dtype == tensor.dtype
+            assert torch.equal(weights.tensors[name], tensor)
+
+
+def test_what_was_received_is_the_receivers_own():
+    published = model()
+    _, received = exchange(published, model())
+    before = published.tensors["b.weight"].clone()
+    received.tensors["b.weight"].zero_()
+    assert torch.equal(published.tensors["b.weight"], before)
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"b.weight": torch.zeros(2, 3)}, r"b\.weight: expected torch.float32\[2, 3\], found torch.float32\[3, 2\]"),
+        ({"a.bias": torch.zeros(4)}, r"a\.bias: expected torch.float32\[4\], found torch.bfloat16\[4\]"),
+        ({"a.bias": None}, r"a\.bias: expected no such tensor, found torch.bfloat16\[4\]"),
+        ({"aa": torch.zeros(1)}, r"aa: expected torch.float32\[1\], found no such tensor"),
+    ],
+)
+def test_a_mismatch_is_an_error_on_every_side(change, difference):
+    """Also where only one of two receivers differs: the other gets nothing, and does not wait."""
+    results = exchange(model(), model(), model(**change))
+    assert all(isinstance(result, WeightSyncError) for result in results)
+    for result in results:
+        with pytest.raises(WeightSyncError, match=difference):
+            raise result
+    assert "weights to rollout[1]" in str(results[0])
+
+
+def test_nothing_is_transferred_before_the_comparison():
+    post, sync = Post(), FullWeightSync(timeout_s=0.05)
+    with pytest.raises(DeadlineExceeded):
+        sync.recv(post.at("rollout", 0), model(), "actor", 0)
+    with pytest.raises(WeightSyncError):
+        sync.send(post.at("actor", 0), model(extra_one=torch.zeros(1)), "rollout", [0])
+    assert [tag for _, _, tag in post.sent] == ["weights/manifest", "weights/payload"]
+    assert len(post.queues[("actor", 0), ("rollout", 0), "weights/payload"].get()) < 1000
+
+
+def test_a_receiver_that_never_asks_ends_the_wait_of_all():
+    sender, other = exchange(model(), None, model(), timeout_s=0.3)
+    assert isinstance(sender, DeadlineExceeded)
+    assert isinstance(other, (WeightSyncError, DeadlineExceeded))
+
+
+def test_manifests():
+    one, same = Manifest.of(model().tensors), Manifest.of(dict(reversed(model().tensors.items())))
+    assert one.digest == same.digest
+    assert one.difference(same) is None
+    assert [entry.name for entry in one.entries] == sorted(model().tensors)
+    digests = {Manifest.of(model(**{"b.weight": x}).tensors).digest for x in (None, torch.zeros(3), torch.zeros(3, 2).int())}
+    assert one.digest not in digests
+    assert len(digests) == 3
+
+
+def test_by_name():
+    assert WEIGHT_SYNCS.build("full", {"timeout_s": 5}, place="weight_syncer") == FullWeightSync(5.0)
+    with pytest.raises(ConfigError, match=r"weight_syncer\.timeout_s"):
+        WEIGHT_SYNCS.build("full", {"timeout_s": 0}, place="weight_syncer")

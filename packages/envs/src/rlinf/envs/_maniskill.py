@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import warnings
 from collections.abc import Callable
@@ -47,7 +48,13 @@ def make(
     tasks: list[_Task] = []
 
     def task() -> Task:
-        simulation = build()
+        try:
+            simulation = build()
+        except AttributeError as error:
+            if can_render:
+                raise
+            remedy = "Install a Vulkan driver, such as Mesa's mesa-vulkan-drivers 25 or later, or choose another task."
+            raise ConfigError("env.task_id", f"'{task_id}' can't be built without a Vulkan device ({error})", remedy) from error
         if not native:
             shorten(simulation)
         tasks.append(_Task(simulation, ignore_terminations, renew))
@@ -112,6 +119,7 @@ def _import_simulator() -> bool:
         if not can_render:
             _replace_render_material(modules)
         importlib.import_module("mani_skill.envs")
+    logging.getLogger("mani_skill").setLevel(logging.ERROR)
     return can_render
 
 
@@ -132,6 +140,11 @@ class _Attributes:
 
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if not name.startswith("set_"):
+            raise AttributeError(f"a material that is never rendered has no '{name}'")
+        return lambda *values: None
 
 
 def _replace_render_material(modules: list[ModuleType]) -> None:

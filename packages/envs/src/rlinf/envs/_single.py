@@ -12,10 +12,12 @@ from typing import Any, cast
 import mani_skill
 import numpy as np
 import torch
+from mani_skill.agents.base_agent import BaseAgent
 from mani_skill.utils.structs import Actor, Articulation, Link
 from mani_skill.utils.structs.pose import Pose
 
 _KNOWN_VERSION = "3.0.1"
+_SET_ACTION = cast("Any", BaseAgent).set_action
 _set_actor_pose = cast("Any", Actor.pose).fset
 _set_link_pose = cast("Any", Link.pose).fset
 
@@ -24,6 +26,10 @@ def shorten(simulation: Any) -> None:
     """Gives the objects of a simulation the shorter ways; does nothing for another version than the one it was checked with."""
     if mani_skill.__version__ != _KNOWN_VERSION:
         return
+    agent = cast("Any", simulation).agent
+    if agent is not None and type(agent).set_action is _SET_ACTION and not isinstance(agent.controller, dict):
+        # Without the search for NaN, which the guard has done before.
+        agent.set_action = agent.controller.set_action
     for actor in simulation.scene.actors.values():
         _replace(actor, Actor, _SingleActor)
     for articulation in simulation.scene.articulations.values():

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlinf.envs.assembly import assemble
+
+
+class Counter(gymnasium.Env):
+    """Counts steps. The reward is the action's first entry; it is solved while the count is odd, and ends at `ends`."""
+
+    def __init__(self, ends: int = 10**6) -> None:
+        self.observation_space = gymnasium.spaces.Dict({"states": gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)})
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.ends = ends
+        self.closed = 0
+
+    def _state(self):
+        return {"states": np.array([self.start, self.count], np.float32)}
+
+    def reset(self, *, seed=None, options=None):
+        self.start, self.count = seed, 0
+        return self._state(), {}
+
+    def step(self, action):
+        self.count += 1
+        return self._state(), float(action[0]), self.count >= self.ends, False, {"success": self.count % 2 == 1}
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def counters():
+    """Builds a vector of counters, one for each number of steps to termination."""
+
+    def build(*ends: int, limit: int = 5, camera=None):
+        tasks = [lambda end=end: Counter(end) for end in ends]
+        return assemble(tasks, max_episode_steps=limit, camera=camera)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def counter():
+    return Counter

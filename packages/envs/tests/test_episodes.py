@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlinf.envs.assembly import assemble
+
+
+def actions(*first):
+    return np.array([[a, 0.0] for a in first], np.float32)
+
+
+def test_statistics_by_hand(counters):
+    env = counters(2, 10**6, limit=3)
+    observation, infos = env.reset(seed=[40, 50])
+    assert infos == {}
+    assert observation["states"].tolist() == [[40, 0], [50, 0]]
+    assert observation["states"].dtype == np.float32
+
+    observation, reward, terminated, truncated, infos = env.step(actions(0.5, -0.25))
+    assert observation["states"].tolist() == [[40, 1], [50, 1]]
+    assert (reward.tolist(), reward.dtype) == ([0.5, -0.25], np.float32)
+    assert terminated.tolist() == truncated.tolist() == infos["_episode"].tolist() == [False, False]
+    assert infos["success"].tolist() == [True, True]
+
+    observation, _, terminated, truncated, infos = env.step(actions(0.25, -0.25))
+    assert observation["states"].tolist() == [[40, 2], [50, 2]], "the final observation, not that of a new episode"
+    assert (terminated.tolist(), truncated.tolist()) == ([True, False], [False, False])
+    assert infos["_episode"].tolist() == [True, False]
+    episode = {key: value[0].item() for key, value in infos["episode"].items()}
+    assert episode == {"success_once": True, "success_at_end": False, "return": 0.75, "episode_len": 2}
+
+    observation, _ = env.reset(seed=[60, 70], options={"reset_mask": np.array([True, False])})
+    assert observation["states"].tolist() == [[60, 0], [50, 2]]
+
+    _, _, terminated, truncated, infos = env.step(actions(1.0, -0.25))
+    assert (terminated.tolist(), truncated.tolist()) == ([False, False], [False, True])
+    episode = {key: value[1].item() for key, value in infos["episode"].items()}
+    assert episode == {"success_once": True, "success_at_end": True, "return": -0.75, "episode_len": 3}
+    assert infos["episode"]["episode_len"].tolist() == [1, 3]
+    env.close()
+
+
+def test_both_flags_when_task_and_limit_end_together(counters):
+    env = counters(3, limit=3)
+    env.reset(seed=1)
+    for _ in range(3):
+        _, _, terminated, truncated, _ = env.step(actions(0.0))
+    assert (terminated.tolist(), truncated.tolist()) == ([True], [True])
+
+
+def test_what_was_given_is_not_changed_by_later_steps(counters):
+    env = counters(9, limit=9)
+    observation, _ = env.reset(seed=1)
+    first = env.step(actions(1.0))
+    kept = [first[0]["states"].copy(), first[1].copy(), {k: v.copy() for k, v in first[4]["episode"].items()}]
+    env.step(actions(-1.0))
+    assert observation["states"].tolist() == [[1, 0]]
+    assert np.array_equal(first[0]["states"], kept[0])
+    assert np.array_equal(first[1], kept[1])
+    assert all(np.array_equal(first[4]["episode"][key], kept[2][key]) for key in kept[2])
+
+
+@settings(max_examples=30, deadline=None)
+@given(rewards=st.lists(st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=1, max_size=7))
+def test_returns_add_up(counter, rewards):
+    env = assemble([counter] * 3, max_episode_steps=len(rewards), camera=None)
+    env.reset(seed=0)
+    for row in rewards:
+        infos = env.step(actions(*row))[4]
+    assert infos["_episode"].all()
+    np.testing.assert_allclose(infos["episode"]["return"], np.sum(rewards, axis=0), atol=1e-5)
+    assert infos["episode"]["episode_len"].tolist() == [len(rewards)] * 3

@@ -1,8 +1,11 @@
 """The laws of the house that can be read off the files; import-linter guards who may import whom a second time."""
 
 import ast
+import re
+import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -124,6 +127,29 @@ def test_a_package_has_a_version_and_a_changelog_of_its_own(part: str) -> None:
     own = [name for name in project["dependencies"] if name.startswith("rlinf")]
     assert all(name.startswith("rlinf-core>=") for name in own), "a part depends on core, by a range of versions"
     assert len(own) == (0 if part == "core" else 1)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_package_declares_what_it_imports(part: str) -> None:
+    declared = {canonical(name) for name in [*requirements("core"), *requirements(part)]}
+    owners = packages_distributions()
+    for path in SOURCES[part]:
+        for name in imports(path):
+            top = name.partition(".")[0]
+            if top not in sys.stdlib_module_names and top != "rlinf":
+                found = {canonical(owner) for owner in owners.get(top, [top])}
+                assert found & declared, f"{path.name} imports {top}, and packages/{part}/pyproject.toml names none of {found}"
+
+
+def requirements(part: str) -> list[str]:
+    """What a part's pyproject names, in its dependencies and in its extras."""
+    project = tomllib.loads((PACKAGES / part / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [*project["dependencies"], *(line for extra in project.get("optional-dependencies", {}).values() for line in extra)]
+
+
+def canonical(requirement: str) -> str:
+    """The normalised name of a distribution, without its version."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", requirement)[0]).lower()
 
 
 def test_the_meta_package_holds_no_code_and_names_every_part() -> None:

@@ -17,22 +17,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 
-TINY = [
-    "env.train.env_type=gymnasium",
-    "env.train.init_params={env_id: Pendulum-v1}",
-    "env.train.total_num_envs=4",
-    "env.train.max_steps_per_rollout_epoch=20",
-    "env.train.max_episode_steps=20",
-    "env.eval.total_num_envs=4",
-    "env.eval.episodes=4",
-    "env.eval.final_episodes=4",
-    "env.eval.video_cfg.save_video=false",
-    "actor.global_batch_size=40",
-    "actor.model.hidden_sizes=[16]",
-    "runner.max_steps=2",
-]
-"""The default recipe on a task that starts at once."""
-
 
 @dataclass
 class App:
@@ -83,7 +67,14 @@ def app(tmp_path: Path) -> App:
 
 @pytest.fixture(scope="session")
 def tiny() -> list[str]:
-    return list(TINY)
+    """Selects the recipe `tiny`."""
+    return ["--config-dir", str(HERE / "config"), "--config-name", "tiny"]
+
+
+@pytest.fixture(scope="session")
+def faulty() -> list[str]:
+    """Selects the recipe `faulty`, which runs until something ends it."""
+    return ["--config-dir", str(HERE / "config"), "--config-name", "faulty"]
 
 
 def wait_until(condition: Callable[[], bool], timeout: float, what: str) -> None:

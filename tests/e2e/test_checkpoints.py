@@ -9,7 +9,7 @@ import pytest
 
 from rlinf.runners import read_checkpoint
 
-EXPERIMENT = "maniskill_ppo_mlp"
+EXPERIMENT = "tiny"
 LOCAL = "cluster.backend=local"
 
 

@@ -13,9 +13,7 @@ import pytest
 
 from rlinf.runners import read_checkpoint
 
-EXPERIMENT = "maniskill_ppo_mlp"
-FAULTY = "env.train.env_type='faulty:Faulty'"
-ENDLESS = ("runner.max_steps=100000", "runner.save_interval=1", "runner.val_check_interval=0")
+EXPERIMENT = "faulty"
 
 
 @pytest.mark.parametrize(
@@ -27,7 +25,7 @@ ENDLESS = ("runner.max_steps=100000", "runner.save_interval=1", "runner.val_chec
         (["actor.optim.lrr=1"], r"actor\.optim\.lrr: unknown key"),
         (["cluster.nodes=1"], r"cluster\.nodes: unknown key"),
         (["cluster.component_placement.env=0-7"], r"cluster\.component_placement\.env.*0-7"),
-        (["cluster.component_placement={actor: 0, rollout: 0}"], r"(?s)env.*component_placement|component_placement.*env"),
+        (["~cluster.component_placement.env"], r"(?s)env.*component_placement|component_placement.*env"),
         (["env.train.env_type=missing_extra:NeedsNoSuchModule"], r"pip install 'rlinf-envs\[no-such\]'"),
         (["--config-name", "maniskill_ppo_mpl"], r"no recipe 'maniskill_ppo_mpl'\. Did you mean 'maniskill_ppo_mlp'"),
         (["runner.logger.log_path=/proc/nowhere"], r"runner\.logger\.log_path: can't write to '/proc/nowhere"),
@@ -50,9 +48,8 @@ def test_a_traceback_is_shown_when_asked_for(app: Any) -> None:
 
 @pytest.mark.ray
 @pytest.mark.parametrize("backend", ["ray", "local"])
-def test_a_worker_that_raises_ends_the_run_with_the_first_cause(app: Any, tiny: list[str], backend: str) -> None:
-    params = "env.train.init_params={raise_at: 30}"
-    done = app.train(*tiny, f"cluster.backend={backend}", FAULTY, params, *ENDLESS)
+def test_a_worker_that_raises_ends_the_run_with_the_first_cause(app: Any, faulty: list[str], backend: str) -> None:
+    done = app.train(*faulty, f"cluster.backend={backend}", "env.train.init_params.raise_at=30")
     assert done.returncode == 1, done.stderr
     assert re.search(r"WorkerError: env\[\d\] failed in interact\(\): ValueError: the gripper fell off", done.stderr)
     assert "faulty.py" in done.stderr, "the worker's own traceback follows"
@@ -61,8 +58,8 @@ def test_a_worker_that_raises_ends_the_run_with_the_first_cause(app: Any, tiny: 
 
 @pytest.mark.ray
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_stops_everything(app: Any, tiny: list[str], processes: Any, how: signal.Signals) -> None:
-    run = app.start(*tiny, *ENDLESS)
+def test_an_interrupt_stops_everything(app: Any, faulty: list[str], processes: Any, how: signal.Signals) -> None:
+    run = app.start(*faulty)
     try:
         processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 120, "two iterations")
         below = processes.descendants(run.pid)
@@ -79,9 +76,9 @@ def test_an_interrupt_stops_everything(app: Any, tiny: list[str], processes: Any
 
 
 @pytest.mark.ray
-def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, tiny: list[str], processes: Any, tmp_path: Path) -> None:
+def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, faulty: list[str], processes: Any, tmp_path: Path) -> None:
     pid_file = tmp_path / "env.pid"
-    run = app.start(*tiny, FAULTY, f"env.train.init_params={{pid_file: {pid_file}}}", *ENDLESS)
+    run = app.start(*faulty, f"env.train.init_params.pid_file={pid_file}")
     try:
         processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 120, "two iterations")
         below = processes.descendants(run.pid)
@@ -103,8 +100,8 @@ def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, tiny: list[st
 
 
 @pytest.mark.ray
-def test_a_killed_driver_leaves_no_orphans(app: Any, tiny: list[str], processes: Any) -> None:
-    run = app.start(*tiny, *ENDLESS)
+def test_a_killed_driver_leaves_no_orphans(app: Any, faulty: list[str], processes: Any) -> None:
+    run = app.start(*faulty)
     try:
         processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 1, 120, "an iteration")
         below = processes.descendants(run.pid)

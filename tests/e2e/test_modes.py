@@ -36,7 +36,7 @@ def test_another_seed_gives_other_losses(app: Any, tiny: list[str]) -> None:
     losses = []
     for seed in (1, 2):
         assert app.train(*tiny, "cluster.backend=local", f"runner.seed={seed}").returncode == 0
-        losses.append(app.metrics("maniskill_ppo_mlp")[0]["train/loss"])
+        losses.append(app.metrics("tiny")[0]["train/loss"])
     assert losses[0] != losses[1]
 
 
@@ -48,7 +48,7 @@ def test_two_actor_ranks_train_as_one(app: Any, tiny: list[str]) -> None:
     for placement in ('"0"', '"0-1"'):
         done = app.train(*tiny, *whole_batch, f"cluster.component_placement.actor={placement}")
         assert done.returncode == 0, done.stderr
-        rows.append(app.metrics("maniskill_ppo_mlp")[:2])
+        rows.append(app.metrics("tiny")[:2])
     for one, two in zip(*rows, strict=True):
         for name in ("train/loss", "train/value_loss", "train/grad_norm", "env/return"):
             assert two[name] == pytest.approx(one[name], rel=1e-4, abs=1e-5), name

@@ -12,7 +12,7 @@ import torch
 
 from rlinf.core.errors import RLinfError
 from rlinf.core.metrics import Metric, merge
-from rlinf.core.protocols import Channel, Trainer
+from rlinf.core.protocols import Channel, Observing, Trainer
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
@@ -29,6 +29,7 @@ class EmbodiedFSDPActor(Worker):
     def __init__(self, cfg: EmbodiedConfig) -> None:
         self.cfg = cfg
         self._wiring: Wiring | None = None
+        self._policy: Any = None
         self._trainer: Trainer | None = None
         self._trajectory: Trajectory[torch.Tensor] | None = None
         self._batch: Batch[torch.Tensor] | None = None
@@ -38,8 +39,10 @@ class EmbodiedFSDPActor(Worker):
         """Builds the policy and its trainer; every rank calls it."""
         torch.set_num_threads(self.threads)
         self._wiring = wiring
-        policy = self.cfg.actor.model.config.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model"))
-        self._trainer = self.cfg.actor.trainer.build(policy, rank=self.rank, world_size=self.world_size, rendezvous=self.rendezvous)
+        self._policy = self.cfg.actor.model.config.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model"))
+        self._trainer = self.cfg.actor.trainer.build(
+            self._policy, rank=self.rank, world_size=self.world_size, rendezvous=self.rendezvous
+        )
 
     def sync_model_to_rollout(self) -> int:
         """Publishes the weights to all rollout workers; returns their version."""
@@ -103,6 +106,8 @@ class EmbodiedFSDPActor(Worker):
                 part = batch.rows(to_torch(chosen))
                 size = self.cfg.actor.micro_batch_size or max(1, len(part))
                 metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
+        if isinstance(self._policy, Observing):
+            self._policy.observe(batch, all_reduce=trainer.all_reduce if self.world_size > 1 else None)
         return merge(metrics)
 
     def save_checkpoint(self, folder: str) -> None:

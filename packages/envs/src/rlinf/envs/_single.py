@@ -26,8 +26,8 @@ def shorten(simulation: Any) -> None:
     """Gives the objects of a simulation the shorter ways; does nothing for another version than the one it was checked with."""
     if mani_skill.__version__ != _KNOWN_VERSION:
         return
-    agent = cast("Any", simulation).agent
-    if agent is not None and type(agent).set_action is _SET_ACTION and not isinstance(agent.controller, dict):
+    agent = simulation.agent
+    if agent is not None and cast("Any", type(agent)).set_action is _SET_ACTION and not isinstance(agent.controller, dict):
         # Without the search for NaN, which the guard has done before.
         agent.set_action = agent.controller.set_action
     for actor in simulation.scene.actors.values():

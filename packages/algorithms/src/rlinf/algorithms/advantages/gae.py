@@ -29,8 +29,8 @@ def gae(
     δₜ = rₜ + γ (1 − terminatedₜ) Vₜ₊₁ − Vₜ,   Âₜ = δₜ + γ λ (1 − endₜ) Âₜ₊₁,   end = terminated or truncated
 
     Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation" (2016), eq. 11–16,
-    arXiv:1506.02438. Where the paper has one `done`, we keep two flags: a truncated step still bootstraps. The recursion is
-    also cut where the next column is masked, so a row that was padded gives what the unpadded row gives.
+    arXiv:1506.02438. Where the paper has one `done`, we keep two flags: a truncated step still bootstraps. A masked
+    column has δ = 0 and carries nothing, so a row that was padded gives what the unpadded row gives.
 
     Args:
         reward: `[B, T]`, the reward of each decision.
@@ -51,9 +51,8 @@ def gae(
     valid = torch.ones_like(terminated, dtype=torch.bool) if mask is None else mask.bool()
     now, after = value[:, :-1], value[:, 1:]
     delta = torch.where(valid, reward + gamma * torch.where(terminated.bool(), 0.0, after) - now, 0.0)
-    carries = ~(terminated.bool() | truncated.bool())
-    carries[:, :-1] &= valid[:, 1:]
-    advantage = _accumulate(delta, (carries & valid).to(delta.dtype) * (gamma * lam))
+    carries = valid & ~(terminated.bool() | truncated.bool())
+    advantage = _accumulate(delta, carries.to(delta.dtype) * (gamma * lam))
     return advantage, torch.where(valid, advantage + now, 0.0)
 
 

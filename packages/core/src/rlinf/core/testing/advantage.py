@@ -131,8 +131,11 @@ def _on_two_ranks(advantage: Advantage, *parts: Trajectory[Any]) -> list[Credit[
         def all_reduce(value: Any) -> Any:
             handed[rank] = value
             barrier.wait()
+            if any(other is None for other in handed):
+                raise ContractError("Advantage(all_reduce)", "expected the same number of calls on every rank, found fewer on one")
             total = sum(handed[1:], start=handed[0] * 1)
             barrier.wait()
+            handed[rank] = None
             return total
 
         try:
@@ -147,14 +150,13 @@ def _on_two_ranks(advantage: Advantage, *parts: Trajectory[Any]) -> list[Credit[
         thread.start()
     for thread in threads:
         thread.join(3 * _PATIENCE_S)
-    problem = "expected the same number of calls on every rank"
     errors = [result for result in results if isinstance(result, Exception)]
     for error in errors:
         if not isinstance(error, threading.BrokenBarrierError):
             raise error
     credits = [result for result in results if isinstance(result, Credit)]
     if errors or len(credits) != len(parts):
-        raise ContractError("Advantage(all_reduce)", f"{problem}, found one that waits for the other")
+        raise ContractError("Advantage(all_reduce)", "expected every rank to return, found one that waits for the other")
     return credits
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.terms import Terms, like, per_decision, precise, summed
-from rlinf.algorithms.shapes import expect_leading, expect_range, expect_shape
+from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import Evaluation, LossOutput
 from rlinf.core.errors import ShapeError
 from rlinf.core.trajectory import Batch
@@ -90,7 +90,6 @@ def _check_shapes(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask:
     expect_shape("ppo_clip(logprob_old)", logprob_old, logprob.shape)
     expect_shape("ppo_clip(mask)", mask, logprob.shape[:2])
     expect_shape("ppo_clip(advantage)", advantage, logprob.shape[:2])
-    expect_leading("ppo_clip(logprob)", logprob, mask.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,17 +44,10 @@ def make(
         raise ConfigError("env", f"the task '{task_id}' has no step limit of its own", "Set max_episode_steps.")
     native = render and can_render
     renew = None if native else renew_scene
-    build = partial(_build, config, task_id, native)
     tasks: list[_Task] = []
 
     def task() -> Task:
-        try:
-            simulation = build()
-        except AttributeError as error:
-            if can_render:
-                raise
-            remedy = "Install a Vulkan driver, such as Mesa's mesa-vulkan-drivers 25 or later, or choose another task."
-            raise ConfigError("env.task_id", f"'{task_id}' can't be built without a Vulkan device ({error})", remedy) from error
+        simulation = _build(config, task_id, native, can_render)
         if not native:
             shorten(simulation)
         tasks.append(_Task(simulation, ignore_terminations, renew))
@@ -156,22 +149,23 @@ def _replace_render_material(modules: list[ModuleType]) -> None:
         setattr(module, "RenderMaterial", _Attributes)  # noqa: B010
 
 
-def _build(config: ManiSkill, task_id: str, native: bool) -> Any:
-    picture: dict[str, Any] = {"render_backend": "none"}
+def _build(config: ManiSkill, task_id: str, native: bool, can_render: bool) -> Any:
+    """One simulation; `native` gives it a camera for `render`."""
+    settings: dict[str, Any] = {"obs_mode": config.obs_mode, "control_mode": config.control_mode, "reward_mode": config.reward_mode}
     if native:
         camera = {"width": _FRAME, "height": _FRAME}
-        picture = {"render_mode": "rgb_array", "render_backend": "cpu", "human_render_camera_configs": camera}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        env: Any = gymnasium.make(
-            task_id,
-            obs_mode=config.obs_mode,
-            control_mode=config.control_mode,
-            reward_mode=config.reward_mode,
-            sim_backend="physx_cpu",
-            **picture,
-            **config.kwargs,
-        )
+        settings |= {"render_mode": "rgb_array", "render_backend": "cpu", "human_render_camera_configs": camera}
+    else:
+        settings |= {"render_backend": "none"}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            env: Any = gymnasium.make(task_id, sim_backend="physx_cpu", **settings, **config.kwargs)
+    except AttributeError as error:
+        if can_render:
+            raise
+        remedy = "Install a Vulkan driver, such as Mesa's mesa-vulkan-drivers 25 or later, or choose another task."
+        raise ConfigError("env.task_id", f"'{task_id}' can't be built without a Vulkan device ({error})", remedy) from error
     return env.unwrapped
 
 

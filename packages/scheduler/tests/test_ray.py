@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlinf.core import gather
-from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
+from rlinf.core.errors import DeadlineExceeded, WorkerError
 from rlinf.core.testing.channel import ChannelContract
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker

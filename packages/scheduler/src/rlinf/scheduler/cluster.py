@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import secrets
 from collections.abc import Mapping
@@ -45,6 +46,7 @@ class Cluster:
         self._groups: dict[str, WorkerGroup[Any]] = {}
         self._channels: set[str] = set()
         self._backend: Backend | None = self._start(secrets.token_hex(8))
+        atexit.register(self.shutdown)
 
     @property
     def config(self) -> ClusterConfig:
@@ -119,6 +121,7 @@ class Cluster:
     def shutdown(self) -> None:
         """Ends all workers, and Ray if this cluster started it. A second call does nothing."""
         backend, self._backend = self._backend, None
+        atexit.unregister(self.shutdown)
         if backend is not None:
             backend.stop()
 

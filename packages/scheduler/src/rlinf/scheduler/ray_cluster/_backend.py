@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlinf.scheduler.ray_cluster._ray import ray, start_or_join  # isort: skip - sets what Ray reads when it is imported
+from rlinf.scheduler.ray_cluster._ray import Session, ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -115,9 +115,7 @@ class RayBackend:
         self._node = node
         self._processes: dict[str, RayProcess] = {}
         self._stopping = False
-        self._joined = ray.is_initialized()
-        if not self._joined:
-            start_or_join(config.address, run)
+        self._session = Session(config.address, run)
         folder = Path(tempfile.mkdtemp(prefix="rlinf-", dir=_short_folder()))
         self._meeting = Meeting(run=run, folder=folder, authkey=secrets.token_bytes(32), timeout_s=config.timeout_s)
         self._endpoint = Endpoint(self._meeting, DRIVER, on_lost=self._lost)
@@ -154,8 +152,7 @@ class RayBackend:
         self._endpoint.stop()
         for process in self._processes.values():
             ray.kill(process.actor)
-        if not self._joined:
-            ray.shutdown()
+        self._session.end()
         shutil.rmtree(self._meeting.folder, ignore_errors=True)
 
     def _actor(self, birth: Birth) -> Any:

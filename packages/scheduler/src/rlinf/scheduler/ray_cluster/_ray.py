@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import subprocess
+from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import ConfigError
@@ -11,6 +14,8 @@ from rlinf.core.errors import ConfigError
 # Ray's hook for `uv run` would pack the working directory and build an environment for each worker; ours run in the driver's own.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Each of our workers has an environment of its own, so that processes started ahead would never be used.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray as _ray
@@ -21,8 +26,36 @@ ray: Any = _ray
 OBJECT_STORE_BYTES = 256 << 20
 
 
-def start_or_join(address: str | None, namespace: str) -> None:
+class Session:
+    """This process's connection to a Ray. Ends the Ray if it started it.
+
+    Args:
+        address: where to join; None takes `RAY_ADDRESS`, and without it a Ray is started on the loopback interface.
+        namespace: keeps the actors of runs apart.
+
+    Raises:
+        ConfigError: there is no Ray at the address.
+    """
+
+    def __init__(self, address: str | None, namespace: str) -> None:
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._connected = not ray.is_initialized()
+        if self._connected and start_or_join(address, namespace):
+            self._guard = _guard_agents()
+
+    def end(self) -> None:
+        """Disconnects, and ends what was started; a Ray that was there before stays."""
+        if self._connected:
+            ray.shutdown()
+        if self._guard is not None:
+            self._guard.communicate(b"\n")
+
+
+def start_or_join(address: str | None, namespace: str) -> bool:
     """Joins the Ray at `address` or `RAY_ADDRESS`; without either, starts one on the loopback interface.
+
+    Returns:
+        Whether it was started.
 
     Raises:
         ConfigError: there is no Ray at the address.
@@ -33,7 +66,8 @@ def start_or_join(address: str | None, namespace: str) -> None:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        if at is None or at == "local":
+        own = at is None or at == "local"
+        if own:
             ray.init(
                 address="local",
                 include_dashboard=False,
@@ -43,9 +77,39 @@ def start_or_join(address: str | None, namespace: str) -> None:
                 **options,
             )
         else:
+            _knock(str(at))
             ray.init(address=at, **options)
-    except ConnectionError as error:
+    except OSError as error:
         remedy = "Start one with `ray start --head`, or leave the address out."
         raise ConfigError("cluster.address", f"no Ray answers at '{at}'", remedy) from error
     finally:
         logger.setLevel(level)
+    return own
+
+
+def _knock(address: str) -> None:
+    """Raises `OSError` if nobody listens at `host:port`; Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=5.0).close()
+
+
+def _guard_agents() -> subprocess.Popen[bytes]:
+    """A small shell that outlives this process for a moment.
+
+    Ray's processes end with this one, but for two agents: when it is killed, they wait a minute for servers that are gone. The
+    shell waits for a line on its standard input; if there comes an end instead, it kills them.
+    """
+    agents = [str(agent) for child in _children(os.getpid()) if _name(child) == "raylet" for agent in _children(child)]
+    script = 'read -r line || kill -9 "$@" 2>/dev/null'
+    return subprocess.Popen(["/bin/sh", "-c", script, "guard", *agents], stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process started, in any of its threads."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()

@@ -1,0 +1,186 @@
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays, boolean_dtypes, floating_dtypes, integer_dtypes
+
+from rlinf.core.errors import ChannelClosed, DeadlineExceeded
+from rlinf.scheduler.messages.encoding import BESIDE_BYTES, decode, encode, snapshot
+from rlinf.scheduler.messages.frames import FrameReader, send_frame
+from rlinf.scheduler.messages.locks import Locks
+from rlinf.scheduler.messages.queues import Queues
+from rlinf.scheduler.messages.waiting import ThreadMonitor, Wait
+
+NOW = Wait("me", "queue 'q'", "an item", 0.0)
+SOON = Wait("me", "queue 'q'", "an item", 5.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    array: Any
+    name: str
+
+
+def queues() -> Queues:
+    return Queues(lambda: ThreadMonitor(5.0))
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(0, 20))
+def test_batches_split_a_queue_as_their_weights_say(weights: list[int], target: int) -> None:
+    made = queues()
+    for i, weight in enumerate(weights):
+        made.put("q", (weight, [bytes([i])]), 0, NOW)
+    taken: list[int] = []
+    while True:
+        try:
+            batch = [blobs[0][0] for blobs in made.get("q", target, NOW)]
+        except DeadlineExceeded:
+            break
+        sums = np.cumsum([weights[i] for i in batch])
+        after = batch[-1] + 1
+        assert sums[-1] >= target or (after < len(weights) and sums[-1] + weights[after] > target)
+        assert len(batch) == 1 or (sums[-1] <= target and sums[-2] < target)
+        taken += batch
+    assert taken == list(range(len(taken)))
+    assert made.size("q") == len(weights) - len(taken)
+    assert sum(weights[len(taken) :]) < max(target, 1)
+
+
+def test_a_full_queue_waits_for_room_and_is_a_batch_as_it_is() -> None:
+    made = queues()
+    for i in range(2):
+        made.put("q", (1, [bytes([i])]), 2, NOW)
+    with pytest.raises(DeadlineExceeded, match="queue 'q': me waited 0 s"):
+        made.put("q", (1, [b"x"]), 2, NOW)
+    assert len(made.get("q", 100, NOW)) == 2
+
+
+def test_many_producers_and_consumers_lose_nothing() -> None:
+    made = queues()
+    got: list[int] = []
+    lock = threading.Lock()
+
+    def produce(start: int) -> None:
+        for i in range(start, start + 100):
+            made.put("q", (0, [i.to_bytes(2, "big")]), 3, SOON)
+
+    def consume() -> None:
+        for _ in range(100):
+            item = int.from_bytes(made.get("q", None, SOON)[0][0], "big")
+            with lock:
+                got.append(item)
+
+    threads = [threading.Thread(target=produce, args=(100 * i,)) for i in range(4)]
+    threads += [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10.0)
+    assert sorted(got) == list(range(400))
+
+
+def test_closing_ends_waits_now_and_later() -> None:
+    made = queues()
+    caught: list[ChannelClosed] = []
+
+    def wait() -> None:
+        try:
+            made.get("q", None, SOON)
+        except ChannelClosed as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.05)
+    made.close("rollout[0] died")
+    made.close("later")
+    thread.join(2.0)
+    assert str(caught[0]) == "queue 'q': me can't have an item: rollout[0] died"
+    with pytest.raises(ChannelClosed, match="rollout"):
+        made.put("new", (0, []), 0, NOW)
+
+
+def test_locks_are_first_come_first_served_and_released_with_their_owner() -> None:
+    locks = Locks(lambda: ThreadMonitor(5.0))
+    locks.acquire("a", [0, 1], SOON)
+    order: list[str] = []
+
+    def want(owner: str) -> None:
+        try:
+            locks.acquire(owner, [1], SOON)
+        except ChannelClosed:
+            order.append(f"{owner} is gone")
+        else:
+            order.append(owner)
+
+    threads = []
+    for owner in ("b", "c", "d"):
+        threads.append(threading.Thread(target=want, args=(owner,)))
+        threads[-1].start()
+        time.sleep(0.05)
+    with pytest.raises(DeadlineExceeded):
+        locks.acquire("e", [0], NOW)
+    assert order == []
+    for owner in ("c", "a", "b"):
+        locks.release(owner)
+        time.sleep(0.05)
+    for thread in threads:
+        thread.join(2.0)
+    assert order == ["c is gone", "b", "d"]
+
+
+@given(arrays(boolean_dtypes() | integer_dtypes() | floating_dtypes(), array_shapes(min_dims=0, max_dims=3, min_side=0)))
+def test_arrays_survive(array: np.ndarray[Any, Any]) -> None:
+    found = decode(snapshot(encode(Item(array=array, name="x"))))
+    assert found.array.dtype == array.dtype
+    assert found.array.tobytes() == array.tobytes()
+    assert found.array.shape == array.shape
+    assert found.array.flags.writeable
+
+
+@pytest.mark.parametrize("count", [1, BESIDE_BYTES // 4 - 1, BESIDE_BYTES // 4, BESIDE_BYTES])
+def test_tensors_survive(count: int) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = {
+        "float": torch.arange(count, dtype=torch.float32),
+        "half": torch.arange(count).to(torch.bfloat16),
+        "bool": torch.arange(count) % 2 == 0,
+        "view": torch.arange(2 * count).reshape(2, count).T,
+        "grad": torch.ones(count, requires_grad=True) * 2,
+        "scalar": torch.tensor(3),
+    }
+    found = decode(snapshot(encode(tensors)))
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].shape == tensor.shape
+        assert torch.equal(found[name], tensor.detach())
+        found[name].fill_(0)
+
+
+@given(st.lists(st.tuples(st.integers(), st.lists(st.integers(0, 200_000), max_size=4)), max_size=6))
+def test_frames_arrive_as_they_were_sent(frames: list[tuple[int, list[int]]]) -> None:
+    import socket
+
+    left, right = socket.socketpair()
+    with left, right:
+
+        def send() -> None:
+            for header, sizes in frames:
+                send_frame(left, header, [bytes([size % 251]) * size for size in sizes])
+            left.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        reader = FrameReader(right)
+        for header, sizes in frames:
+            found, blobs = reader.read()
+            assert found == header
+            assert [bytes(blob) for blob in blobs] == [bytes([size % 251]) * size for size in sizes]
+        with pytest.raises(EOFError):
+            reader.read()
+        thread.join()

@@ -1,0 +1,202 @@
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlinf.core.errors import ConfigError, PlacementError
+from rlinf.scheduler import (
+    Cluster,
+    FlexiblePlacementStrategy,
+    HybridComponentPlacement,
+    Node,
+    NodePlacementStrategy,
+    PackedPlacementStrategy,
+)
+from rlinf.scheduler.placement.grammar import Resources, parse
+
+EIGHT = Resources(accelerators=8)
+NODE = Node(cores=8, accelerators=8, virtual=True)
+
+
+def placed(spec: Any, have: Resources = EIGHT) -> list[tuple[int, ...]]:
+    return list(parse({"a": spec}, have)["a"].resources)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (3, [(3,)]),
+        ("0-3", [(0,), (1,), (2,), (3,)]),
+        ("all", [(i,) for i in range(8)]),
+        ("0-1:0-3", [(0,), (0,), (1,), (1,)]),
+        ("4-7:0-1", [(4, 5), (6, 7)]),
+        ("0-3:0", [(0, 1, 2, 3)]),
+        ("all:0-1", [(0, 1, 2, 3), (4, 5, 6, 7)]),
+        ("0-1:0-3,3-5,6-7:7-10", [(0,), (0,), (1,), (1,), (3,), (4,), (5,), (6,), (6,), (7,), (7,)]),
+        (" 0 : 0-1 , 2 ", [(0,), (0,), (2,)]),
+        ({"placement": "0-1"}, [(0,), (1,)]),
+        ({"node_group": "cluster", "placement": "1"}, [(1,)]),
+        ({"node_group": ["cluster"], "placement": "1"}, [(1,)]),
+    ],
+)
+def test_grammar(spec: Any, expected: list[tuple[int, ...]]) -> None:
+    assert placed(spec) == expected
+
+
+def test_node_groups() -> None:
+    spec = parse({"a": {"node_group": "node", "placement": "0:0-2"}}, EIGHT)["a"]
+    assert (spec.kind, spec.resources) == ("node", ((0,), (0,), (0,)))
+    spec = parse({"a": "0:0-1"}, Resources(accelerators=0))["a"]
+    assert (spec.kind, spec.resources) == ("node", ((0,), (0,)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("0-8", "'0-8' names accelerator 8, but the cluster has 8 accelerators (0-7)"),
+        ("3-1", "the range 3-1 runs backwards"),
+        ("0-1,1-2", "must ascend: 1 follows 1"),
+        ("2,1", "must ascend: 1 follows 2"),
+        ("0-1:1-2", "the process ranks must count up: expected 0, found 1"),
+        ("0-1:0-3,2:5", "the process ranks must count up: expected 4, found 5"),
+        ("0-2:0-1", "2 processes can't share 3 accelerators evenly"),
+        ("0-1:0-2", "3 processes can't share 2 accelerators evenly"),
+        ("x", "'x' can't be read at 'x'"),
+        ("0-1:all", "can't be read at 'all'"),
+        ("", "can't be read"),
+        ("0,", "can't be read"),
+        ("-1", "can't be read"),
+        (True, "expected text"),
+        (None, "expected text"),
+        (1.5, "expected text"),
+        ({"node_grup": "node", "placement": 0}, "Did you mean 'node_group'?"),
+        ({"node_group": "nodes", "placement": 0}, "Did you mean 'node'?"),
+        ({"node_group": "node"}, "missing"),
+        ({"node_group": "node", "placement": "0-3"}, "names node 3, but the cluster has 1 node (0)"),
+        ({"node_group": "cluster,node", "placement": "0"}, "expected one node group"),
+    ],
+)
+def test_refusals_name_the_component(spec: Any, message: str) -> None:
+    with pytest.raises(PlacementError, match=rf"cluster\.component_placement\.actor.*{re.escape(message)}"):
+        parse({"actor": spec}, EIGHT)
+
+
+def test_component_lists() -> None:
+    assert list(parse({"actor, rollout": "0-1", "env": 0}, EIGHT)) == ["actor", "rollout", "env"]
+    with pytest.raises(PlacementError, match="env: placed twice"):
+        parse({"actor,env": 0, "env": 1}, EIGHT)
+    with pytest.raises(PlacementError, match="without a name"):
+        parse({"actor,": 0}, EIGHT)
+
+
+@given(st.data(), st.integers(1, 16))
+def test_every_well_formed_part_is_shared_evenly(data: st.DataObject, accelerators: int) -> None:
+    first = data.draw(st.integers(0, accelerators - 1))
+    last = data.draw(st.integers(first, accelerators - 1))
+    count = last - first + 1
+    processes = data.draw(st.sampled_from([n for n in range(1, 33) if n % count == 0 or count % n == 0]))
+    found = placed(f"{first}-{last}:0-{processes - 1}", Resources(accelerators))
+    assert len(found) == processes
+    assert {rank for ranks in found for rank in ranks} == set(range(first, last + 1))
+    loads = [sum(rank in ranks for ranks in found) for rank in range(first, last + 1)]
+    assert len(set(loads)) == 1
+    assert len({len(ranks) for ranks in found}) == 1
+    assert found == sorted(found)
+
+
+@given(st.text("0123456789-:,al ", max_size=12), st.integers(0, 9))
+def test_any_text_is_placed_within_the_cluster_or_refused(text: str, accelerators: int) -> None:
+    have = Resources(accelerators)
+    try:
+        spec = parse({"a": text}, have)["a"]
+    except PlacementError:
+        return
+    assert all(0 <= rank < have.count(spec.kind) for ranks in spec.resources for rank in ranks)
+    assert all(spec.resources)
+
+
+@given(
+    st.dictionaries(
+        st.text("ab,", max_size=3), st.one_of(st.integers(-2, 9), st.none(), st.lists(st.integers()), st.text("0-:", max_size=4))
+    )
+)
+def test_any_mapping_is_placed_or_refused(mapping: dict[str, Any]) -> None:
+    try:
+        parse(mapping, EIGHT)
+    except PlacementError:
+        return
+
+
+def devices(strategy: Any, node: Node = NODE) -> list[tuple[int, ...]]:
+    return [process.devices for process in strategy.plan(node, place="here")]
+
+
+def test_strategies() -> None:
+    assert devices(PackedPlacementStrategy(0, 3)) == [(0,), (1,), (2,), (3,)]
+    assert devices(PackedPlacementStrategy(4, 7, num_hardware_per_process=2)) == [(4, 5), (6, 7)]
+    assert devices(PackedPlacementStrategy(0, 3, num_hardware_per_process=2, stride=2)) == [(0, 2), (1, 3)]
+    assert devices(FlexiblePlacementStrategy([[3, 2], [0]])) == [(0,), (2, 3)]
+    assert devices(NodePlacementStrategy([0, 0])) == [(), ()]
+    for refused in (
+        PackedPlacementStrategy(0, 2, 2),
+        PackedPlacementStrategy(0, 8),
+        PackedPlacementStrategy(3, 1),
+        FlexiblePlacementStrategy([]),
+        FlexiblePlacementStrategy([[]]),
+        FlexiblePlacementStrategy([[1, 1]]),
+        FlexiblePlacementStrategy([[8]]),
+        NodePlacementStrategy([1]),
+        NodePlacementStrategy([]),
+    ):
+        with pytest.raises(PlacementError, match=r"^here: "):
+            refused.plan(NODE, place="here")
+
+
+def test_threads() -> None:
+    def threads(strategy: Any, node: Node) -> list[int]:
+        return [process.threads for process in strategy.plan(node, place="")]
+
+    assert threads(FlexiblePlacementStrategy([[0, 1], [2]]), NODE) == [2, 1]
+    assert threads(FlexiblePlacementStrategy([[0, 1], [0]]), Node(cores=32, accelerators=2, virtual=False)) == [32, 16]
+    assert threads(NodePlacementStrategy([0, 0, 0]), Node(cores=8, accelerators=0, virtual=False)) == [2, 2, 2]
+    assert threads(NodePlacementStrategy([0] * 9), NODE) == [1] * 9
+
+
+def test_component_placement_of_a_run() -> None:
+    placement = {"actor": "0-1", "rollout,env": "2:0-1", "reward": {"node_group": "node", "placement": 0}}
+    config = {"backend": "local", "virtual_accelerators": {"count": 4}, "component_placement": placement}
+    with Cluster(cluster_cfg=config) as cluster:
+        found = HybridComponentPlacement({"cluster": config}, cluster)
+        assert found.components == ("actor", "rollout", "env", "reward")
+        assert [found.get_world_size(name) for name in found.components] == [2, 2, 2, 1]
+        assert found.get_hardware_ranks("actor") == [0, 1]
+        assert devices(found.get_strategy("env"), cluster.node) == [(2,), (2,)]
+        table = found.describe().splitlines()
+        assert table[1].split(maxsplit=2) == ["accelerator", "0", "actor[0] (1 thread)"]
+        assert table[3].split(maxsplit=2) == ["accelerator", "2", "rollout[0-1] (1 thread), env[0-1] (1 thread)"]
+        assert table[4].split() == ["accelerator", "3"]
+        assert table[5].startswith("node 0          reward[0]")
+        with pytest.raises(PlacementError, match=r"component_placement\.rolout: .*Did you mean 'rollout'\?"):
+            found.get_strategy("rolout")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"component_placement": {"actor": "0-4"}}, r"cluster\.component_placement\.actor: '0-4' names accelerator 4"),
+        ({"virtual_accelerators": {"count": 0}}, r"cluster\.virtual_accelerators\.count: expected at least 1, found 0"),
+        ({"num_nodes": 2}, r"cluster\.num_nodes: expected 1, found 2"),
+        ({"timeout_s": 0}, r"cluster\.timeout_s: expected a positive number of seconds, found 0"),
+        ({"bakend": "ray"}, r"cluster\.bakend: unknown key. Did you mean 'backend'\?"),
+        ({"backend": "rays"}, r"cluster\.backend: no choice 'rays'. Did you mean 'ray'\?"),
+    ],
+)
+def test_a_fault_is_found_before_ray_is_started(config: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("something was started")
+
+    monkeypatch.setattr(Cluster, "_start", start)
+    with pytest.raises(ConfigError, match=message):
+        Cluster(cluster_cfg={"virtual_accelerators": {"count": 2}, **config})

@@ -61,7 +61,7 @@ def test_a_worker_that_raises_ends_the_run_with_the_first_cause(app: Any, faulty
 def test_an_interrupt_stops_everything(app: Any, faulty: list[str], processes: Any, how: signal.Signals) -> None:
     run = app.start(*faulty)
     try:
-        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 120, "two iterations")
+        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 300, "two iterations")
         below = processes.descendants(run.pid)
         assert len(below) > 3
         run.send_signal(how)
@@ -80,7 +80,7 @@ def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, faulty: list[
     pid_file = tmp_path / "env.pid"
     run = app.start(*faulty, f"env.train.init_params.pid_file={pid_file}")
     try:
-        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 120, "two iterations")
+        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 300, "two iterations")
         below = processes.descendants(run.pid)
         victim = int(pid_file.read_text())
         assert victim in below
@@ -103,7 +103,7 @@ def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, faulty: list[
 def test_a_killed_driver_leaves_no_orphans(app: Any, faulty: list[str], processes: Any) -> None:
     run = app.start(*faulty)
     try:
-        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 1, 120, "an iteration")
+        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 1, 300, "an iteration")
         below = processes.descendants(run.pid)
     finally:
         run.kill()

@@ -10,7 +10,7 @@ from rlinf.runners import read_embodied
 from rlinf.runners.composition import compose_recipe
 from rlinf.runners.reading import resolved
 
-CONFIG = Path(__file__).parents[2] / "apps/embodied/config"
+CONFIG = Path(__file__).parents[1] / "apps/embodied/config"
 RECIPES = sorted(path.stem for path in CONFIG.glob("*.yaml"))
 
 

@@ -160,7 +160,7 @@ def test_by_name_with_checked_parameters():
     assert built == FSDPTrainerConfig(OptimConfig(lr=1e-4, clip_grad=None), FSDPConfig(strategy="none"))
     for optim, message in (
         ({"lr": 0}, r"actor\.optim\.lr: expected more than 0"),
-        ({"lr_scheduler": "linear"}, r"actor\.optim\.total_training_steps"),
+        ({"total_training_steps": 0}, r"actor\.optim\.total_training_steps"),
         ({"adam_beta1": 1.0}, r"actor\.optim\.adam_beta1"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -172,3 +172,11 @@ def test_only_modules_with_weights_are_trained():
         FSDPTrainerConfig().build(object(), rank=0, world_size=1, rendezvous="")
     with pytest.raises(ConfigError, match="no parameters"):
         FSDPTrainerConfig().build(torch.nn.Tanh(), rank=0, world_size=1, rendezvous="")
+
+
+def test_a_schedule_spans_the_run_unless_told_otherwise() -> None:
+    linear = FSDPTrainerConfig(OptimConfig(lr=0.4, lr_scheduler="linear"))
+    trainer = linear.build(ToyPolicy(), rank=0, world_size=1, rendezvous="", training_steps=8)
+    assert trainer.config.optim.factor(2) == 0.75
+    with pytest.raises(ConfigError, match=r"actor\.optim\.total_training_steps: expected the number of steps"):
+        linear.build(ToyPolicy(), rank=0, world_size=1, rendezvous="")

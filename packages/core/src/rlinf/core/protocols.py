@@ -115,8 +115,11 @@ class Reward(Protocol):
 class TrainerConfig(Protocol):
     """A registered trainer: its hyper-parameters, from which it is built."""
 
-    def build(self, policy: Any, *, rank: int, world_size: int, rendezvous: str) -> Trainer:
-        """A trainer of `policy` as one of `world_size` ranks that meet at `rendezvous`; every rank calls it."""
+    def build(self, policy: Any, *, rank: int, world_size: int, rendezvous: str, training_steps: int | None = None) -> Trainer:
+        """A trainer of `policy` as one of `world_size` ranks that meet at `rendezvous`; every rank calls it.
+
+        `training_steps` are the optimizer steps of the whole run, over which schedules span.
+        """
         ...
 
 
@@ -150,6 +153,10 @@ class Trainer(Protocol):
 
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote."""
+        ...
+
+    def close(self) -> None:
+        """Leaves the other ranks."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.core.errors import ConfigError
@@ -32,7 +32,7 @@ class OptimConfig:
     lr_scheduler: Literal["constant", "linear"] = "constant"
     """`linear` falls from the learning rate to 0 over `total_training_steps`."""
     total_training_steps: int | None = None
-    """Optimizer steps of the whole run; needed by `linear` alone."""
+    """Optimizer steps over which `linear` falls; None for those of the whole run."""
 
     def __post_init__(self) -> None:
         for name, value in (("lr", self.lr), ("value_lr", self.value_lr), ("clip_grad", self.clip_grad)):
@@ -41,8 +41,20 @@ class OptimConfig:
         for name, beta in (("adam_beta1", self.adam_beta1), ("adam_beta2", self.adam_beta2)):
             if not 0 <= beta < 1:
                 raise ConfigError(name, f"expected a value in [0, 1), found {beta:g}")
-        if self.lr_scheduler == "linear" and not self.total_training_steps:
-            raise ConfigError("total_training_steps", "expected the number of steps for lr_scheduler 'linear', found none")
+        if self.total_training_steps is not None and self.total_training_steps < 1:
+            raise ConfigError("total_training_steps", f"expected at least 1, found {self.total_training_steps}")
+
+    def spanning(self, training_steps: int | None) -> OptimConfig:
+        """The same, with `training_steps` where `total_training_steps` is not set.
+
+        Raises:
+            ConfigError: `linear` has no steps to fall over.
+        """
+        total = self.total_training_steps or training_steps
+        if self.lr_scheduler == "linear" and total is None:
+            found = "expected the number of steps for lr_scheduler 'linear', found none"
+            raise ConfigError("actor.optim.total_training_steps", found, "Set it.")
+        return replace(self, total_training_steps=total)
 
     def factor(self, step: int) -> float:
         """By what the learning rate is multiplied at optimizer step `step`, counted from 0."""
@@ -68,7 +80,7 @@ class FSDPTrainerConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
 
-    def build(self, policy: Any, *, rank: int, world_size: int, rendezvous: str) -> FSDPTrainer:
+    def build(self, policy: Any, *, rank: int, world_size: int, rendezvous: str, training_steps: int | None = None) -> FSDPTrainer:
         """A trainer of `policy` as one of `world_size` ranks; every rank calls it.
 
         Args:
@@ -76,6 +88,7 @@ class FSDPTrainerConfig:
             rank: 0 … world_size − 1.
             world_size: how many ranks train together.
             rendezvous: where they meet, `tcp://host:port`; "" for one rank.
+            training_steps: optimizer steps of the whole run, over which schedules span; None if nobody knows.
 
         Raises:
             ConfigError: the policy is no module, or several ranks have nowhere to meet.
@@ -84,6 +97,7 @@ class FSDPTrainerConfig:
         from rlinf.engines.fsdp_trainer import FSDPTrainer
         from rlinf.engines.ranks import join
 
+        config = replace(self, optim=self.optim.spanning(training_steps))
         device = FSDPTrainer.device_of(policy)
         ranks = join(rank, world_size, rendezvous, device=device, timeout_s=self.fsdp_config.timeout_s)
-        return FSDPTrainer(self, policy, ranks)
+        return FSDPTrainer(config, policy, ranks)

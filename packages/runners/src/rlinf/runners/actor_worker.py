@@ -41,7 +41,11 @@ class EmbodiedFSDPActor(Worker):
         self._wiring = wiring
         self._policy = self.cfg.actor.model.config.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model"))
         self._trainer = self.cfg.actor.trainer.build(
-            self._policy, rank=self.rank, world_size=self.world_size, rendezvous=self.rendezvous
+            self._policy,
+            rank=self.rank,
+            world_size=self.world_size,
+            rendezvous=self.rendezvous,
+            training_steps=self.cfg.runner.max_steps * self.cfg.optimizer_steps_per_iteration,
         )
 
     def sync_model_to_rollout(self) -> int:
@@ -117,6 +121,10 @@ class EmbodiedFSDPActor(Worker):
     def load_checkpoint(self, folder: str) -> None:
         """Restores what `save_checkpoint` wrote; every rank calls it."""
         self._ready()[1].load(Path(folder))
+
+    def close(self) -> None:
+        """Leaves the other ranks; every rank calls it, last."""
+        self._ready()[1].close()
 
     def _check_logprobs(self, trainer: Trainer, batch: Batch[Any]) -> None:
         """Before the first update, the trainer must score the rollout's decisions as the rollout did."""

@@ -157,6 +157,7 @@ class EmbodiedRunner:
         scalars = self.evaluate(episodes, video)
         checkpoint = self.save_checkpoint()
         scalars |= {"env/steps": float(self.env_steps), "time/wall_s": time.monotonic() - STARTED}
+        self._wait(self.actor.close())
         log.write(self.step, scalars)
         summary = write_summary(self.folder.summary, self.cfg, scalars, episodes)
         low, high = summary["eval/success_once_ci95"]

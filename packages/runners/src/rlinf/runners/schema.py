@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -223,3 +224,8 @@ class EmbodiedConfig:
         """Decisions in one iteration, over all environments."""
         train = self.env.train
         return train.total_num_envs * train.max_steps_per_rollout_epoch * train.rollout_epoch
+
+    @property
+    def optimizer_steps_per_iteration(self) -> int:
+        """Optimizer steps in one iteration."""
+        return self.algorithm.update_epoch * math.ceil(self.decisions_per_iteration / self.actor.global_batch_size)

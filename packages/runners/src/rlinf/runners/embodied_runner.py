@@ -148,7 +148,19 @@ class EmbodiedRunner:
             **means(merge(credit), "rollout/"),
             **means(merge(training), "train/"),
             **{f"time/{name}": seconds for name, seconds in self._times.items()},
+            **self._worker_times(),
         }
+
+    def _worker_times(self) -> dict[str, float]:
+        """What the workers' own timers say of the iteration, `time/<group>/<timer>`: the slowest rank's."""
+        groups = (self.env, self.rollout, self.actor)
+        slowest: dict[str, float] = {}
+        for group, per_rank in zip(groups, self._wait(*[g.pop_execution_times() for g in groups]), strict=True):
+            for times in per_rank:
+                for timer, seconds in times.items():
+                    name = f"time/{group.name}/{timer}"
+                    slowest[name] = max(seconds, slowest.get(name, 0.0))
+        return slowest
 
     def _finish(self, log: Logbook, progress: ProgressDisplay) -> None:
         config = self.cfg.env.eval

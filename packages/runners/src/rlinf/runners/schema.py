@@ -142,7 +142,7 @@ class EnvSection:
 class RolloutConfig:
     """`rollout`."""
 
-    pipeline_stage_num: int = 2
+    pipeline_stage_num: int = 1
     """Into how many stages an env worker parts its environments, so that one steps while another awaits its actions."""
 
     def __post_init__(self) -> None:

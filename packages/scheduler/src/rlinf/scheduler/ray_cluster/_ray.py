@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import subprocess
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,8 @@ os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 # Each of our workers has an environment of its own, so that processes started ahead would never be used.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+# Ray makes its workers nicer than all else on the machine, so that any other program starves them.
+os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray as _ray
@@ -40,8 +46,10 @@ class Session:
     def __init__(self, address: str | None, namespace: str) -> None:
         self._guard: subprocess.Popen[bytes] | None = None
         self._connected = not ray.is_initialized()
-        if self._connected and start_or_join(address, namespace):
-            self._guard = _guard_agents()
+        if self._connected:
+            with _signals_kept():
+                started = start_or_join(address, namespace)
+            self._guard = _guard_agents() if started else None
 
     def end(self) -> None:
         """Disconnects, and ends what was started; a Ray that was there before stays."""
@@ -49,6 +57,20 @@ class Session:
             ray.shutdown()
         if self._guard is not None:
             self._guard.communicate(b"\n")
+
+
+@contextmanager
+def _signals_kept() -> Generator[None, None, None]:
+    """Ray takes SIGTERM for itself; the program keeps the handlers that it had."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield
+    finally:
+        for number, handler in kept:
+            signal.signal(number, handler)
 
 
 def start_or_join(address: str | None, namespace: str) -> bool:
@@ -80,6 +102,9 @@ def start_or_join(address: str | None, namespace: str) -> bool:
             _knock(str(at))
             ray.init(address=at, **options)
     except OSError as error:
+        if "InvalidAuthToken" in f"{error} {error.__context__}":
+            remedy = "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if the token is not in ~/.ray/auth_token."
+            raise ConfigError("cluster.address", f"the Ray at '{at}' asks for a token", remedy) from error
         remedy = "Start one with `ray start --head`, or leave the address out."
         raise ConfigError("cluster.address", f"no Ray answers at '{at}'", remedy) from error
     finally:

@@ -1,0 +1,57 @@
+"""Draws the README's curve from runs of the default recipe: `uv run --group bench benchmarks/pushcube_curve.py RUN… --out FILE`.
+
+Each RUN is the folder of a run, such as `logs/maniskill_ppo_mlp`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot
+
+COLOURS = ("#2458c5", "#d24a3a", "#3a9a5b", "#8a5cc2")
+
+
+def main() -> None:
+    """Reads the runs and writes the picture."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    plot: Any = pyplot
+    figure, axes = plot.subplots(figsize=(7, 3.2), dpi=110)
+    for run, colour in zip(given.runs, COLOURS, strict=False):
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        seed = json.loads((run / "summary.json").read_text())["seed"]
+        training = [(row["env/steps"], row["env/success_once"]) for row in rows if "env/success_once" in row]
+        evaluated = [(row["env/steps"], row["eval/success_once"]) for row in rows if "eval/success_once" in row]
+        axes.plot([s for s, _ in training], smooth([v for _, v in training]), color=colour, alpha=0.35, linewidth=1)
+        axes.plot(*zip(*evaluated, strict=True), "o-", color=colour, linewidth=1.8, markersize=4, label=f"seed {seed}")
+    axes.axhline(0.95, color="#888888", linewidth=0.8, linestyle=":")
+    axes.set(xlabel="environment steps", ylabel="success_once", ylim=(0, 1.02), xlim=(0, None))
+    axes.set_title("PushCube-v1: evaluation (points) and training (thin, mean of 10 iterations)", fontsize=9, loc="left")
+    axes.xaxis.set_major_formatter(thousands)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(given.out)
+
+
+def thousands(value: float, position: int) -> str:
+    """The text of a tick."""
+    return f"{value / 1000:.0f} k"
+
+
+def smooth(values: list[float], window: int = 10) -> list[float]:
+    """The mean of the last `window` values at each place."""
+    return [sum(values[max(0, i - window + 1) : i + 1]) / len(values[max(0, i - window + 1) : i + 1]) for i in range(len(values))]
+
+
+if __name__ == "__main__":
+    main()

@@ -182,3 +182,12 @@ def test_each_worker_writes_its_own_log(tmp_path: Path) -> None:
         group.talk().wait()
     for rank in (0, 1):
         assert f"hello from {rank}" in (tmp_path / "workers" / f"talker_{rank}.log").read_text()
+
+
+def test_a_channel_can_be_created_without_naming_its_cluster() -> None:
+    with Cluster(cluster_cfg={"backend": "local"}):
+        channel = Channel.create("numbers")
+        channel.put(1)
+        assert channel.get() == 1
+    with pytest.raises(RLinfError, match=r"no running cluster\. Make one"):
+        Channel.create("more")

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, DuplicateName, RLinfError, UnknownName, did_you_mean
@@ -34,6 +34,8 @@ class Cluster:
         ConfigError: the section has a fault; raised before anything is started, as is `PlacementError`.
     """
 
+    _newest: ClassVar[Cluster | None] = None
+
     def __init__(self, num_nodes: int | None = None, cluster_cfg: Mapping[str, Any] | None = None) -> None:
         section = dict(cluster_cfg or {})
         if num_nodes is not None:
@@ -46,7 +48,20 @@ class Cluster:
         self._groups: dict[str, WorkerGroup[Any]] = {}
         self._channels: set[str] = set()
         self._backend: Backend | None = self._start(secrets.token_hex(8))
+        Cluster._newest = self
         atexit.register(self.shutdown)
+
+    @staticmethod
+    def newest() -> Cluster:
+        """The cluster that this process made last, if it still runs.
+
+        Raises:
+            RLinfError: there is none.
+        """
+        cluster = Cluster._newest
+        if cluster is None:
+            raise RLinfError("Cluster.newest()", "this process has no running cluster", "Make one: Cluster().")
+        return cluster
 
     @property
     def config(self) -> ClusterConfig:
@@ -121,6 +136,8 @@ class Cluster:
     def shutdown(self) -> None:
         """Ends all workers, and Ray if this cluster started it. A second call does nothing."""
         backend, self._backend = self._backend, None
+        if Cluster._newest is self:
+            Cluster._newest = None
         atexit.unregister(self.shutdown)
         if backend is not None:
             backend.stop()

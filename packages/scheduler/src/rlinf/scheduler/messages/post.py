@@ -65,6 +65,17 @@ class Channel:
         self._host = host
         self._maxsize = maxsize
 
+    @classmethod
+    def create(cls, name: str, *, maxsize: int = 0, near: str | None = None) -> Channel:
+        """A new channel of the cluster that this process made last; see `Cluster.create_channel`.
+
+        Raises:
+            RLinfError: this process has no running cluster.
+        """
+        from rlinf.scheduler.cluster import Cluster
+
+        return Cluster.newest().create_channel(name, maxsize=maxsize, near=near)
+
     @property
     def name(self) -> str:
         """The channel's name."""

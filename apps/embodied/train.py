@@ -15,6 +15,7 @@ from rlinf.runners import (
     parse_command_line,
     read_embodied,
     run_app,
+    run_folder,
 )
 from rlinf.runners.reading import explain_embodied
 from rlinf.scheduler import Cluster, HybridComponentPlacement
@@ -31,17 +32,15 @@ def main(argv: Sequence[str]) -> int:
         return 0
     cfg.env.train.init_params.check("env.train.env_type")
     cfg.env.eval.init_params.check("env.eval.env_type")
-    folder = open_run_folder(cfg)
-    with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(folder.path)}) as cluster:
+    path = run_folder(cfg).path
+    with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(path)}) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
-        sys.stderr.write(f"{placement.describe()}\n")
-        actor = EmbodiedFSDPActor.create_group(cfg).launch(
-            cluster, name="actor", placement_strategy=placement.get_strategy("actor")
-        )
-        rollout = MultiStepRolloutWorker.create_group(cfg).launch(
-            cluster, name="rollout", placement_strategy=placement.get_strategy("rollout")
-        )
-        env = EnvWorker.create_group(cfg).launch(cluster, name="env", placement_strategy=placement.get_strategy("env"))
+        on_actor, on_rollout, on_env = (placement.get_strategy(name) for name in ("actor", "rollout", "env"))
+        folder = open_run_folder(cfg)
+        sys.stderr.write(f"{placement.describe()}\nwriting to {path}; starting workers and simulators\n")
+        actor = EmbodiedFSDPActor.create_group(cfg).launch(cluster, name="actor", placement_strategy=on_actor)
+        rollout = MultiStepRolloutWorker.create_group(cfg).launch(cluster, name="rollout", placement_strategy=on_rollout)
+        env = EnvWorker.create_group(cfg).launch(cluster, name="env", placement_strategy=on_env)
         runner = EmbodiedRunner(cfg=cfg, actor=actor, rollout=rollout, env=env, folder=folder)
         runner.init_workers()
         runner.run()

@@ -75,4 +75,4 @@ def test_two_runs_one_after_the_other_share_a_ray(address: str, tmp_path: Path) 
 
 def test_an_address_where_nobody_answers_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"cluster\.address: no Ray answers"):
-        Cluster(cluster_cfg={"address": f"127.0.0.1:{free_port()}"})
+        Cluster(cluster_cfg={"address": f"127.0.0.1:{free_port()}"}).create_channel("any")

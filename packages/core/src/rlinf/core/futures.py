@@ -11,7 +11,11 @@ from rlinf.core.errors import DeadlineExceeded, is_secondary
 R_co = TypeVar("R_co", covariant=True)
 
 SLICE_S = 0.25
+"""How often all calls are looked at while one of them is waited for."""
 GRACE_S = 2.0
+"""How long a consequence waits for its cause."""
+AFTERMATH_S = 0.5
+"""How long a cause waits for its consequences."""
 
 
 class Future(Protocol[R_co]):
@@ -66,11 +70,11 @@ def gather(*futures: Future[Any], timeout: float) -> list[Any]:
 
 
 def _raise_first_cause(error: Exception, others: Sequence[Future[Any]]) -> None:
-    """Raises the failure that explains the others."""
+    """Raises the failure that explains the others, with those that follow within moments as notes."""
     failures = [error]
-    deadline = time.monotonic() + GRACE_S
-    pending = list(others) if is_secondary(error) else []
-    while pending and time.monotonic() < deadline and is_secondary(failures[-1]):
+    pending = list(others)
+    deadline = time.monotonic() + (GRACE_S if is_secondary(error) else AFTERMATH_S)
+    while pending and time.monotonic() < deadline:
         for future in list(pending):
             try:
                 future.wait(timeout=0.05)
@@ -78,6 +82,8 @@ def _raise_first_cause(error: Exception, others: Sequence[Future[Any]]) -> None:
                 continue
             except Exception as other:  # noqa: BLE001 - collected, the first cause among them is raised below
                 failures.append(other)
+                if not is_secondary(other):
+                    deadline = min(deadline, time.monotonic() + AFTERMATH_S)
             pending.remove(future)
     failures.sort(key=is_secondary)
     first, *rest = failures

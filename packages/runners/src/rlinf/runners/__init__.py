@@ -13,4 +13,5 @@ from rlinf.runners.reading import read_embodied as read_embodied
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker as MultiStepRolloutWorker
 from rlinf.runners.run_folder import RunFolder as RunFolder
 from rlinf.runners.run_folder import open_run_folder as open_run_folder
+from rlinf.runners.run_folder import run_folder as run_folder
 from rlinf.runners.schema import EmbodiedConfig as EmbodiedConfig

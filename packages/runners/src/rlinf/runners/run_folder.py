@@ -41,6 +41,11 @@ class RunFolder:
         return self.path / "summary.json"
 
 
+def run_folder(cfg: EmbodiedConfig) -> RunFolder:
+    """The folder of a run, whether or not it exists."""
+    return RunFolder(Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.experiment_name)
+
+
 def open_run_folder(cfg: EmbodiedConfig) -> RunFolder:
     """Makes the run's folder; an earlier run of the same name is kept as `<experiment_name>.1`, `.2`, ….
 
@@ -49,8 +54,7 @@ def open_run_folder(cfg: EmbodiedConfig) -> RunFolder:
     Raises:
         ConfigError: the folder can't be written.
     """
-    logger = cfg.runner.logger
-    path = Path(logger.log_path).expanduser().absolute() / cfg.runner.experiment_name
+    path = run_folder(cfg).path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not _resumes_here(cfg, path):

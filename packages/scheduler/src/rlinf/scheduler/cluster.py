@@ -26,6 +26,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,39}")
 class Cluster:
     """Starts worker groups, and carries what they say to each other. A context manager; ends what it started, nothing else.
 
+    Making one checks its configuration and its placement, and starts nothing: Ray starts with the first group or channel.
+
     Args:
         num_nodes: how many machines; overrides the configuration.
         cluster_cfg: the `cluster` section of a run's configuration, plain containers; see `ClusterConfig`.
@@ -47,9 +49,9 @@ class Cluster:
             self._placement.plan(component)
         self._groups: dict[str, WorkerGroup[Any]] = {}
         self._channels: set[str] = set()
-        self._backend: Backend | None = self._start(secrets.token_hex(8))
+        self._backend: Backend | None = None
+        self._ended = False
         Cluster._newest = self
-        atexit.register(self.shutdown)
 
     @staticmethod
     def newest() -> Cluster:
@@ -135,7 +137,7 @@ class Cluster:
 
     def shutdown(self) -> None:
         """Ends all workers, and Ray if this cluster started it. A second call does nothing."""
-        backend, self._backend = self._backend, None
+        backend, self._backend, self._ended = self._backend, None, True
         if Cluster._newest is self:
             Cluster._newest = None
         atexit.unregister(self.shutdown)
@@ -149,6 +151,7 @@ class Cluster:
         self.shutdown()
 
     def _start(self, run: str) -> Backend:
+        atexit.register(self.shutdown)
         if self._config.backend == "local":
             return LocalBackend(self._config, run)
         from rlinf.scheduler.ray_cluster._backend import RayBackend
@@ -156,8 +159,10 @@ class Cluster:
         return RayBackend(self._config, self._node, run)
 
     def _running(self, place: str) -> Backend:
-        if self._backend is None:
+        if self._ended:
             raise RLinfError(place, "the cluster was shut down", "Make a new Cluster.")
+        if self._backend is None:
+            self._backend = self._start(secrets.token_hex(8))
         return self._backend
 
 

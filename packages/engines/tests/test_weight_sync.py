@@ -10,6 +10,7 @@ from rlinf.core import Weights
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError, WeightSyncError
 from rlinf.core.registry import WEIGHT_SYNCS
 from rlinf.engines import FullWeightSync, Manifest
+from rlinf.engines.weight_sync import PAYLOAD, Payload
 
 
 class Post:
@@ -141,3 +142,10 @@ def test_by_name():
     assert WEIGHT_SYNCS.build("full", {"timeout_s": 5}, place="weight_syncer") == FullWeightSync(5.0)
     with pytest.raises(ConfigError, match=r"weight_syncer\.timeout_s"):
         WEIGHT_SYNCS.build("full", {"timeout_s": 0}, place="weight_syncer")
+
+
+def test_a_receiver_refuses_a_payload_that_does_not_fit() -> None:
+    post, other = Post(), model(**{"a.bias": torch.zeros(5)})
+    post.at("actor", 0).send(Payload(1, Manifest.of(other.tensors), {}, {}), "rollout", 0, tag=PAYLOAD)
+    with pytest.raises(WeightSyncError, match=r"weights from actor\[0\]: the receiver's model differs at a\.bias"):
+        FullWeightSync(timeout_s=5.0).recv(post.at("rollout", 0), model(), "actor", 0)

@@ -1,3 +1,4 @@
+import fcntl
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +31,11 @@ def test_a_folder_that_can_not_be_written_is_refused(toy_data: dict[str, Any], t
     toy_data["runner"]["logger"] = {"log_path": str(tmp_path / "file")}
     with pytest.raises(ConfigError, match=r"runner\.logger\.log_path: can't write to .*file/toy"):
         open_run_folder(read_embodied(toy_data))
+
+
+def test_a_folder_in_use_by_a_living_run_is_refused(toy_data: dict[str, Any], tmp_path: Path) -> None:
+    toy_data["runner"]["logger"] = {"log_path": str(tmp_path)}
+    with (tmp_path / ".toy.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match=r"runner\.experiment_name: another run is writing to"):
+            open_run_folder(read_embodied(toy_data))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners.schema import EmbodiedConfig
+
+_CLAIMS: dict[Path, TextIO] = {}
+"""Held open for as long as this process lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ def open_run_folder(cfg: EmbodiedConfig) -> RunFolder:
     path = run_folder(cfg).path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _claim(path)
         if path.exists() and not _resumes_here(cfg, path):
             path.rename(_free_name(path))
         path.mkdir(exist_ok=True)
@@ -67,6 +73,19 @@ def open_run_folder(cfg: EmbodiedConfig) -> RunFolder:
         problem = f"can't write to '{path}' ({error.strerror})"
         raise ConfigError("runner.logger.log_path", problem, "Name a folder that you may write to.") from error
     return RunFolder(path)
+
+
+def _claim(path: Path) -> None:
+    """Refuses a folder that a run which still lives writes to; the claim ends with the process."""
+    if path in _CLAIMS:
+        return
+    lock = path.with_name(f".{path.name}.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        problem = f"another run is writing to '{path}'"
+        raise ConfigError("runner.experiment_name", problem, "Choose another name, or wait for its end.") from error
+    _CLAIMS[path] = lock
 
 
 def _resumes_here(cfg: EmbodiedConfig, path: Path) -> bool:

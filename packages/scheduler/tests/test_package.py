@@ -39,7 +39,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.scheduler import Cluster
 
 try:
-    Cluster(cluster_cfg={"address": "127.0.0.1:1"})
+    Cluster(cluster_cfg={"address": "127.0.0.1:1"}).create_channel("any")
 except ConfigError as error:
     print(error)
 """

@@ -64,11 +64,20 @@ class Observing(Protocol):
         ...
 
 
+@runtime_checkable
 class ModelConfig(Protocol):
     """A registered model: its hyper-parameters, from which the policy is built."""
 
     def build(self, spec: EnvSpec, *, seed: int) -> Any:
         """The policy for an environment of that description, with fresh weights drawn from `seed`."""
+        ...
+
+
+class Builder(Protocol):
+    """A registered model without hyper-parameters: a function."""
+
+    def __call__(self, spec: EnvSpec, *, seed: int) -> Any:
+        """As `ModelConfig.build`."""
         ...
 
 

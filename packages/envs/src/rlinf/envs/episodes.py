@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -11,24 +10,11 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy, is_tensor
+from rlinf.core.chunks import MaskedActions as MaskedActions
 from rlinf.core.errors import ConfigError, RLinfError
 
 Infos = dict[str, Any]
 Step = tuple[Any, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], Infos]
-
-
-@dataclass(frozen=True, slots=True)
-class MaskedActions:
-    """Actions for a step that only some environments take; how the rest of an action chunk passes by an episode that has ended.
-
-    A wrapper hands it on. `EpisodeStatistics` sees to it that nothing observable changes in the environments that stand still; a
-    vector environment below it that has `metadata["masked_actions"]` true gets it too and steps only the others.
-    """
-
-    actions: Any
-    """`[N, *]`, within the bounds everywhere."""
-    active: NDArray[np.bool_]
-    """`[N]`, which environments take the step."""
 
 
 def unmasked(actions: Any, num_envs: int) -> tuple[Any, NDArray[np.bool_]]:

@@ -14,6 +14,7 @@ from rlinf.core.errors import ContractError
 from rlinf.core.testing import env_ends, env_misuse, env_purity, env_words
 from rlinf.core.testing.env_ends import Episode
 from rlinf.core.testing.env_moments import Moment, first_only
+from rlinf.core.testing.finding import Finding as Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,6 @@ class Check:
     """The key of `metadata["waived"]` with which an environment declares that it can't keep this line."""
     option: str | None = None
     """The option of `reset` that it is about; there is nothing to examine in an environment that doesn't take it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What became of one line of the contract."""
-
-    sentence: str
-    """The line."""
-    error: Exception | None = None
-    """Why it doesn't hold; None if it does or was not examined."""
-    skipped: str | None = None
-    """Why it was not examined, such as "waived: …" with the environment's own reason; None if it was."""
 
 
 @dataclass(kw_only=True)

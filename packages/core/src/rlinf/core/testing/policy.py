@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from rlinf.core.arrays import as_numpy
-from rlinf.core.data import Decision, EnvSpec, Evaluation
-from rlinf.core.errors import ContractError
+from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.protocols import Policy
-from rlinf.core.testing.samples import AsArray, same
+from rlinf.core.testing import policy_learning, policy_purity, policy_scores, policy_weights
+from rlinf.core.testing.finding import Finding
+from rlinf.core.testing.samples import AsArray
 from rlinf.core.trajectory import Batch, Credit, Trajectory
-from rlinf.core.tree import tree_combine, tree_leaves
+from rlinf.core.tree import tree_combine
 
-_ROWS, _STEPS = 5, 3
+ROWS, STEPS = 5, 3
+"""What is decided at once, and how often in a row, unless a check says otherwise."""
+
+_TEXTS = ("pick up the red block", "open the drawer", "put the bowl on the plate and close the door of the microwave")
 
 
 @dataclass(kw_only=True)
@@ -27,12 +31,16 @@ class PolicyContract:
         PolicyContract(policy=config.build(spec, seed=0), spec=spec, as_array=torch.as_tensor,
                        generator=lambda seed: torch.Generator().manual_seed(seed)).run()
 
+    The weights end as they began. A policy that is a module (it has `train(mode)` and `named_parameters()`, as those of torch
+    have) is examined in both of its modes, and its gradients are.
+
     Attributes:
         policy: what is examined.
         spec: the environment that it was built for.
         as_array: makes of a NumPy array what the policy is trained on.
         generator: makes a source of randomness from a seed.
-        tolerance: the largest difference between log-probabilities, or values, that must agree.
+        tolerance: the largest difference between log-probabilities, or values, that must agree; 1e-5 is for float32, and
+            whoever computes in bfloat16 says what to expect of it.
     """
 
     policy: Policy
@@ -57,22 +65,39 @@ class PolicyContract:
                 report(sentence)
         return list(CHECKS)
 
-    def observation(self) -> dict[str, Any]:
-        """A random observation, each leaf `[B, *]`, NumPy."""
-        return {key: self._leaf((_ROWS, *array.shape), array.dtype) for key, array in self.spec.observation.items()}
+    def examine(self, report: Callable[[Finding], None] | None = None) -> list[Finding]:
+        """Runs all checks, whatever fails, and returns what became of each.
+
+        Args:
+            report: called with each finding as soon as it is known.
+        """
+        findings: list[Finding] = []
+        for sentence, check in CHECKS.items():
+            findings.append(self._finding(sentence, check))
+            if report is not None:
+                report(findings[-1])
+        return findings
+
+    def observation(self, rows: int = ROWS) -> dict[str, Any]:
+        """A random observation, each leaf `[rows, *]`, NumPy."""
+        return {key: self._leaf((rows, *array.shape), array.dtype) for key, array in self.spec.observation.items()}
 
     def _leaf(self, shape: tuple[int, ...], dtype: str) -> Any:
-        if np.issubdtype(np.dtype(dtype), np.integer):
-            return self._random.integers(0, 256 if dtype == "uint8" else 2, size=shape).astype(dtype)
-        return self._random.standard_normal(shape).astype(dtype)
+        kind = np.dtype(dtype)
+        if kind.kind == "U":
+            return self._random.choice(_TEXTS, size=shape).astype(kind)
+        if np.issubdtype(kind, np.integer):
+            return self._random.integers(0, 256 if dtype == "uint8" else 2, size=shape).astype(kind)
+        return self._random.standard_normal(shape).astype(kind)
 
     def decide(self, observation: Mapping[str, Any], seed: int = 0, *, train: bool = True) -> Decision[Any]:
         """A decision whose randomness comes from `seed`."""
         return self.policy.predict_action_batch(observation, "train" if train else "eval", generator=self.generator(seed))
 
-    def batch(self, decisions: list[Decision[Any]]) -> Batch[Any]:
+    def batch(self, decisions: Sequence[Decision[Any]]) -> Batch[Any]:
         """Decisions of consecutive steps as a batch, each field `[B, T, …]`."""
-        shape = (_ROWS, len(decisions))
+        rows = decisions[0].action.shape[0]
+        shape = (rows, len(decisions))
         no, zeros = self.as_array(np.zeros(shape, dtype=bool)), self.as_array(np.zeros(shape, dtype=np.float32))
 
         def stack(arrays: Any) -> Any:
@@ -87,104 +112,48 @@ class PolicyContract:
             truncated=no,
             mask=self.as_array(np.ones(shape, dtype=bool)),
             version=self.as_array(np.zeros(shape, dtype=np.int64)),
-            group=self.as_array(np.arange(_ROWS)),
-            task=self.as_array(np.zeros(_ROWS, dtype=np.int64)),
+            group=self.as_array(np.arange(rows)),
+            task=self.as_array(np.zeros(rows, dtype=np.int64)),
         )
         return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
 
+    def modes(self) -> Iterator[bool]:
+        """Puts the module into each of its modes, and back into the one that it was in; once if it is none."""
+        module: Any = self.policy
+        if not isinstance(module, policy_learning.Module):
+            yield False
+            return
+        before = module.training
+        try:
+            for training in (True, False):
+                module.train(training)
+                yield training
+        finally:
+            module.train(before)
 
-def _shapes(contract: PolicyContract) -> None:
-    decision = contract.decide(contract.observation())
-    action, logprob = tuple(decision.action.shape), tuple(decision.logprob.shape)
-    if len(action) != 3 or (action[0], action[2:]) != (_ROWS, contract.spec.action.shape):
-        raise ContractError("Decision.action", f"expected [B, K, A] = ({_ROWS}, K, *{contract.spec.action.shape}), found {action}")
-    if logprob not in (action[:1], action[:2], action):
-        raise ContractError("Decision.logprob", f"expected {action[:1]}, {action[:2]} or {action}, found {logprob}")
-    if decision.value is not None and tuple(decision.value.shape) != (_ROWS,):
-        raise ContractError("Decision.value", f"expected ({_ROWS},), found {tuple(decision.value.shape)}")
-    for path, leaf in tree_leaves(decision.context):
-        if leaf.shape[0] != _ROWS:
-            raise ContractError(f"Decision.context.{path}", f"expected {_ROWS} rows, found {tuple(leaf.shape)}")
-    for name, array in (("action", decision.action), ("logprob", decision.logprob)):
-        if not np.isfinite(as_numpy(array)).all():
-            raise ContractError(f"Decision.{name}", "expected finite numbers, found infinity or not a number")
-    if decision.version != contract.policy.version:
-        raise ContractError("Decision.version", f"expected that of the policy, {contract.policy.version}, found {decision.version}")
-
-
-def _agreement(contract: PolicyContract) -> None:
-    decisions = [contract.decide(contract.observation(), seed) for seed in range(_STEPS)]
-    _agrees(contract, decisions, contract.policy.default_forward(contract.batch(decisions)))
-
-
-def _agrees(contract: PolicyContract, decisions: list[Decision[Any]], evaluation: Evaluation[Any]) -> None:
-    for name in ("logprob", "value"):
-        parts = [getattr(decision, name) for decision in decisions]
-        if parts[0] is None:
-            continue
-        expected = np.stack([as_numpy(part) for part in parts], axis=1)
-        found = getattr(evaluation, name)
-        if found is None:
-            raise ContractError(f"Evaluation.{name}", "expected what predict_action_batch gives too, found None")
-        same(f"Evaluation.{name} against Decision.{name}", expected, found, contract.tolerance)
-
-
-def _gradient(contract: PolicyContract) -> None:
-    evaluation = contract.policy.default_forward(contract.batch([contract.decide(contract.observation())]))
-    if not evaluation.logprob.requires_grad:
-        raise ContractError("Evaluation.logprob", "expected to be differentiable, found a constant")
-
-
-def _no_graph(contract: PolicyContract) -> None:
-    decision = contract.decide(contract.observation())
-    for name, array in (("action", decision.action), ("logprob", decision.logprob), ("value", decision.value)):
-        if array is not None and array.requires_grad:
-            raise ContractError(f"Decision.{name}", "expected no graph, found one that keeps memory alive")
-
-
-def _seeds(contract: PolicyContract) -> None:
-    observation = contract.observation()
-    one, again, other = (as_numpy(contract.decide(observation, seed).action) for seed in (1, 1, 2))
-    same("Decision.action from the same seed", one, again, 0.0)
-    if np.array_equal(one, other):
-        raise ContractError("Decision.action", "expected another action from another seed, found the same")
-
-
-def _mode(contract: PolicyContract) -> None:
-    observation = contract.observation()
-    one, other = (contract.decide(observation, seed, train=False).action for seed in (1, 2))
-    same("Decision.action in mode 'eval' from two seeds", one, other, 0.0)
-
-
-def _rows(contract: PolicyContract) -> None:
-    observation = contract.observation()
-    together = contract.decide(observation, train=False)
-    alone = contract.decide({key: leaf[:1] for key, leaf in observation.items()}, train=False)
-    same("Decision.action of a row alone", together.action[:1], alone.action, contract.tolerance)
-
-
-def _own_memory(contract: PolicyContract) -> None:
-    observation = contract.observation()
-    before = {key: leaf.copy() for key, leaf in observation.items()}
-    decision = contract.decide(observation)
-    for key, leaf in observation.items():
-        if not np.array_equal(before[key], leaf):
-            raise ContractError(f"env_obs.{key}", "expected to be left as it was, found it changed")
-    kept = [(path, as_numpy(leaf).copy()) for path, leaf in tree_leaves(decision.context)]
-    for leaf in observation.values():
-        leaf[...] = 0
-    for (path, old), (_, new) in zip(kept, tree_leaves(decision.context), strict=True):
-        if not np.array_equal(old, as_numpy(new)):
-            raise ContractError(f"Decision.context.{path}", "expected a copy, found the memory of the observation")
+    def _finding(self, sentence: str, check: Callable[[PolicyContract], None]) -> Finding:
+        try:
+            check(self)
+        except Exception as error:  # noqa: BLE001
+            return Finding(sentence, error)
+        return Finding(sentence)
 
 
 CHECKS: Final[dict[str, Callable[[PolicyContract], None]]] = {
-    "a decision has its shapes, its version, and finite numbers": _shapes,
-    "predict_action_batch and default_forward agree": _agreement,
-    "the log-probability can be differentiated": _gradient,
-    "a decision holds no graph": _no_graph,
-    "the same seed decides the same, another seed something else": _seeds,
-    "mode 'eval' uses no randomness": _mode,
-    "a row does not depend on its neighbours": _rows,
-    "an observation is neither changed nor kept": _own_memory,
+    "a decision has its shapes, its version, and finite numbers": policy_scores.shapes,
+    "predict_action_batch and default_forward agree, in mode 'train' and 'eval', for any number of rows": policy_scores.agreement,
+    "a module's own mode changes nothing: dropout is off": policy_scores.module_modes,
+    "a batch is scored as its parts are": policy_scores.parts,
+    "entropy and value have one number for each decision": policy_scores.evaluation_shapes,
+    "a decision holds no graph": policy_purity.no_graph,
+    "the same seed decides the same, another seed something else": policy_purity.seeds,
+    "mode 'eval' uses no randomness": policy_purity.mode,
+    "a row does not depend on its neighbours": policy_purity.rows,
+    "nothing is remembered from one call to the next": policy_purity.no_state,
+    "an observation is neither changed nor kept": policy_purity.own_memory,
+    "the log-probability can be differentiated, and its gradient reaches what is trained": policy_learning.gradient,
+    "actions are drawn from the distribution that is scored": policy_learning.unbiased,
+    "weights go out, and come back the same": policy_weights.round_trip,
+    "weights that don't fit are refused, and nothing is changed": policy_weights.misfit,
 }
+"""The contract, in the order in which it is examined."""

@@ -1,0 +1,116 @@
+"""What a policy may be able to do beyond deciding and re-scoring: each a protocol of its own, asked for with `isinstance`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from rlinf.core.data import Decision, LossOutput
+from rlinf.core.tree import Tree
+
+
+@runtime_checkable
+class Imitating(Protocol):
+    """A policy that can be trained on demonstrations (SFT, behaviour cloning)."""
+
+    def sft_loss(self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: Any = None) -> LossOutput[Any]:
+        """How far the policy is from demonstrated actions, differentiable.
+
+        Args:
+            env_obs: observations by key, each leaf `[B, *]`.
+            action: `[B, K, A]`, what the expert did from there on, in the units of the environment.
+            mask: `[B, K]` bool, False for steps after the end of the episode; all count if None.
+            generator: the source of randomness, if the loss draws any.
+        """
+        ...
+
+
+@runtime_checkable
+class Valuing(Protocol):
+    """A policy with Q-functions, for soft actor-critic and its relatives."""
+
+    def sample_action(self, env_obs: Tree[Any], *, generator: Any = None) -> tuple[Any, Any]:
+        """A fresh action `[B, K, A]` and its log-probability `[B]`, both differentiable by reparametrisation."""
+        ...
+
+    def q_values(self, env_obs: Tree[Any], action: Any) -> Any:
+        """`[B, N]`, what each of N critics says of an action `[B, K, A]`; differentiable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowRegression:
+    """A regression of a flow on decisions that were executed."""
+
+    prediction: Any
+    """`[B, H, D]`, the velocity that the current weights predict; differentiable."""
+    target: Any
+    """`[B, H, D]`, the velocity that the executed action asks for: noise − action."""
+    time: Any
+    """`[B]`, τ in (0, 1], 1 at pure noise."""
+
+
+@runtime_checkable
+class Regressing(Protocol):
+    """A flow policy that can be improved by regression on its own decisions, without likelihoods (NFT, FPO)."""
+
+    def flow_regression(self, context: Tree[Any], action: Any, *, generator: Any = None) -> FlowRegression:
+        """Prediction and target at a random time and noise; two policies given equal generators draw the same.
+
+        Args:
+            context: that of the decisions, each leaf `[B, *]`.
+            action: `[B, K, A]`, what was executed, in the units of the environment.
+            generator: the source of time and noise.
+        """
+        ...
+
+
+@runtime_checkable
+class Steerable(Protocol):
+    """A flow or diffusion policy that can be steered by choosing its initial noise (DSRL)."""
+
+    noise_shape: tuple[int, int]
+    """H and D: the shape of the initial noise of one sample."""
+
+    def steer(self, env_obs: Tree[Any], noise: Any) -> Any:
+        """The action `[B, K, A]` that the noise `[B, H, D]` becomes, without randomness."""
+        ...
+
+
+@runtime_checkable
+class Recurrent(Protocol):
+    """A policy with a memory. The memory is data: an observation key that goes in, and a leaf of the context that comes out."""
+
+    def initial_state(self, rows: int) -> Mapping[str, Any]:
+        """What to add to the observations at the start of an episode, each leaf `[rows, *]`."""
+        ...
+
+    def next_state(self, decision: Decision[Any]) -> Mapping[str, Any]:
+        """What to add to the observations that follow a decision."""
+        ...
+
+
+@runtime_checkable
+class Annealed(Protocol):
+    """A policy whose exploration follows a schedule over training iterations."""
+
+    def set_global_step(self, step: int) -> None:
+        """Tells the policy the iteration, counted from 0."""
+        ...
+
+
+@runtime_checkable
+class Continuing(Protocol):
+    """A policy that can decide while its last chunk is still being executed (real-time chunking)."""
+
+    def continue_chunk(self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: Any = None) -> Decision[Any]:
+        """A chunk that agrees with the one in execution where that can't be changed any more.
+
+        Args:
+            env_obs: observations by key, each leaf `[B, *]`.
+            previous: `[B, K, A]`, the rest of the chunk in execution, its first step the next to be executed.
+            delay: steps of it that will have been executed when the new chunk is there.
+            generator: the source of randomness.
+        """
+        ...

@@ -1,0 +1,102 @@
+"""Lines of the policy contract: what learning from a policy's log-probabilities needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.arrays import as_numpy
+from rlinf.core.capabilities import Imitating, Valuing
+from rlinf.core.errors import ContractError
+
+if TYPE_CHECKING:
+    from rlinf.core.testing.policy import PolicyContract
+
+_GROUPS, _GROUP_SIZE, _LIMIT = 32, 16, 6.0
+
+
+@runtime_checkable
+class Module(Protocol):
+    """What a module of torch has, and all that is asked of one here."""
+
+    training: bool
+
+    def train(self, mode: bool = True) -> Any:
+        """Changes the module's mode."""
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, Any]]:
+        """The parameters, by name."""
+        ...
+
+
+def gradient(contract: PolicyContract) -> None:
+    """Whatever is trained gets a finite gradient; whatever is frozen gets none."""
+    evaluation = contract.policy.default_forward(contract.batch([contract.decide(contract.observation())]))
+    if not evaluation.logprob.requires_grad:
+        raise ContractError("Evaluation.logprob", "expected to be differentiable, found a constant")
+    policy = contract.policy
+    if not isinstance(policy, Module):
+        return
+    _forget(policy)
+    parts = [part for part in (evaluation.logprob, evaluation.entropy, evaluation.value) if part is not None]
+    losses: list[Any] = [*(part.sum() for part in parts if part.requires_grad), *_capable(contract)]
+    for loss in losses:
+        loss.backward(retain_graph=True)
+    missed = [name for name, parameter in policy.named_parameters() if parameter.requires_grad and parameter.grad is None]
+    wild = [name for name, p in policy.named_parameters() if p.grad is not None and not np.isfinite(as_numpy(p.grad.float())).all()]
+    _forget(policy)
+    if missed:
+        remedy = "Use them, or freeze them: requires_grad_(False)."
+        raise ContractError(missed[0], f"{len(missed)} parameters are trained and no loss reaches them: {missed[:6]}", remedy)
+    if wild:
+        raise ContractError(wild[0], "expected a finite gradient, found infinity or not a number")
+
+
+def unbiased(contract: PolicyContract) -> None:
+    """E[∇ log π(a|s)] = 0 over the actions that the policy draws, as it must be for a density.
+
+    The average gradient of half of the samples is a direction; the other half must not agree with it. A temperature, a mask or a
+    correction that sampling or scoring forgets makes it agree.
+    """
+    policy = contract.policy
+    if not isinstance(policy, Module):
+        return
+    one = {key: np.repeat(leaf, _GROUP_SIZE, axis=0) for key, leaf in contract.observation(1).items()}
+    gradients = np.stack([_score_gradient(contract, policy, one, 100 + group) for group in range(_GROUPS)])
+    half = _GROUPS // 2
+    along = gradients[half:] @ gradients[:half].mean(axis=0)
+    error = along.std(ddof=1) / np.sqrt(half)
+    if along.mean() > _LIMIT * error:
+        problem = f"the mean of ∇ log π over sampled actions is {along.mean() / max(error, 1e-30):.1f} standard errors from 0"
+        remedy = "Sample from what is scored: the same temperature, mask, bounds and correction in both."
+        raise ContractError("Decision.logprob", f"expected the density of the sampled actions; {problem}", remedy)
+
+
+def _score_gradient(contract: PolicyContract, policy: Module, observation: dict[str, Any], seed: int) -> NDArray[np.float64]:
+    """∇ of the mean log-probability of freshly drawn actions, as one vector."""
+    batch = contract.batch([contract.decide(observation, seed)])
+    _forget(policy)
+    contract.policy.default_forward(batch).logprob.mean().backward()
+    found = [as_numpy(p.grad.double()).ravel() for _, p in policy.named_parameters() if p.grad is not None]
+    _forget(policy)
+    return np.concatenate(found) if found else np.zeros(1)
+
+
+def _capable(contract: PolicyContract) -> Iterator[Any]:
+    """The losses that a policy's other capabilities are trained by."""
+    observation = contract.observation()
+    decision = contract.decide(observation)
+    if isinstance(contract.policy, Imitating):
+        yield contract.policy.sft_loss(observation, decision.action, generator=contract.generator(1)).total
+    if isinstance(contract.policy, Valuing):
+        yield contract.policy.q_values(observation, decision.action).sum()
+        yield contract.policy.sample_action(observation, generator=contract.generator(2))[1].sum()
+
+
+def _forget(policy: Module) -> None:
+    for _, parameter in policy.named_parameters():
+        parameter.grad = None

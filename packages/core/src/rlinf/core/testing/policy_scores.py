@@ -1,0 +1,103 @@
+"""Lines of the policy contract: what is decided, and what is said of it later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlinf.core.arrays import as_numpy
+from rlinf.core.data import Decision
+from rlinf.core.errors import ContractError
+from rlinf.core.testing.samples import same
+from rlinf.core.tree import tree_leaves
+
+if TYPE_CHECKING:
+    from rlinf.core.testing.policy import PolicyContract
+
+_SIZES = (5, 1, 3)
+
+
+def shapes(contract: PolicyContract) -> None:
+    """A decision has its shapes, its version, and finite numbers."""
+    decision = contract.decide(contract.observation())
+    rows, spec = decision.action.shape[0], contract.spec.action.shape
+    action, logprob = tuple(decision.action.shape), tuple(decision.logprob.shape)
+    if len(action) != 3 or (action[0], action[2:]) != (_SIZES[0], spec):
+        raise ContractError("Decision.action", f"expected [B, K, A] = ({_SIZES[0]}, K, *{spec}), found {action}")
+    if logprob not in (action[:1], action[:2], action):
+        raise ContractError("Decision.logprob", f"expected {action[:1]}, {action[:2]} or {action}, found {logprob}")
+    if decision.value is not None and tuple(decision.value.shape) != (rows,):
+        raise ContractError("Decision.value", f"expected ({rows},), found {tuple(decision.value.shape)}")
+    for path, leaf in tree_leaves(decision.context):
+        if leaf.shape[0] != rows:
+            raise ContractError(f"Decision.context.{path}", f"expected {rows} rows, found {tuple(leaf.shape)}")
+    for name in ("action", "logprob", "value"):
+        _finite(f"Decision.{name}", getattr(decision, name))
+    if decision.version != contract.policy.version:
+        raise ContractError("Decision.version", f"expected that of the policy, {contract.policy.version}, found {decision.version}")
+
+
+def agreement(contract: PolicyContract) -> None:
+    """What was sampled is scored the same, in both modes and for any number of rows."""
+    for train in (True, False):
+        for rows in _SIZES:
+            decisions = [contract.decide(contract.observation(rows), seed, train=train) for seed in range(3)]
+            _agrees(contract, decisions, f"mode '{'train' if train else 'eval'}', {rows} rows")
+
+
+def module_modes(contract: PolicyContract) -> None:
+    """What was decided in one mode of the module is scored the same in the other."""
+    kept: list[tuple[bool, list[Decision[Any]]]] = []
+    for training in contract.modes():
+        kept.append((training, [contract.decide(contract.observation(), seed) for seed in range(2)]))
+    for training in contract.modes():
+        for decided, decisions in kept:
+            words = [f".{'train' if mode else 'eval'}()" for mode in (decided, training)]
+            _agrees(contract, decisions, f"decided in {words[0]}, scored in {words[1]}; is dropout on?")
+
+
+def parts(contract: PolicyContract) -> None:
+    """A batch is scored as its rows, one by one, are."""
+    batch = contract.batch([contract.decide(contract.observation(), seed) for seed in range(3)])
+    whole = contract.policy.default_forward(batch)
+    for row in range(len(batch)):
+        alone = contract.policy.default_forward(batch.rows(slice(row, row + 1)))
+        for name in ("logprob", "entropy", "value"):
+            one, other = getattr(whole, name), getattr(alone, name)
+            if one is not None and other is not None:
+                same(f"Evaluation.{name} of row {row} alone", one[row : row + 1], other, contract.tolerance)
+
+
+def evaluation_shapes(contract: PolicyContract) -> None:
+    """One entropy for each decision or for each of its parts, one value for each decision."""
+    decisions = [contract.decide(contract.observation(), seed) for seed in range(3)]
+    evaluation = contract.policy.default_forward(contract.batch(decisions))
+    size = (_SIZES[0], len(decisions))
+    action = (*size, *decisions[0].action.shape[1:])
+    if evaluation.entropy is not None and tuple(evaluation.entropy.shape) not in (action[:2], action[:3], action):
+        found = tuple(evaluation.entropy.shape)
+        raise ContractError("Evaluation.entropy", f"expected {action[:2]}, {action[:3]} or {action}, found {found}")
+    if evaluation.value is not None and tuple(evaluation.value.shape) != size:
+        raise ContractError("Evaluation.value", f"expected {size}, found {tuple(evaluation.value.shape)}")
+    for name in ("logprob", "entropy", "value"):
+        _finite(f"Evaluation.{name}", getattr(evaluation, name))
+
+
+def _agrees(contract: PolicyContract, decisions: Sequence[Decision[Any]], circumstance: str) -> None:
+    evaluation = contract.policy.default_forward(contract.batch(decisions))
+    for name in ("logprob", "value"):
+        kept = [getattr(decision, name) for decision in decisions]
+        if kept[0] is None:
+            continue
+        expected = np.stack([as_numpy(part) for part in kept], axis=1)
+        found = getattr(evaluation, name)
+        if found is None:
+            raise ContractError(f"Evaluation.{name}", "expected what predict_action_batch gives too, found None")
+        same(f"Evaluation.{name} against Decision.{name} ({circumstance})", expected, found, contract.tolerance)
+
+
+def _finite(place: str, array: Any) -> None:
+    if array is not None and not np.isfinite(as_numpy(array)).all():
+        raise ContractError(place, "expected finite numbers, found infinity or not a number")

@@ -1,0 +1,61 @@
+"""How a flow policy is sampled: the hyper-parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlinf.core.errors import ConfigError
+from rlinf.models.flow.density import Density
+
+NoiseMethod = Literal["flow_sde", "flow_noise", "flow_cps", "flow_ode"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowSampling:
+    """Steps of a flow and where noise enters them. Times run from τ = 1 (noise) to τ = 0 (action) in equal steps δ = 1/K."""
+
+    num_steps: int = 4
+    """K, denoising steps."""
+    noise_method: NoiseMethod = "flow_sde"
+    """What makes a step of mode "train" stochastic; mode "eval" is always the ODE."""
+    noise_level: float = 0.5
+    """η of flow_sde and flow_cps; flow_noise has a network instead."""
+    noise_anneal: tuple[float, float, int] | None = None
+    """η at the first iteration, η at the end, and iterations between the two, on a line; None for a constant η."""
+    joint_logprob: bool = False
+    """False: one step, drawn for each sample, is stochastic, and its log-probability is the decision's. True: all are, and
+    theirs with that of the initial noise add up."""
+    ignore_last: bool = False
+    """Whether the last step is never the stochastic one."""
+    joint_reduction: Literal["sum", "mean"] = "sum"
+    """With `joint_logprob`: the sum is the log-probability of the chain; the mean over its K + 1 terms makes smaller steps."""
+    eval_noise: Literal["zero", "sample"] = "zero"
+    """Where the ODE of mode "eval" starts: at the centre of the noise, so that an evaluation draws nothing; or at a sample."""
+    density: Density = "executed"
+    """Which elements of a chain count in a decision's log-probability: see `of_decision`."""
+    noise_logvar_range: tuple[float, float] = (0.08, 0.16)
+    """The least and the greatest standard deviation of flow_noise."""
+
+    def __post_init__(self) -> None:
+        if self.num_steps < 1 or self.random_steps < 1:
+            least = 1 + self.num_steps - self.random_steps
+            raise ConfigError("num_steps", f"expected at least {least} with these options, found {self.num_steps}")
+        least_level = min((self.noise_anneal or (self.noise_level,))[:2])
+        if least_level <= 0.0 and self.noise_method != "flow_ode":
+            raise ConfigError("noise_level", f"expected more than 0, found {least_level}", "Use flow_ode for no noise.")
+        low, high = self.noise_logvar_range
+        if not 0.0 < low <= high:
+            raise ConfigError("noise_logvar_range", f"expected 0 < low ≤ high, found {list(self.noise_logvar_range)}")
+
+    @property
+    def random_steps(self) -> int:
+        """How many steps, from the first on, may be the stochastic one; the last of flow_cps never is."""
+        return self.num_steps - (self.ignore_last or self.noise_method == "flow_cps")
+
+    def level(self, step: int) -> float:
+        """η at a training iteration, counted from 0."""
+        if self.noise_anneal is None:
+            return self.noise_level
+        start, end, steps = self.noise_anneal
+        return start + (end - start) * min(1.0, max(0, step) / max(1, steps))

@@ -19,13 +19,13 @@ def gaussian_logprob(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     Args:
         x: `[*, N]`.
         mean: `[*, N]`, μ.
-        log_std: `[N]`, log σ, the same for all.
+        log_std: `[N]` or `[*, N]`, log σ.
 
     Returns:
         `[*]`, in nats.
     """
     scaled = (x - mean) * (-log_std).exp()
-    return -0.5 * scaled.square().sum(-1) - (log_std.sum() + 0.5 * LOG_2PI * log_std.shape[-1])
+    return -0.5 * scaled.square().sum(-1) - (log_std.sum(-1) + 0.5 * LOG_2PI * log_std.shape[-1])
 
 
 def gaussian_entropy(log_std: Tensor) -> Tensor:
@@ -36,9 +36,9 @@ def gaussian_entropy(log_std: Tensor) -> Tensor:
     Bishop, "Pattern Recognition and Machine Learning" (2006), eq. 1.110, summed over independent dimensions.
 
     Args:
-        log_std: `[N]`, log σ.
+        log_std: `[*, N]`, log σ.
 
     Returns:
-        `[]`, in nats.
+        `[*]`, in nats.
     """
-    return log_std.sum() + 0.5 * (1.0 + LOG_2PI) * log_std.shape[-1]
+    return log_std.sum(-1) + 0.5 * (1.0 + LOG_2PI) * log_std.shape[-1]

@@ -4,74 +4,52 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import Decision, Evaluation
-from rlinf.core.errors import ShapeError
-from rlinf.core.protocols import AllReduce, Mode
+from rlinf.core.data import ArraySpec
+from rlinf.core.protocols import AllReduce
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
-from rlinf.models.base import BasePolicy
-from rlinf.models.gaussian import gaussian_entropy, gaussian_logprob
+from rlinf.models.action_distribution import ActionDistribution
+from rlinf.models.activations import make_activation
+from rlinf.models.actor_critic import ActorCritic, Context, QFunctions, make_q_head
 from rlinf.models.mlp import STATES, MLPPolicyConfig
+from rlinf.models.observations import read_observation
 from rlinf.models.running_norm import RunningNorm
+from rlinf.models.seeding import seeded_weights
 
-_ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
 
-
-class MLPPolicy(BasePolicy):
+class MLPPolicy(ActorCritic):
     """a ~ N(actor(s), exp(log_std)²), V = critic(s); the log-probability is that of the whole chunk, `[B]`.
 
-    Actions are not clipped: bounds belong to the environment, and the log-probability is that of what was drawn.
+    So by default; the configuration may ask for squashed actions, for a standard deviation that depends on the state, or for
+    log-probabilities of smaller parts.
 
     Args:
         config: the hyper-parameters.
         states: D, the size of an observation.
-        actions: A, the size of one control step.
+        actions: one control step `[A]`, or its size alone.
         seed: decides the weights.
     """
 
-    def __init__(self, config: MLPPolicyConfig, *, states: int, actions: int, seed: int) -> None:
+    def __init__(self, config: MLPPolicyConfig, *, states: int, actions: ArraySpec | int, seed: int) -> None:
         super().__init__()
-        self.chunk = (config.num_action_chunks, actions)
-        width = config.num_action_chunks * actions
+        action = ArraySpec(shape=(actions,), dtype="float32") if isinstance(actions, int) else actions
+        self.distribution = ActionDistribution(config, action, "mlp_policy")
         generator = torch.Generator().manual_seed(seed)
-        activation = _ACTIVATIONS[config.activation]
-        self.actor = perceptron((states, *config.hidden_sizes, width), activation, last_gain=0.01, generator=generator)
-        self.critic = perceptron((states, *config.hidden_sizes, 1), activation, last_gain=1.0, generator=generator)
+        activation = partial(make_activation, config.activation)
+        outputs = self.distribution.outputs
+        self.actor = perceptron((states, *config.hidden_sizes, outputs), activation, last_gain=0.01, generator=generator)
+        self.critic: nn.Sequential | None = None
+        if config.add_value_head:
+            self.critic = perceptron((states, *config.hidden_sizes, 1), activation, last_gain=1.0, generator=generator)
         self.normalize: RunningNorm | None = RunningNorm(states) if config.normalize_observations else None
-        self.log_std = nn.Parameter(torch.full((width,), config.logstd_init))
-
-    @torch.no_grad()
-    def predict_action_batch(
-        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
-    ) -> Decision[Tensor]:
-        """Decides for observations `{"states": [B, D]}`; see `BasePolicy`."""
-        states = self._states(env_obs).clone()
-        seen = self._seen(states)
-        mean = cast("Tensor", self.actor(seen))
-        action = mean
-        if mode == "train":
-            noise = torch.randn(mean.shape, generator=generator, device=mean.device)
-            action = torch.addcmul(mean, noise, self.log_std.exp())
-        return Decision(
-            action=action.view(-1, *self.chunk),
-            logprob=gaussian_logprob(action, mean, self.log_std),
-            value=cast("Tensor", self.critic(seen)).squeeze(-1),
-            context={STATES: states},
-            version=self.version,
-        )
-
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
-        """Log-probability, entropy and value of each decision, `[B, T]`."""
-        seen = self._seen(self._states(batch.trajectory.context))
-        logprob = gaussian_logprob(batch.trajectory.action.flatten(-2), self.actor(seen), self.log_std)
-        value = cast("Tensor", self.critic(seen)).squeeze(-1)
-        return Evaluation(logprob=logprob, entropy=gaussian_entropy(self.log_std).expand_as(logprob), value=value)
+        self.log_std = self.distribution.free_log_std()
 
     def observe(self, batch: Batch[Tensor], *, all_reduce: AllReduce | None = None) -> None:
         """Adds the observations of a batch to the statistics that normalise them; see `rlinf.core.protocols.Observing`."""
@@ -79,16 +57,34 @@ class MLPPolicy(BasePolicy):
             states = self._states(batch.trajectory.context)
             self.normalize.update(states[batch.trajectory.mask], all_reduce)
 
+    def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
+        return {STATES: self._states(env_obs).clone()}
+
+    def _features(self, context: Context) -> Tensor:
+        return self._seen(self._states(context))
+
+    def _output(self, features: Tensor) -> Tensor:
+        return cast("Tensor", self.actor(features))
+
+    def _value(self, features: Tensor) -> Tensor | None:
+        return None if self.critic is None else cast("Tensor", self.critic(features)).squeeze(-1)
+
     def _seen(self, states: Tensor) -> Tensor:
         """What actor and critic see."""
         return states if self.normalize is None else self.normalize(states)
 
     def _states(self, tree: Tree[Any]) -> Tensor:
-        if not isinstance(tree, Mapping) or STATES not in tree:
-            found = sorted(cast("Mapping[str, Any]", tree)) if isinstance(tree, Mapping) else type(tree).__name__
-            raise ShapeError("mlp_policy(env_obs)", f"expected the key '{STATES}', found {found}")
-        leaf = cast("Mapping[str, Any]", tree)[STATES]
-        return torch.as_tensor(leaf, dtype=self.log_std.dtype, device=self.log_std.device)
+        like = next(self.actor.parameters())
+        return torch.as_tensor(read_observation(tree, STATES, "mlp_policy"), dtype=like.dtype, device=like.device)
+
+
+class MLPQPolicy(QFunctions, MLPPolicy):
+    """The MLP policy with Q-functions of the (normalised) states."""
+
+    def __init__(self, config: MLPPolicyConfig, *, states: int, actions: ArraySpec | int, seed: int) -> None:
+        super().__init__(config, states=states, actions=actions, seed=seed)
+        with seeded_weights(seed):
+            self.q_head = make_q_head(config, states, self.distribution.size)
 
 
 def perceptron(

@@ -48,7 +48,7 @@ class RunningNorm(nn.Module):
             all_reduce: adds a tensor over ranks; None where there is one rank.
         """
         rows = x.double()
-        sums = torch.cat([torch.tensor([float(len(rows))]).double(), rows.sum(0)])
+        sums = torch.cat([rows.new_tensor([len(rows)]), rows.sum(0)])
         sums = sums if all_reduce is None else all_reduce(sums)
         n2, mean2 = sums[0], sums[1:] / sums[0]
         squares = (rows - mean2).square().sum(0)

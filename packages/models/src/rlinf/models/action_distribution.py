@@ -1,0 +1,141 @@
+"""What a continuous actor draws its chunks of actions from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from rlinf.core.arrays import as_numpy
+from rlinf.core.data import ArraySpec
+from rlinf.core.errors import ConfigError
+from rlinf.models.flow.draws import draw_noise
+from rlinf.models.gaussian import gaussian_entropy, gaussian_logprob
+from rlinf.models.granularity import LogprobType
+from rlinf.models.squashed import squash_log_slope
+
+if TYPE_CHECKING:
+    from rlinf.models.actor_config import ActorCriticConfig
+
+_LEAST_RADIUS = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """The parameters of diagonal Gaussians over flattened chunks."""
+
+    mean: Tensor
+    """`[*, K · A]`."""
+    log_std: Tensor
+    """`[K · A]` or `[*, K · A]`."""
+
+
+class ActionDistribution(nn.Module):
+    """u ~ N(μ, σ²), a = u; or squashed to the bounds of the actions: a = c + r tanh(u), c ± r the bounds.
+
+    u is called the latent. A squashed decision is scored by its latent, so that nothing is lost where tanh is flat.
+
+    Args:
+        config: of the actor.
+        action: one control step, `[A]`.
+        place: the name of the policy, for messages.
+
+    Raises:
+        ConfigError: actions are to be squashed and have no bounds.
+    """
+
+    center: Tensor
+    radius: Tensor
+
+    def __init__(self, config: ActorCriticConfig, action: ArraySpec, place: str) -> None:
+        super().__init__()
+        self.chunk = (config.num_action_chunks, action.shape[0])
+        self.squash = config.distribution == "tanh_gaussian"
+        self.level: LogprobType = config.logprob_type
+        self.state_dependent = config.state_dependent_std
+        self.logstd_range, self.logstd_init = config.logstd_range, config.logstd_init
+        bounds = _bounds(action)
+        if self.squash and bounds is None:
+            remedy = "Choose distribution: gaussian, or an environment with bounds."
+            raise ConfigError(f"{place}.distribution", "tanh_gaussian needs finite bounds of the actions; found none", remedy)
+        # What only measures distances is no weight; what actions are made of must travel with the weights.
+        center, radius = bounds or (torch.zeros(action.shape), torch.ones(action.shape))
+        self.register_buffer("center", center, persistent=self.squash)
+        self.register_buffer("radius", radius, persistent=self.squash)
+
+    @property
+    def size(self) -> int:
+        """K · A."""
+        return self.chunk[0] * self.chunk[1]
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the actor must compute: the means, and the standard deviations if they depend on the state."""
+        return 2 * self.size if self.state_dependent else self.size
+
+    def free_log_std(self) -> nn.Parameter | None:
+        """The logarithms of standard deviations that depend on no state; None if they do."""
+        return None if self.state_dependent else nn.Parameter(torch.full((self.size,), self.logstd_init))
+
+    def normal(self, output: Tensor, log_std: Tensor | None) -> Normal:
+        """What the actor's output `[*, outputs]` means.
+
+        log σ = lo + (hi − lo) (tanh(y + y₀) + 1) / 2,   y₀ such that an output of 0 means the initial one
+
+        Args:
+            output: of the actor.
+            log_std: `[K · A]`, what `free_log_std` gave; None if the actor's output has the standard deviations.
+        """
+        if log_std is not None:
+            return Normal(output, log_std)
+        mean, free = output.chunk(2, -1)
+        low, high = self.logstd_range
+        shift = math.atanh(2.0 * (self.logstd_init - low) / (high - low) - 1.0)
+        return Normal(mean, low + 0.5 * (high - low) * ((free + shift).tanh() + 1.0))
+
+    def draw(self, normal: Normal, generator: torch.Generator | None) -> Tensor:
+        """A latent `[*, K · A]`, differentiable by its reparametrisation."""
+        return torch.addcmul(normal.mean, draw_noise(normal.mean.shape, normal.mean, generator), normal.log_std.exp())
+
+    def action(self, latent: Tensor) -> Tensor:
+        """`[*, K, A]` in the units of the environment, of a latent `[*, K · A]`."""
+        chunk = latent.reshape(*latent.shape[:-1], *self.chunk)
+        return self.center + self.radius * chunk.tanh() if self.squash else chunk
+
+    def unit(self, action: Tensor) -> Tensor:
+        """An action `[*, K, A]` on the scale of its bounds, ±1, flattened to `[*, K · A]`; unchanged if it has none."""
+        return ((action - self.center) / self.radius).flatten(-2)
+
+    def logprob(self, latent: Tensor, normal: Normal, level: LogprobType | None = None) -> Tensor:
+        """The log-probability of the action that a latent `[*, K · A]` becomes: `[*]`, `[*, K]` or `[*, K, A]`."""
+        latent, mean, log_std = (self._parts(x, level) for x in (latent, normal.mean, normal.log_std))
+        logprob = gaussian_logprob(latent, mean, log_std)
+        if not self.squash:
+            return logprob
+        stretch = squash_log_slope(latent) + self._parts(self.radius.expand(self.chunk).flatten().log(), level)
+        return logprob - stretch.sum(-1)
+
+    def entropy(self, normal: Normal) -> Tensor | None:
+        """What is broadcast to the shape of the log-probability; None if it has no closed form."""
+        return None if self.squash else gaussian_entropy(self._parts(normal.log_std, None))
+
+    def _parts(self, x: Tensor, level: LogprobType | None) -> Tensor:
+        """The last axis has what counts as one: `[*, K · A]`, `[*, K, A]` or `[*, K, A, 1]`."""
+        level = level or self.level
+        if level == "chunk_level":
+            return x
+        steps = x.reshape(*x.shape[:-1], *self.chunk)
+        return steps if level == "action_level" else steps.unsqueeze(-1)
+
+
+def _bounds(action: ArraySpec) -> tuple[Tensor, Tensor] | None:
+    """Middle and half the width of the range of an action, each `[A]`; None if it has no finite bounds."""
+    if action.low is None or action.high is None:
+        return None
+    low, high = (torch.as_tensor(as_numpy(bound), dtype=torch.float32) for bound in (action.low, action.high))
+    if not bool(torch.isfinite(high - low).all()):
+        return None
+    return 0.5 * (low + high), (0.5 * (high - low)).clamp_min(_LEAST_RADIUS)

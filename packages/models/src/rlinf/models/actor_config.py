@@ -1,0 +1,73 @@
+"""What the configurations of small actor-critics have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.models.granularity import LogprobType
+
+STATES = "states"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorCriticConfig:
+    """How actions are drawn, and what judges them."""
+
+    num_action_chunks: int = 1
+    """K, control steps in one decision."""
+    distribution: Literal["gaussian", "tanh_gaussian"] = "gaussian"
+    """`gaussian`: not clipped, bounds belong to the environment. `tanh_gaussian`: squashed to the bounds of the actions."""
+    logprob_type: LogprobType = "chunk_level"
+    """One log-probability for the whole chunk, for each step, or for each dimension of each step."""
+    logstd_init: float = -0.5
+    """The logarithm of each action's standard deviation at the start (before squashing, in units of the squashed Gaussian)."""
+    state_dependent_std: bool = False
+    """Whether the standard deviation depends on the state; otherwise it is learned once for all."""
+    logstd_range: tuple[float, float] = (-5.0, 2.0)
+    """The bounds of a state-dependent logarithm of the standard deviation."""
+    add_value_head: bool = True
+    """Whether there is a value function, as PPO needs it."""
+    num_q_heads: int = 0
+    """N, how many Q-functions there are, as soft actor-critic needs them; none if 0."""
+    q_head: Literal["multi", "crossq"] = "multi"
+    """Ordinary critics, which need target networks, or those of CrossQ with batch renormalisation, which don't."""
+    q_hidden_sizes: tuple[int, ...] = (256, 256)
+    """Units of each hidden layer of a Q-function."""
+    q_layer_norm: bool = False
+    """Whether the hidden layers of ordinary critics are normalised, which keeps their values bounded (RLPD)."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_action_chunks", 1), ("num_q_heads", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(name, f"expected at least {least}, found {getattr(self, name)}")
+        expect_sizes("q_hidden_sizes", self.q_hidden_sizes)
+        low, high = self.logstd_range
+        if self.state_dependent_std and not low < self.logstd_init < high:
+            found = f"expected to lie inside logstd_range {(low, high)}, found {self.logstd_init}"
+            raise ConfigError("logstd_init", found, "Move it, or widen the range.")
+        if self.q_layer_norm and self.q_head == "crossq":
+            raise ConfigError("q_layer_norm", "critics of CrossQ are normalised already", "Set q_layer_norm: false.")
+
+
+def expect_sizes(place: str, sizes: tuple[int, ...]) -> None:
+    """Refuses layers without units.
+
+    Raises:
+        ConfigError: there is one; the message has all sizes.
+    """
+    if any(size < 1 for size in sizes):
+        raise ConfigError(place, f"expected sizes of at least 1, found {list(sizes)}")
+
+
+def expect_action(place: str, spec: EnvSpec) -> ArraySpec:
+    """The action of an environment, which must be a vector.
+
+    Raises:
+        ConfigError: it isn't.
+    """
+    if len(spec.action.shape) != 1:
+        raise ConfigError(place, f"expected an action [A], found {spec.action.shape}", "Flatten it in the environment.")
+    return spec.action

@@ -1,0 +1,73 @@
+"""The configuration of the CNN policy; light to import, the model is in `cnn_policy`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.models.activations import Activation
+from rlinf.models.actor_config import STATES, ActorCriticConfig, expect_action, expect_sizes
+from rlinf.models.cameras import cameras_of
+from rlinf.models.resnet import Pooling, Preset
+
+if TYPE_CHECKING:
+    from rlinf.models.cnn_policy import CNNPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CNNPolicyConfig(ActorCriticConfig):
+    """An actor and a critic on what residual networks see through one or several cameras: `model_type: cnn_policy`."""
+
+    preset: Preset = "base"
+    """The size of the residual network."""
+    cameras: tuple[str, ...] | None = None
+    """Which keys of the observation: `main_images`, `wrist_images`, `extra_view_images`; all that there are if None."""
+    share_encoder: bool = False
+    """Whether all views go through one network; otherwise each has one of its own."""
+    pooling: Pooling = "spatial_embeddings"
+    """How feature maps become vectors."""
+    image_features: int = 256
+    """Numbers for each view."""
+    use_states: bool = True
+    """Whether `states` are seen, too, where the environment has them."""
+    state_features: int = 64
+    """Numbers for the states."""
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    """Units of each hidden layer, the same for actor and critic."""
+    activation: Activation = "tanh"
+    """What follows each hidden layer."""
+
+    def __post_init__(self) -> None:
+        ActorCriticConfig.__post_init__(self)
+        for name in ("image_features", "state_features"):
+            if getattr(self, name) < 1:
+                raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
+        expect_sizes("hidden_sizes", self.hidden_sizes)
+
+    def build(self, spec: EnvSpec, *, seed: int) -> CNNPolicy:
+        """The policy with fresh weights; torch's global generator is neither read nor moved.
+
+        Args:
+            spec: needs images of a camera and an action of shape `[A]`, with bounds if it is squashed.
+            seed: decides the weights.
+
+        Returns:
+            A policy with Q-functions (`rlinf.core.capabilities.Valuing`) if `num_q_heads` is not 0.
+
+        Raises:
+            ConfigError: the environment has no such observation or action.
+        """
+        from rlinf.models.cnn_policy import CNNPolicy, CNNQPolicy
+
+        expect_action("cnn_policy", spec)
+        cameras = cameras_of(spec, self.cameras, "cnn_policy")
+        if self.share_encoder and len({camera.size for camera in cameras}) > 1:
+            sizes = {camera.key: camera.size for camera in cameras}
+            raise ConfigError("cnn_policy.share_encoder", f"expected views of one size, found {sizes}", "Set it to false.")
+        states = spec.observation[STATES].shape if self.use_states and STATES in spec.observation else None
+        if states is not None and len(states) != 1:
+            raise ConfigError("cnn_policy", f"expected states [D], found {states}", "Set use_states: false.")
+        make = CNNQPolicy if self.num_q_heads else CNNPolicy
+        return make(self, cameras=cameras, states=None if states is None else states[0], action=spec.action, seed=seed)

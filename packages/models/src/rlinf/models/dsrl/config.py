@@ -1,0 +1,69 @@
+"""The configuration of DSRL; the model is in `policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlinf.models.dsrl.policy import DSRLPolicy
+
+
+def _flow_policy() -> Mapping[str, Any]:
+    return {"model_type": "flow_policy"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DSRLPolicyConfig:
+    """A policy over the initial noise of another one, by name: `model_type: dsrl`.
+
+    Wagenmaker et al., "Steering Your Diffusion Policy with Latent Space Reinforcement Learning" (2025), arXiv:2506.15799.
+    """
+
+    base: Mapping[str, Any] = field(default_factory=_flow_policy)
+    """The steered policy, as `get_model` reads it: `model_type`, `ckpt_path` and hyper-parameters. It must be `Steerable`; all its
+    weights are frozen."""
+    image_size: int = 64
+    """Pixels, each way, at which the encoder sees the main camera, if there is one."""
+    feature_size: int = 64
+    """Units that the encoder makes of the image, and of the states."""
+    hidden_sizes: tuple[int, ...] = (128, 128, 128)
+    """Units of each hidden layer, the same for actor and critics."""
+    num_q_heads: int = 10
+    """N, critics Q(s, w)."""
+    noise_bound: float = 1.0
+    """b: each entry of the noise is b tanh(u), u ~ N(m(s), σ(s)²)."""
+    logstd_range: tuple[float, float] = (-5.0, 2.0)
+    """The least and the greatest log σ."""
+
+    def __post_init__(self) -> None:
+        sizes = (("image_size", self.image_size, 16), ("feature_size", self.feature_size, 1), ("num_q_heads", self.num_q_heads, 1))
+        for name, value, least in sizes:
+            if value < least:
+                raise ConfigError(name, f"expected at least {least}, found {value}")
+        if not self.noise_bound > 0.0:
+            raise ConfigError("noise_bound", f"expected more than 0, found {self.noise_bound}")
+        if not self.logstd_range[0] < self.logstd_range[1]:
+            raise ConfigError("logstd_range", f"expected low < high, found {list(self.logstd_range)}")
+
+    def build(self, spec: EnvSpec, *, seed: int) -> DSRLPolicy:
+        """The policy with fresh weights, and its base; torch's global generator is neither read nor moved.
+
+        Args:
+            spec: what the base needs; of it, `states` and `main_images` are seen by the steering policy, those that there are.
+            seed: decides the weights.
+
+        Raises:
+            ConfigError: the base is unknown, wrong, or not `Steerable`; or there is nothing to see.
+        """
+        from rlinf.models.dsrl.policy import DSRLPolicy
+        from rlinf.models.registry import get_model
+        from rlinf.models.seeding import seeded_weights
+
+        base = get_model(self.base, spec, seed=seed, place="dsrl.base")
+        with seeded_weights(seed):
+            return DSRLPolicy(self, spec, base)

@@ -1,0 +1,177 @@
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from rlinf.core import ArraySpec, Batch, Credit, EnvSpec, Trajectory
+from rlinf.core.capabilities import Annealed, Continuing, Imitating, Regressing, Steerable, Valuing
+from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.testing.policy import PolicyContract
+from rlinf.models.flow import FlowSampling
+from rlinf.models.flow_policy import FlowPolicyConfig
+
+torch.set_num_threads(1)
+LOW, HIGH = np.array([-1.0, 0.0], np.float32), np.array([1.0, 4.0], np.float32)
+SPEC = EnvSpec(
+    observation={"states": ArraySpec(shape=(3,), dtype="float32")},
+    action=ArraySpec(shape=(2,), dtype="float32", low=LOW, high=HIGH),
+    max_episode_steps=10,
+)
+SMALL = FlowPolicyConfig(num_action_chunks=2, horizon=3, hidden_sizes=(16,), token_width=8)
+METHODS = ["flow_sde", "flow_noise", "flow_cps", "flow_ode"]
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def states(rows, seed=0):
+    return {"states": torch.randn(rows, 3, generator=seeded(seed))}
+
+
+def batch_of(decision):
+    rows = len(decision.action)
+    zeros = torch.zeros(rows, 1)
+    trajectory = Trajectory(
+        context={key: leaf[:, None] for key, leaf in decision.context.items()},
+        action=decision.action[:, None],
+        logprob=decision.logprob[:, None],
+        reward=zeros,
+        terminated=zeros.bool(),
+        truncated=zeros.bool(),
+        mask=~zeros.bool(),
+        version=zeros.int(),
+        group=torch.arange(rows),
+        task=torch.arange(rows),
+    )
+    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
+
+
+@pytest.mark.parametrize(("method", "joint"), list(itertools.product(METHODS, [False, True])))
+def test_contract(method, joint):
+    sampling = FlowSampling(noise_method=method, joint_logprob=joint)
+    policy = dataclasses.replace(SMALL, sampling=sampling, squash=joint).build(SPEC, seed=0)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=seeded(3))
+    PolicyContract(policy=policy, spec=SPEC, as_array=torch.as_tensor, generator=seeded).run()
+
+
+@pytest.mark.parametrize(("level", "axes"), [("token_level", (2, 2)), ("action_level", (2,)), ("chunk_level", ())])
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("training", [False, True])
+def test_scores_agree(level, axes, mode, training):
+    policy = dataclasses.replace(SMALL, logprob_type=level).build(SPEC, seed=0).train(training)
+    decision = policy.predict_action_batch(states(5), mode, generator=seeded(1))
+    assert decision.logprob.shape == (5, *axes)
+    found = policy.default_forward(batch_of(decision))
+    torch.testing.assert_close(found.logprob[:, 0], decision.logprob, atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(found.value[:, 0], decision.value, atol=1e-5, rtol=0.0)
+    assert found.entropy.shape == found.logprob.shape
+    alone = policy.default_forward(batch_of(decision).rows(slice(2, 3)))
+    torch.testing.assert_close(alone.logprob, found.logprob[2:3], atol=1e-5, rtol=0.0)
+
+
+def test_the_whole_chain_may_count():
+    sampling = FlowSampling(density="chain", joint_logprob=True)
+    policy = dataclasses.replace(SMALL, sampling=sampling).build(SPEC, seed=0)
+    decision = policy.predict_action_batch(states(5), generator=seeded(1))
+    found = policy.default_forward(batch_of(decision)).logprob[:, 0]
+    torch.testing.assert_close(found, decision.logprob, atol=1e-5, rtol=0.0)
+    cut = dataclasses.replace(SMALL, sampling=FlowSampling(joint_logprob=True)).build(SPEC, seed=0)
+    assert (cut.default_forward(batch_of(decision)).logprob[:, 0] - found).abs().min() > 0.1
+
+
+def test_actions_have_the_units_of_the_environment():
+    policy = dataclasses.replace(SMALL, squash=True).build(SPEC, seed=0)
+    action = policy.predict_action_batch(states(200), generator=seeded(1)).action.numpy()
+    assert (action >= LOW).all()
+    assert (action <= HIGH).all()
+    assert action[..., 1].max() > 3.0
+
+
+def test_capabilities():
+    policy = SMALL.build(SPEC, seed=0)
+    for protocol in (Imitating, Regressing, Steerable, Annealed):
+        assert isinstance(policy, protocol)
+    assert not isinstance(policy, Valuing)
+    assert isinstance(dataclasses.replace(SMALL, horizon=None, num_q_heads=2).build(SPEC, seed=0), Valuing)
+
+
+def test_steering():
+    policy = SMALL.build(SPEC, seed=0)
+    still = policy.steer(states(4), torch.zeros(4, *policy.noise_shape))
+    torch.testing.assert_close(still, policy.predict_action_batch(states(4), "eval").action)
+    other = policy.steer(states(4), torch.ones(4, *policy.noise_shape))
+    assert (other - still).abs().min() > 1e-3
+
+
+def test_annealing_reaches_the_context():
+    sampling = FlowSampling(noise_anneal=(0.8, 0.2, 10))
+    policy = dataclasses.replace(SMALL, sampling=sampling).build(SPEC, seed=0)
+    before = policy.predict_action_batch(states(4), generator=seeded(0))
+    policy.set_global_step(10)
+    after = policy.predict_action_batch(states(4), generator=seeded(0))
+    assert before.context["noise_level"].unique().item() == pytest.approx(0.8)
+    assert after.context["noise_level"].unique().item() == pytest.approx(0.2)
+    found = policy.default_forward(batch_of(before)).logprob[:, 0]
+    torch.testing.assert_close(found, before.logprob, atol=1e-5, rtol=0.0)
+
+
+def test_regression_on_decisions():
+    one, other = SMALL.build(SPEC, seed=0), SMALL.build(SPEC, seed=1)
+    decision = one.predict_action_batch(states(6), generator=seeded(0))
+    found = [p.flow_regression(decision.context, decision.action, generator=seeded(5)) for p in (one, other)]
+    torch.testing.assert_close(found[0].target, found[1].target)
+    torch.testing.assert_close(found[0].time, found[1].time)
+    assert found[0].prediction.requires_grad
+    assert (found[0].prediction - found[1].prediction).abs().max() > 1e-3
+    # target = ε − a with the same ε for any action: it moves against the action, in the units of the flow.
+    moved = one.flow_regression(decision.context, decision.action + 0.5, generator=seeded(5))
+    shift = torch.tensor([-0.5, -0.25]).expand(6, 2, 2)
+    torch.testing.assert_close((moved.target - found[0].target)[:, :2], shift, atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(moved.target[:, 2], found[0].target[:, 2])
+
+
+def test_demonstrations_may_be_shorter_than_the_horizon():
+    policy = SMALL.build(SPEC, seed=0)
+    mask = torch.tensor([[True, True], [True, False]])
+    loss = policy.sft_loss(states(2), torch.zeros(2, 2, 2), mask=mask, generator=seeded(0))
+    assert loss.weight.item() == 3.0
+    with pytest.raises(ShapeError, match="expected at most 3 steps, found 4"):
+        policy.sft_loss(states(2), torch.zeros(2, 4, 2))
+
+
+def test_wrong_configurations():
+    for options, match in [
+        ({"horizon": 1}, "horizon: expected at least"),
+        ({"num_q_heads": 2}, "every step of the flow is executed"),
+        ({"num_q_heads": 2, "horizon": None, "sampling": FlowSampling(noise_method="flow_cps")}, "has no density"),
+        ({"logprob_type": "token_level", "sampling": FlowSampling(density="chain")}, "has no sampling.density"),
+        ({"hidden_sizes": ()}, "hidden_sizes"),
+    ]:
+        with pytest.raises(ConfigError, match=match):
+            dataclasses.replace(SMALL, **options)
+    with pytest.raises(ShapeError, match=r"expected the key 'states', found \['images'\]"):
+        SMALL.build(SPEC, seed=0).predict_action_batch({"images": torch.zeros(1, 3)})
+
+
+def test_building_leaves_the_global_generator():
+    before = torch.random.get_rng_state()
+    one, again, other = (SMALL.build(SPEC, seed=seed).velocity.out.weight for seed in (3, 3, 4))
+    assert (torch.random.get_rng_state() == before).all()
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_continuing_a_chunk():
+    policy = dataclasses.replace(SMALL, num_action_chunks=3).build(SPEC, seed=0)
+    assert isinstance(policy, Continuing)
+    previous = policy.predict_action_batch(states(8), generator=seeded(0)).action[:, 1:]
+    free = policy.continue_chunk(states(8), previous, delay=0, generator=seeded(1))
+    kept = policy.continue_chunk(states(8), previous, delay=2, generator=seeded(1))
+    off = [(decision.action[:, :2] - previous).square().mean().item() for decision in (free, kept)]
+    assert off[1] < 0.25 * off[0]
+    torch.testing.assert_close(policy.default_forward(batch_of(kept)).value[:, 0], kept.value, atol=1e-5, rtol=0.0)

@@ -1,0 +1,48 @@
+"""A tokenizer trained on the spot, for models that are built without a download."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+from transformers import PreTrainedTokenizerFast
+
+SPECIAL = ("<pad>", "<bos>", "<eos>", "<image>")
+"""Ids 0 to 3."""
+
+_WORDS = """In: What action should the robot take to move to the block that is red?
+In: What action should the robot take to move to the block that is green?
+In: What action should the robot take to move to the block that is blue?
+In: What action should the robot take to push the puck to the goal?
+In: What action should the robot take to pick up the red block and put it on the plate?
+In: What action should the robot take to put the bowl in the drawer and close it?
+In: What action should the robot take to open the door of the microwave?
+In: What action should the robot take to push the cube to the target?
+Out: Task: State: Action: Question: Answer: True False yes no 0 1 2 3 4 5 6 7 8 9 + - * = ( )
+""".splitlines()
+
+
+@cache
+def tiny_tokenizer(vocab_size: int = 384) -> Any:
+    """A byte-level BPE of at most `vocab_size` entries; any text can be encoded, frequent words of robots are one token.
+
+    The same on every machine, and the same object on every call: it must not be changed.
+
+    Args:
+        vocab_size: at least 260: 4 special tokens and 256 bytes.
+
+    Returns:
+        A `transformers.PreTrainedTokenizerFast` that pads with `<pad>`.
+    """
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    alphabet = ByteLevel.alphabet()
+    trainer = BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(_WORDS, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=SPECIAL[0], bos_token=SPECIAL[1], eos_token=SPECIAL[2])

@@ -1,0 +1,85 @@
+"""The configuration of OpenVLA; light to import, the model is in `_policy`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import require_modules
+from rlinf.models.granularity import LogprobType
+from rlinf.models.lora import LoRAConfig
+from rlinf.models.openvla.tokens import check_sampling
+
+if TYPE_CHECKING:
+    from rlinf.models.openvla._policy import OpenVLAPolicy
+
+IMAGES, TASKS = "main_images", "task_descriptions"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVLAPolicyConfig:
+    """A language model that sees, and writes actions token by token, by name: `model_type: openvla`."""
+
+    preset: Literal["tiny", "base"] | None = None
+    """`tiny`: random weights in a second; `base`: the published sizes with random weights."""
+    model_path: str | None = None
+    """A local folder as published: `config.json`, safetensors, tokenizer. Exactly one of the two is given."""
+    num_action_chunks: int = 1
+    """K, control steps in one decision."""
+    logprob_type: LogprobType = "action_level"
+    """What counts as one action."""
+    temperature: float = 1.0
+    """τ of mode "train", in sampling and in scoring."""
+    temperature_eval: float = 0.0
+    """τ of mode "eval"; 0 takes the most likely token, anything else samples, so that mode "eval" draws random numbers."""
+    top_k: int = 0
+    """Only the k most likely bins are drawn; 0 for all. A token that has left them since has a ratio of 0."""
+    n_action_bins: int | None = None
+    """n; what `config.json` says, or 256, if None."""
+    unnorm_key: str | None = None
+    """Which statistics of `norm_stats` in `config.json` the actions have; needed if there are several."""
+    center_crop: bool = False
+    """Whether only the central 0.9 of the picture's area is seen, as by checkpoints that were trained on random crops."""
+    max_prompt_length: int = 64
+    """Tokens that are stored for each prompt; padding costs no computation."""
+    add_value_head: bool = True
+    """Whether there is a critic, on the hidden state that the first action token is read from."""
+    freeze_vision: bool = False
+    """Whether both vision transformers stay as they are."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of everything but the critic; log-probabilities are computed in float32."""
+    lora: LoRAConfig | None = None
+    """Adapters on the vision-language model."""
+
+    def __post_init__(self) -> None:
+        if (self.preset is None) == (self.model_path is None):
+            found = f"expected one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
+            raise ConfigError("openvla", found, "Set preset: tiny to try it, or model_path to a local checkpoint.")
+        if self.preset not in (None, "tiny", "base"):
+            raise ConfigError("preset", f"expected tiny or base, found '{self.preset}'")
+        if self.num_action_chunks < 1:
+            raise ConfigError("num_action_chunks", f"expected at least 1, found {self.num_action_chunks}")
+        check_sampling(self.temperature, self.temperature_eval, self.top_k)
+
+    def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAPolicy:
+        """The policy; torch's global generator is neither read nor moved.
+
+        Args:
+            spec: needs the observations `main_images` `[H, W, 3]` and `task_descriptions`, and an action of shape `[A]`.
+            seed: decides the weights that no checkpoint brings.
+
+        Raises:
+            ConfigError: the environment has no such observation or action, or the checkpoint's statistics don't fit it.
+            CheckpointError: the folder is incomplete.
+            MissingExtra: transformers is not installed.
+        """
+        require_modules("transformers", "tokenizers", place="openvla", extra="rlinf-models[vla]")
+        missing = [key for key in (IMAGES, TASKS) if key not in spec.observation]
+        if missing or len(spec.action.shape) != 1:
+            found = f"expected {IMAGES}, {TASKS} and an action [A], found {sorted(spec.observation)} and {spec.action.shape}"
+            raise ConfigError("openvla", found, "Choose an environment that draws pictures, such as tabletop with obs_mode: rgb.")
+        from rlinf.models.openvla._policy import build_policy
+
+        return build_policy(self, spec, seed)

@@ -1,0 +1,99 @@
+"""What a published folder says of itself: `config.json`, `preprocessor_config.json`, `dataset_statistics.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.models.openvla.architecture import PrismaticConfig, TextConfig, VisionConfig
+
+OWN_VISION = "rlinf_vision"
+"""The key under which a folder that we wrote has the sizes of its vision transformers; published ones name them only."""
+_DINO, _SIGLIP = PrismaticConfig.base().vision
+_PUBLISHED = {"vit_large_patch14_reg4_dinov2.lvd142m": _DINO, "vit_so400m_patch14_siglip_224": _SIGLIP}
+_BINS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFacts:
+    """What is needed beside the weights."""
+
+    architecture: PrismaticConfig
+    bins: int
+    """n, bins of each action."""
+    statistics: Mapping[str, Any]
+    """By dataset: `action` with `q01`, `q99` and perhaps `mask`."""
+
+
+def read_facts(folder: Path) -> FolderFacts:
+    """Reads the small files of a folder.
+
+    Raises:
+        CheckpointError: one is missing, or describes a network that isn't built here.
+    """
+    config = _json(folder / "config.json")
+    if config is None:
+        raise CheckpointError(str(folder), "there is no config.json", "Give the folder of a Hugging Face checkpoint.")
+    strategy = config.get("image_resize_strategy", "resize-naive")
+    if strategy != "resize-naive":
+        raise CheckpointError(f"{folder}/config.json", f"expected image_resize_strategy resize-naive, found '{strategy}'")
+    own = _json(folder / "dataset_statistics.json")
+    architecture = PrismaticConfig(
+        vision=_vision(config, _json(folder / "preprocessor_config.json") or {}, folder),
+        text=_text(config.get("text_config", {})),
+        pad_to_multiple_of=int(config.get("pad_to_multiple_of", 64)),
+    )
+    statistics = config.get("norm_stats", {}) if own is None else own
+    return FolderFacts(architecture=architecture, bins=int(config.get("n_action_bins", _BINS)), statistics=statistics)
+
+
+def action_statistics(statistics: Mapping[str, Any], key: str | None) -> Mapping[str, Any] | None:
+    """The statistics of the actions of one dataset; None if there are none at all.
+
+    Raises:
+        ConfigError: `key` is unknown, or it is None and there are several.
+    """
+    if not statistics and key is None:
+        return None
+    if key is None and len(statistics) == 1:
+        key = next(iter(statistics))
+    if key is None or key not in statistics:
+        found = f"expected one of the checkpoint's datasets, found {key!r}"
+        raise ConfigError("unnorm_key", found, f"There are {', '.join(sorted(statistics)) or 'none'}.")
+    return statistics[key]["action"]
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _vision(config: Mapping[str, Any], processor: Mapping[str, Any], folder: Path) -> tuple[VisionConfig, VisionConfig]:
+    """Both vision transformers, in the order in which the channels are stacked."""
+    names: list[str] = config.get("timm_model_ids", [])
+    unknown = [name for name in names if name not in _PUBLISHED]
+    if OWN_VISION in config:
+        towers = [VisionConfig(**_tuples(sizes)) for sizes in config[OWN_VISION]]
+    elif len(names) == 2 and not unknown:
+        towers = [replace(_PUBLISHED[name], image_size=size) for name, size in zip(names, config["image_sizes"], strict=True)]
+    else:
+        found = f"expected two of {', '.join(_PUBLISHED)}, found {names}"
+        raise CheckpointError(f"{folder}/config.json: timm_model_ids", found)
+    means, stds = processor.get("means"), processor.get("stds")
+    if means is not None and stds is not None:
+        towers = [replace(t, mean=tuple(mean), std=tuple(std)) for t, mean, std in zip(towers, means, stds, strict=True)]
+    return towers[0], towers[1]
+
+
+def _tuples(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(cast("list[float]", value)) if isinstance(value, list) else value for name, value in sizes.items()}
+
+
+def _text(config: Mapping[str, Any]) -> TextConfig:
+    """The sizes that are named; those of a Llama-2-7B for the rest."""
+    known = {field.name for field in dataclasses.fields(TextConfig)}
+    return TextConfig(**{name: value for name, value in config.items() if name in known})

@@ -1,0 +1,166 @@
+"""The OpenVLA-OFT policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from rlinf.core.data import Decision, EnvSpec, Evaluation, LossOutput
+from rlinf.core.metrics import Metric
+from rlinf.core.protocols import Mode
+from rlinf.core.trajectory import Batch
+from rlinf.core.tree import Tree
+from rlinf.models.base import BasePolicy
+from rlinf.models.granularity import at_level
+from rlinf.models.heads import ValueHead
+from rlinf.models.images import standardize
+from rlinf.models.normalization import Normalizer
+from rlinf.models.observations import read_states
+from rlinf.models.openvla._loading import Source
+from rlinf.models.openvla.prompt import encode_prompts
+from rlinf.models.openvla_oft.config import OpenVLAOFTPolicyConfig
+from rlinf.models.openvla_oft.decoders import Bins, Regression
+from rlinf.models.openvla_oft.film import Film
+from rlinf.models.openvla_oft.heads import ProprioProjector
+from rlinf.models.openvla_oft.layout import lay_out, mean_language
+from rlinf.models.openvla_oft.observation import instructions, pictures, state_size
+
+
+class OpenVLAOFTPolicy(BasePolicy):
+    """Decides a chunk `[B, K, A]` at once; given s its dimensions are independent: log π(a|s) = Σᵢ log πᵢ(aᵢ|s).
+
+    Args:
+        config: the hyper-parameters.
+        spec: the environment.
+        source: the vision-language model, its tokenizer and the bins.
+    """
+
+    def __init__(self, config: OpenVLAOFTPolicyConfig, spec: EnvSpec, source: Source) -> None:
+        super().__init__()
+        self.config = config
+        vlm = source.vlm
+        self._tokenizer, self._last = source.tokenizer, source.last_prompt_token
+        actions, width = spec.action.shape[0], vlm.config.text.hidden_size
+        self.chunk = (config.num_action_chunks, actions)
+        self.vlm = vlm
+        self.film = Film(vlm.config) if config.use_film else None
+        self.decoder: Bins | Regression
+        if config.action_head == "l1":
+            vlm.language_model.lm_head.requires_grad_(False)  # it would never get a gradient
+            self.decoder = Regression(width, actions, log_std=config.logstd_init)
+        else:
+            self.decoder = Bins(source.bins, self.chunk, temperature=config.temperature, top_k=config.top_k)
+        self.proprio_projector = self.normalize_states = None
+        if config.use_proprio:
+            self.proprio_projector = ProprioProjector(state_size(spec), width)
+            self.normalize_states = Normalizer(state_size(spec), config.normalization, clip=True)
+            self.normalize_states.mask.fill_(False)  # until statistics are known, states stay as they are
+        self.value_head = ValueHead(width, last_bias=False) if config.add_value_head else None
+        self.normalize_actions = Normalizer(actions, config.normalization, clip=True)
+
+    @torch.no_grad()
+    def predict_action_batch(
+        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
+    ) -> Decision[Tensor]:
+        """See `BasePolicy`; "eval" takes the most likely bin of each slot, or the mean."""
+        context = self._context(env_obs)
+        answers = self._answers(context)
+        action, kept, logprob = self.decoder.decide(answers, self._lm_head, mode, generator)
+        return Decision(
+            action=self.normalize_actions.unnormalize(action),
+            logprob=at_level(logprob, self.config.logprob_type),
+            value=self._value(answers),
+            context={**context, **kept},
+            version=self.version,
+        )
+
+    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+        """Log-probability and entropy at the configured granularity, and value, of each decision `[B, T, …]`."""
+        rows, horizon = batch.trajectory.reward.shape
+        leaves = cast("Mapping[str, Tensor]", batch.trajectory.context)
+        context = {key: leaf.flatten(0, 1).to(self.device) for key, leaf in leaves.items()}
+        answers = self._answers(context)
+        logprob, entropy = self.decoder.score(answers, self._lm_head, context)
+        level, value = self.config.logprob_type, self._value(answers)
+        logprob, entropy = at_level(logprob, level), at_level(entropy, level)
+        return Evaluation(
+            logprob=logprob.reshape(rows, horizon, *logprob.shape[1:]),
+            entropy=entropy.reshape(rows, horizon, *entropy.shape[1:]),
+            value=None if value is None else value.reshape(rows, horizon),
+        )
+
+    def sft_loss(
+        self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
+    ) -> LossOutput[Tensor]:
+        """Cross-entropy over the vocabulary, or the L1 distance of normalised actions; the weight counts dimensions.
+
+        Args:
+            env_obs: observations by key, each leaf `[B, *]`.
+            action: `[B, K, A]`.
+            mask: `[B, K]` bool, False where the episode was over.
+            generator: not used.
+        """
+        del generator
+        target = self.normalize_actions.normalize(torch.as_tensor(action, dtype=torch.float32, device=self.device))
+        used = target.new_ones(target.shape[:2]) if mask is None else torch.as_tensor(mask, device=self.device).to(target.dtype)
+        answers = self._answers(self._context(env_obs))
+        loss = self.decoder.distance(answers, self._lm_head, target)
+        total, weight = (loss * used[..., None]).sum(), used.sum() * target.shape[-1]
+        return LossOutput(total=total, weight=weight, metrics={"sft_loss": Metric(total.item(), weight.item())})
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self._lm_head.weight.device
+
+    @property
+    def _lm_head(self) -> Any:
+        return self.vlm.language_model.lm_head
+
+    def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
+        """What the network needs of an observation, in its smallest form."""
+        config = self.config
+        images = pictures(env_obs, count=config.num_images_in_input, size=self.vlm.config.image_size, crop=config.center_crop)
+        length = config.max_prompt_length
+        tokens, mask = encode_prompts(instructions(env_obs), self._tokenizer, length=length, last=self._last)
+        context = {"images": images, "tokens": tokens, "token_mask": mask}
+        if self.normalize_states is not None:
+            context["states"] = read_states(env_obs, len(self.normalize_states.mask), "openvla_oft", self.normalize_states.first)
+        return {key: leaf.to(self.device) for key, leaf in context.items()}
+
+    def _answers(self, context: Mapping[str, Tensor]) -> Tensor:
+        """One forward pass: the hidden states that answer the slots, `[B, K·A, L]`."""
+        tokens, valid = context["tokens"], context["token_mask"][:, 1:]
+        embedded = self.vlm.embed_tokens(tokens)
+        stop = self.vlm.embed_tokens(tokens.new_tensor(int(self._tokenizer.eos_token_id)))
+        bos, text = embedded[:, :1], embedded[:, 1:]
+        seen = [self._see(context["images"], mean_language(bos[:, 0], text, valid, stop))]
+        if self.proprio_projector is not None and self.normalize_states is not None:
+            state = self.normalize_states.normalize(context["states"])
+            seen.append(self.proprio_projector(state).to(text.dtype))
+        slots = self.chunk[0] * self.chunk[1]
+        layout = lay_out(bos, torch.cat(seen, 1), text, valid, stop, slots=slots)
+        output = self.vlm.language_model.model(
+            inputs_embeds=layout.embeddings,
+            attention_mask=layout.attention(),
+            position_ids=layout.positions(),
+            use_cache=False,
+        )
+        return layout.answers(output.last_hidden_state, slots)
+
+    def _see(self, images: Tensor, language: Tensor) -> Tensor:
+        """Embeddings `[B, V·P, L]` of pictures `[B, V, h, w, 3]`."""
+        towers = [standardize(images, mean=vision.mean, std=vision.std) for vision in self.vlm.config.vision]
+        pixels = torch.cat(towers, 2).to(language.dtype)
+        if self.film is None:
+            return self.vlm.embed_images(pixels.flatten(1, 2))
+        rows, views = images.shape[:2]
+        repeated = language.repeat_interleave(views, dim=0)
+        features = self.film(self.vlm.vision_backbone, pixels.flatten(0, 1), repeated)
+        return self.vlm.projector(features).reshape(rows, -1, language.shape[-1])
+
+    def _value(self, answers: Tensor) -> Tensor | None:
+        return None if self.value_head is None else self.value_head(answers[:, 0])

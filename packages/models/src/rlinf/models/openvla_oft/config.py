@@ -1,0 +1,85 @@
+"""The hyper-parameters of OpenVLA-OFT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import require_modules
+from rlinf.models.granularity import LogprobType
+from rlinf.models.lora import LoRAConfig
+from rlinf.models.openvla.tokens import check_sampling
+
+if TYPE_CHECKING:
+    from rlinf.models.openvla_oft._policy import OpenVLAOFTPolicy
+
+ActionHead = Literal["discrete", "l1"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenVLAOFTPolicyConfig:
+    """OpenVLA that decodes a chunk of actions in one forward pass.
+
+    Kim, Finn, Liang, "Fine-Tuning Vision-Language-Action Models: Optimizing Speed and Success" (2025), arXiv:2502.19645.
+    """
+
+    preset: Literal["tiny", "base"] | None = None
+    """`tiny`: random weights, built in a second; `base`: random weights in the published sizes (7 billion)."""
+    model_path: str | None = None
+    """A local folder with a checkpoint; see `checkpoint`. Either this or `preset`."""
+    action_head: ActionHead = "discrete"
+    """`discrete`: each slot is one of the bins. `l1`: a regression on the hidden states, around which RL draws a Gaussian."""
+    num_action_chunks: int = 8
+    """K, steps of a chunk, all of which are executed."""
+    num_images_in_input: int = 1
+    """V, pictures a sample: main camera, then wrist, then further views."""
+    use_proprio: bool = False
+    """Whether `states` stand in the sequence as one token."""
+    use_film: bool = False
+    """Whether the instruction modulates the vision transformers; see `film`."""
+    center_crop: bool = False
+    """Whether only the central 90 % of a picture's area is seen, as models need that were trained on random crops."""
+    temperature: float = 1.0
+    """T of the discrete head, in sampling and in scoring."""
+    top_k: int = 0
+    """Only the k most likely bins are drawn; 0 for all. A token that has left them since has a ratio of 0."""
+    n_action_bins: int | None = None
+    """n; what `config.json` says, or 256, if None."""
+    logstd_init: float = -1.5
+    """The log of the standard deviation of the l1 head, in units of normalised actions, before it is learned."""
+    unnorm_key: str | None = None
+    """Whose statistics of a checkpoint are used; may be None if there is one data set only."""
+    normalization: Literal["quantile", "min_max"] = "quantile"
+    """Which of the statistics map to ±1: q01 and q99 (LIBERO), or the least and the greatest (ALOHA)."""
+    max_prompt_length: int = 64
+    """Tokens of a prompt at most. Prompts are padded to this length in storage; no computation is spent on it."""
+    logprob_type: LogprobType = "action_level"
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the vision-language model; heads and probabilities are float32."""
+    add_value_head: bool = True
+    """V(s) from the hidden state that answers slot 0: one value for the chunk."""
+    lora: LoRAConfig | None = None
+    """Adapters in the vision-language model, frozen beneath them; heads, proprioception and FiLM are trained as a whole."""
+
+    def __post_init__(self) -> None:
+        if (self.preset is None) == (self.model_path is None):
+            found = f"preset={self.preset!r} and model_path={self.model_path!r}"
+            raise ConfigError("openvla_oft", f"expected exactly one of preset and model_path, found {found}")
+        for name in ("num_action_chunks", "num_images_in_input"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"openvla_oft.{name}", f"expected at least 1, found {getattr(self, name)}")
+        check_sampling(self.temperature, 0.0, self.top_k)
+
+    def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
+        """The policy for an environment.
+
+        Args:
+            spec: the environment; its action bounds are the statistics where a checkpoint has none.
+            seed: decides all weights that no checkpoint gives.
+        """
+        require_modules("transformers", "tokenizers", place="openvla_oft", extra="rlinf-models[vla]")
+        from rlinf.models.openvla_oft._build import build
+
+        return build(self, spec, seed=seed)

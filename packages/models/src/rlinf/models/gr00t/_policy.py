@@ -1,0 +1,254 @@
+"""The policy GR00T-N1.5."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from rlinf.core.capabilities import FlowRegression
+from rlinf.core.data import Decision, Evaluation, LossOutput
+from rlinf.core.protocols import Mode
+from rlinf.core.trajectory import Batch
+from rlinf.core.tree import Tree, tree_map
+from rlinf.models.base import BasePolicy
+from rlinf.models.flow import ExploreNoiseNet, initial_noise, sample_chain, score_chain
+from rlinf.models.flow.chain import Chain, ChainScore, Field
+from rlinf.models.flow.density import of_decision
+from rlinf.models.flow.draws import draw, draw_noise
+from rlinf.models.flow.guidance import guided, prefix_weights
+from rlinf.models.flow.matching import interpolate, matching_loss
+from rlinf.models.gr00t._backbone import EagleBackbone
+from rlinf.models.gr00t.config import EMBODIMENTS, GR00TPolicyConfig
+from rlinf.models.gr00t.head import ActionHead, Conditioning
+from rlinf.models.gr00t.observation import Reader
+from rlinf.models.gr00t.prompt import PADDING, Prompter
+from rlinf.models.gr00t.shapes import GR00TShape
+from rlinf.models.heads import ValueHead
+from rlinf.models.images import standardize
+from rlinf.models.normalization import Normalizer
+
+_TIME_SCALE = 0.999
+
+
+class GR00TPolicy(BasePolicy):
+    """Images, a task and a state become a chunk of actions.
+
+        images, prompt ─▶ backbone ─▶ head.condition ─┬▶ K times head.velocity ─▶ chunk
+                             state ───────────────────┘└▶ value_head
+
+    GR00T's flow runs from noise at t = 0 to actions at t = 1; here τ = 1 − t and v = −dx/dt, so that all sampling and scoring is
+    that of `rlinf.models.flow`. A decision costs one pass of the backbone, for sampling and for scoring alike.
+
+    NVIDIA, "GR00T N1: An Open Foundation Model for Generalist Humanoid Robots" (2025), arXiv:2503.14734.
+
+    Args:
+        config: the hyper-parameters.
+        shape: the sizes.
+        reader: reads observations.
+        prompter: writes prompts.
+        action_size: A.
+    """
+
+    def __init__(
+        self, config: GR00TPolicyConfig, shape: GR00TShape, reader: Reader, prompter: Prompter, *, action_size: int
+    ) -> None:
+        super().__init__()
+        self.config, self.shape, self.reader, self.prompter = config, shape, reader, prompter
+        self.action_size = action_size
+        self.embodiment = EMBODIMENTS[config.embodiment_tag] % shape.head.embodiments
+        self.noise_shape = (shape.head.horizon, shape.head.action_size)
+        self.backbone = EagleBackbone(shape)
+        self.head = ActionHead(shape.head, shape.language.width)
+        self.state_norm = Normalizer(reader.state_size, "min_max")
+        self.action_norm = Normalizer(action_size, "min_max")
+        width, hidden = shape.language.width + shape.head.width, config.value_hidden
+        hidden = shape.value_hidden if hidden is None else hidden
+        self.value_head = ValueHead(width, hidden, "relu") if config.add_value_head else None
+        noisy = config.sampling.noise_method == "flow_noise"
+        bounds = config.sampling.noise_logvar_range
+        self.noise_net = ExploreNoiseNet(shape.head.hidden, shape.head.action_size, bounds) if noisy else None
+        self.noise_level = config.sampling.level(0)
+
+    @torch.no_grad()
+    def predict_action_batch(
+        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
+    ) -> Decision[Tensor]:
+        """Decides for observations; see `BasePolicy`. Mode "eval" follows the flow from the centre of the noise."""
+        context = self._context(env_obs)
+        given = self._condition(context)
+        train, sampling = mode == "train", self.config.sampling
+        shape = (len(context["states"]), *self.noise_shape)
+        noise = initial_noise(shape, sampling, train=train, generator=generator, device=given.state.device)
+        chain = sample_chain(
+            self._field(given),
+            noise,
+            sampling,
+            noise_level=self.noise_level,
+            train=train,
+            spread=self._spread if self.noise_net else None,
+            generator=generator,
+        )
+        return self._decision(context, given, chain)
+
+    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+        """Log-probability, entropy and value of each decision, `[B, T, …]`.
+
+        The head is asked for one step of each chain, or for all K with `joint_logprob`.
+        """
+        rows, steps = batch.trajectory.mask.shape
+        context = self._flat(batch.trajectory.context)
+        given = self._condition(context)
+        score = self._score(context, given)
+
+        def unflatten(x: Tensor) -> Tensor:
+            return cast("Tensor", x.unflatten(0, (rows, steps)))  # pyright: ignore[reportUnknownMemberType]
+
+        value = self._value(given)
+        return Evaluation(
+            logprob=unflatten(self._of_decision(score.logprob)),
+            entropy=unflatten(self._of_decision(score.entropy)),
+            value=None if value is None else unflatten(value),
+        )
+
+    def sft_loss(
+        self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
+    ) -> LossOutput[Tensor]:
+        """Flow matching on demonstrated actions `[B, K, A]`, K at most H; see `rlinf.core.capabilities.Imitating`.
+
+        The mean square error of the velocity over the robot's own dimensions; steps beyond K, and masked ones, count nowhere.
+        """
+        context = self._context(env_obs)
+        target = self._to_model(action)
+        regression = self._regress(self._condition(context), target, generator)
+        steps = torch.as_tensor(action).shape[1]
+        known = torch.ones(len(target), steps, dtype=torch.bool) if mask is None else torch.as_tensor(mask)
+        size = self.action_size
+        return matching_loss(regression.prediction[:, :steps, :size], regression.target[:, :steps, :size], known.to(target.device))
+
+    def flow_regression(self, context: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> FlowRegression:
+        """Prediction and target at a random time; see `rlinf.core.capabilities.Regressing`.
+
+        What was denoised and not executed, the rest of the horizon and the padding, is as the chain left it.
+        """
+        leaves = cast("dict[str, Any]", context)
+        target = leaves["chains"][:, -1].clone()
+        executed = self._to_model(action)[:, : self.config.num_action_chunks, : self.action_size]
+        target[:, : executed.shape[1], : self.action_size] = executed
+        return self._regress(self._condition(leaves), target, generator)
+
+    @torch.no_grad()
+    def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
+        """The action `[B, K, A]` that the noise `[B, H, D]` becomes; see `rlinf.core.capabilities.Steerable`."""
+        given = self._condition(self._context(env_obs))
+        start = torch.as_tensor(noise, device=given.state.device)
+        chain = sample_chain(self._field(given), start, self.config.sampling, noise_level=self.noise_level, train=False)
+        return self._to_env(chain.action)
+
+    def continue_chunk(
+        self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: torch.Generator | None = None
+    ) -> Decision[Tensor]:
+        """A chunk, by the guided ODE, that goes on from the previous one; see `rlinf.core.capabilities.Continuing`."""
+        context = self._context(env_obs)
+        with torch.no_grad():
+            given = self._condition(context)
+        known = self._to_model(previous)
+        weight = prefix_weights(self.noise_shape[0], delay=delay, known=min(previous.shape[1], self.noise_shape[0]))
+        noise = draw_noise(known.shape, known, generator)
+        field = guided(self._field(given), known, weight)
+        chain = sample_chain(field, noise, self.config.sampling, noise_level=self.noise_level, train=False)
+        return self._decision(context, given, chain)
+
+    def set_global_step(self, step: int) -> None:
+        """Follows the schedule of the noise; see `rlinf.core.capabilities.Annealed`."""
+        self.noise_level = self.config.sampling.level(step)
+
+    def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
+        """What the networks see of observations, as small as it can be kept."""
+        device = self.head.position.device
+        images = self.reader.images(env_obs)
+        tasks = self.reader.tasks(env_obs, self.config.default_task)
+        found = {"states": self.reader.state(env_obs), "prompt": self.prompter(tasks)}
+        found |= {} if images is None else {"images": images}
+        return {key: leaf.to(device) for key, leaf in found.items()}
+
+    def _condition(self, context: dict[str, Tensor]) -> Conditioning:
+        """The backbone, and what of the head depends on no time: once for a decision."""
+        ids, images = context["prompt"].long(), context.get("images")
+        pixels = None if images is None else standardize(images)
+        tokens = self.backbone(ids, self.prompter.placeholder, pixels)
+        state = self.state_norm.normalize(context["states"])
+        padded = nn.functional.pad(state, (0, self.shape.head.state_size - state.shape[1]))
+        return self.head.condition(tokens, ids != PADDING, padded, self.embodiment)
+
+    @torch.no_grad()
+    def _decision(self, context: dict[str, Tensor], given: Conditioning, chain: Chain) -> Decision[Tensor]:
+        recorded = {"chains": chain.states, "denoise_inds": chain.index, "noise_level": chain.level}
+        return Decision(
+            action=self._to_env(chain.action),
+            logprob=self._of_decision(chain.score.logprob),
+            value=self._value(given),
+            context=cast("Tree[Tensor]", context | recorded),
+            version=self.version,
+        )
+
+    def _field(self, given: Conditioning) -> Field:
+        """GR00T's flow in the time of `rlinf.models.flow`: v(x, τ) = −dx/dt at t = 1 − τ."""
+
+        def field(x: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+            velocity, hidden = self.head.velocity(x, 1.0 - time.double(), given, self.embodiment)
+            return -velocity.float(), hidden.float()
+
+        return field
+
+    def _spread(self, hidden: Tensor) -> Tensor:
+        assert self.noise_net is not None
+        return self.noise_net(hidden)
+
+    def _score(self, context: dict[str, Tensor], given: Conditioning) -> ChainScore:
+        return score_chain(
+            self._field(given),
+            context["chains"],
+            context["denoise_inds"],
+            context["noise_level"],
+            self.config.sampling,
+            spread=self._spread if self.noise_net else None,
+        )
+
+    def _value(self, given: Conditioning) -> Tensor | None:
+        """`[B]`, of the mean token of images and text, and the state's token."""
+        if self.value_head is None:
+            return None
+        weight = given.mask[..., None].to(given.context.dtype)
+        mean = (given.context * weight).sum(1) / weight.sum(1)
+        features = torch.cat([mean, given.state[:, 0]], -1)
+        return self.value_head(features.detach() if self.config.detach_critic_input else features)
+
+    def _regress(self, given: Conditioning, action: Tensor, generator: torch.Generator | None) -> FlowRegression:
+        """Flow matching at t = (0.999 − β) / 0.999, β ~ Beta(1.5, 1), which is τ = β / 0.999, at most 1."""
+        uniform = draw((len(action),), torch.rand, action, generator)
+        time = (uniform.pow(2.0 / 3.0) / _TIME_SCALE).clamp(max=1.0)
+        state, target = interpolate(action, draw_noise(action.shape, action, generator), time)
+        return FlowRegression(prediction=self._field(given)(state, time)[0], target=target, time=time)
+
+    def _to_model(self, action: Any) -> Tensor:
+        """Actions `[B, K, A]` of the environment as `[B, H, D]`, zeros where there are none."""
+        found = torch.as_tensor(action, dtype=torch.float32, device=self.head.position.device)
+        scaled = self.action_norm.normalize(found)[:, : self.noise_shape[0]]
+        missing = (self.noise_shape[0] - scaled.shape[1], self.noise_shape[1] - scaled.shape[2])
+        return nn.functional.pad(scaled, (0, missing[1], 0, missing[0]))
+
+    def _to_env(self, action: Tensor) -> Tensor:
+        """`[B, K, A]` of `[B, H, D]`."""
+        return self.action_norm.unnormalize(action[:, : self.config.num_action_chunks, : self.action_size])
+
+    def _of_decision(self, x: Tensor) -> Tensor:
+        config = self.config
+        chunk, density = config.num_action_chunks, config.sampling.density
+        return of_decision(x, steps=chunk, size=self.action_size, level=config.logprob_type, density=density)
+
+    @staticmethod
+    def _flat(context: Tree[Tensor]) -> dict[str, Tensor]:
+        """Each leaf `[B T, *]` of `[B, T, *]`."""
+        return cast("dict[str, Tensor]", tree_map(lambda leaf: leaf.flatten(0, 1), context))

@@ -1,0 +1,93 @@
+"""The configuration of GR00T-N1.5; light to import, the model is in `_policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.models.flow import FlowSampling
+from rlinf.models.granularity import LogprobType
+from rlinf.models.lora import LoRAConfig
+
+if TYPE_CHECKING:
+    from rlinf.models.gr00t._policy import GR00TPolicy
+
+EMBODIMENTS: Final[Mapping[str, int]] = {
+    "new_embodiment": 31,
+    "gr1": 24,
+    "oxe_droid": 17,
+    "agibot_genie1": 26,
+    "so100": 2,
+    "unitree_g1": 3,
+}
+"""Robots of the public checkpoint: whose row of the per-robot weights is used; where there are fewer rows, modulo their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class GR00TPolicyConfig:
+    """A vision-language model and a diffusion transformer that denoises chunks of actions: `model_type: gr00t`."""
+
+    preset: Literal["tiny", "base"] | None = None
+    """Random weights: `tiny` builds in seconds, `base` has the sizes of the public checkpoint."""
+    model_path: str | None = None
+    """A folder with the public checkpoint, or one of LeRobot; exactly one of the two must be given."""
+    tokenizer_path: str | None = None
+    """A folder with the tokenizer of Eagle 2.5; `eagle2_hg_model` in the checkpoint's folder, or that itself, if None."""
+    num_action_chunks: int = 4
+    """K, the steps that are executed, of the H that are denoised."""
+    embodiment_tag: str = "new_embodiment"
+    """Whose encoders and decoder are used."""
+    state_keys: tuple[str, ...] = ()
+    """The parts of the state that have statistics in the checkpoint, in the environment's order; those of the file if none."""
+    action_keys: tuple[str, ...] = ()
+    """The parts of the action, likewise."""
+    default_task: str = "Perform the task."
+    """What to do where observations have no `task_descriptions`."""
+    max_prompt_tokens: int = 64
+    """Tokens of a prompt beside those of images; every prompt is padded to that."""
+
+    sampling: FlowSampling = field(default_factory=FlowSampling)
+    """How actions are denoised."""
+    logprob_type: LogprobType = "chunk_level"
+    """One log-probability for each number, for each step, or for the whole chunk."""
+
+    add_value_head: bool = True
+    """Whether there is a critic, on the mean token of images and text, and the token of the state."""
+    value_hidden: tuple[int, ...] | None = None
+    """Units of the critic's hidden layers; if None 1024, 512 and 256, and fewer at the tiny size."""
+    detach_critic_input: bool = True
+    """Whether the critic's loss trains the critic alone."""
+    train_expert_only: bool = True
+    """Whether the vision-language model is frozen."""
+    lora: LoRAConfig | None = None
+    """Adapters in the vision-language model, whose own weights are frozen then."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the weights, but those of the critic and the noise network; the arithmetic of the flow is always fp32."""
+
+    def __post_init__(self) -> None:
+        if (self.preset is None) == (self.model_path is None):
+            found = f"expected exactly one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
+            raise ConfigError("gr00t", found, "Set preset=tiny, or model_path to the folder of a checkpoint.")
+        if self.num_action_chunks < 1:
+            raise ConfigError("num_action_chunks", f"expected at least 1, found {self.num_action_chunks}")
+        if self.embodiment_tag not in EMBODIMENTS:
+            raise ConfigError("embodiment_tag", f"expected one of {', '.join(EMBODIMENTS)}, found '{self.embodiment_tag}'")
+
+    def build(self, spec: EnvSpec, *, seed: int) -> GR00TPolicy:
+        """The policy; torch's global generator is neither read nor moved.
+
+        Args:
+            spec: needs a camera or a state, and an action of shape `[A]`. Finite bounds of state and action are their statistics,
+                unless a checkpoint has some.
+            seed: decides the weights that are not loaded.
+
+        Raises:
+            ConfigError: the environment lacks something, or has more than the model takes.
+            CheckpointError: `model_path` is not the folder of a GR00T-N1.5.
+        """
+        from rlinf.models.gr00t._build import build
+
+        return build(self, spec, seed=seed)

@@ -1,0 +1,74 @@
+"""Reads the folder of a model: sizes, weights, statistics of normalisation, tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import safe_open
+from torch import nn
+from transformers import AutoTokenizer
+
+from rlinf.core.errors import CheckpointError
+from rlinf.models.pi0.architecture import Kind, PiArchitecture, from_checkpoint
+from rlinf.models.pi0.weight_map import sources
+
+
+def read_architecture(folder: Path, kind: Kind) -> PiArchitecture:
+    """What `config.json` says."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointError(str(path), "there is no such file", "model_path is a local folder; nothing is downloaded.")
+    return from_checkpoint(_json(path), kind, place=str(path))
+
+
+@torch.no_grad()
+def load_network(network: nn.Module, folder: Path) -> None:
+    """Copies all tensors of `*.safetensors` into a network.
+
+    Raises:
+        CheckpointError: a tensor is missing, unknown or of another shape; what was loaded so far stays.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    own = network.state_dict()
+    missing = set(own)
+    for path in files:
+        with cast("Any", safe_open)(path, framework="pt") as reader:
+            for name, source in sources(reader.keys()).items():
+                if name not in own:
+                    raise CheckpointError(f"{path}: {source}", "nothing here has a place for it", "See pi0/weight_map.py.")
+                tensor = reader.get_tensor(source)
+                if tensor.shape != own[name].shape:
+                    found = f"expected {tuple(own[name].shape)}, found {tuple(tensor.shape)}"
+                    raise CheckpointError(f"{path}: {source}", found, "config.json says other sizes than the weights have.")
+                own[name].copy_(tensor)
+                missing.discard(name)
+    if missing:
+        raise CheckpointError(str(folder), f"{len(missing)} tensors are missing, such as {sorted(missing)[:3]}")
+
+
+def read_statistics(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """By `states` and `actions`: mean, std, q01, q99, as openpi's `norm_stats.json` has them; empty if there is no such file."""
+    paths = [folder / "norm_stats.json", *sorted(folder.glob("assets/**/norm_stats.json"))]
+    path = next((p for p in paths if p.is_file()), None)
+    if path is None:
+        return {}
+    found = _json(path)
+    found = found.get("norm_stats", found)
+    return {ours: found[theirs] for ours, theirs in (("states", "state"), ("actions", "actions")) if theirs in found}
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """The tokenizer of the folder, from its own files."""
+    try:
+        return cast("Any", AutoTokenizer).from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        remedy = "Put tokenizer.json and tokenizer_config.json of google/paligemma-3b-pt-224 beside config.json."
+        raise CheckpointError(str(folder), f"there is no tokenizer: {error}", remedy) from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,109 @@
+"""The configurations of π0 and π0.5; light to import, the networks are in `_network`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import require_modules
+from rlinf.models.flow.sampling import FlowSampling
+from rlinf.models.granularity import LogprobType
+from rlinf.models.lora import LoRAConfig
+from rlinf.models.pi0.architecture import Kind
+
+if TYPE_CHECKING:
+    from rlinf.models.pi0.policy import PiPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class PiConfig:
+    """What both models share."""
+
+    kind: ClassVar[Kind]
+
+    preset: Literal["tiny", "base"] | None = None
+    """`tiny`: random weights, four image patches, two layers. `base`: the published sizes, random weights."""
+    model_path: str | None = None
+    """A local folder: `config.json` and `*.safetensors` of LeRobot, openpi, transformers or ourselves, and a tokenizer."""
+    num_action_chunks: int = 4
+    """K, the steps of a chunk that are executed."""
+    horizon: int | None = None
+    """H, the steps of a chunk that are predicted, at least K; None: the model's own (tiny: 4, base: 50)."""
+    image_size: int | None = None
+    """Pixels that the model sees, each way; None: its own (tiny: 32, base: 224)."""
+    max_state_dim: int | None = None
+    """States are padded with zeros to this size; None: the model's own (tiny: 8, base: 32)."""
+    max_action_dim: int | None = None
+    """D, to which actions are padded; None: the model's own (tiny: 8, base: 32)."""
+    max_token_length: int | None = None
+    """Tokens of a prompt, padding included; None: the model's own."""
+    sampling: FlowSampling = field(default_factory=FlowSampling)
+    """Denoising steps, and where exploration comes from."""
+    logprob_type: LogprobType = "chunk_level"
+    """What gets a log-probability of its own."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the two transformers and the vision tower; projections of actions, heads and the flow stay in float32."""
+    add_value_head: bool = True
+    """Whether there is a critic."""
+    value_after_vlm: bool = False
+    """The critic sees the mean over the prompt's and images' tokens; else the mean over the expert's, at the scored step."""
+    value_hidden_sizes: tuple[int, ...] | None = None
+    """Units of the critic's hidden layers; None: the model's own."""
+    detach_critic_input: bool = True
+    """Whether the critic's gradient ends at the critic."""
+    train_expert_only: bool = False
+    """Freezes the vision-language model."""
+    lora: LoRAConfig | None = None
+    """Adapters in the vision-language model, whose own weights are then frozen."""
+
+    def __post_init__(self) -> None:
+        if (self.preset is None) == (self.model_path is None):
+            found = f"expected exactly one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
+            raise ConfigError(self.kind, found, "preset: tiny needs no download; model_path is a local folder.")
+        if self.num_action_chunks < 1 or (self.horizon is not None and self.horizon < self.num_action_chunks):
+            found = f"expected 1 ≤ num_action_chunks ≤ horizon, found {self.num_action_chunks} and {self.horizon}"
+            raise ConfigError("num_action_chunks", found)
+        if self.lora is not None and self.train_expert_only:
+            raise ConfigError("lora", "adapts the vision-language model, which train_expert_only freezes", "Drop one of the two.")
+
+    def build(self, spec: EnvSpec, *, seed: int) -> PiPolicy:
+        """The policy; torch's global generator is neither read nor moved.
+
+        Args:
+            spec: needs `main_images` `[H, W, 3]`, `states` `[D]` and an action `[A]`; `wrist_images` and `extra_view_images` are
+                further cameras. Bounds that are finite are the statistics of normalisation, unless `model_path` has some.
+            seed: decides the weights that no checkpoint gives.
+
+        Raises:
+            ConfigError: the environment lacks something, or is larger than the model.
+            CheckpointError: `model_path` is incomplete, or of another model.
+            MissingExtra: transformers is not installed.
+        """
+        require_modules("transformers", "tokenizers", place=self.kind, extra="rlinf-models[vla]")
+        from rlinf.models.pi0._build import build_policy
+
+        return build_policy(self, spec, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PI0PolicyConfig(PiConfig):
+    """π0, by name: `model_type: pi0`.
+
+    Black et al., "π0: A Vision-Language-Action Flow Model for General Robot Control" (2024), arXiv:2410.24164.
+    """
+
+    kind: ClassVar[Kind] = "pi0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PI05PolicyConfig(PiConfig):
+    """π0.5, by name: `model_type: pi05`.
+
+    Physical Intelligence, "π0.5: a Vision-Language-Action Model with Open-World Generalization" (2025), arXiv:2504.16054.
+    """
+
+    kind: ClassVar[Kind] = "pi05"
+
+    value_after_vlm: bool = True

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+import torch
+
+from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.core.tree import tree_map
+
+TASKS = ["move to the block that is red", "push the puck", "open_it", " close\nit ", "a"]
+
+
+def camera(views=None, size=32):
+    return ArraySpec(shape=(size, size, 3) if views is None else (views, size, size, 3), dtype="uint8")
+
+
+@pytest.fixture(scope="session")
+def spec():
+    return EnvSpec(
+        observation={
+            "main_images": camera(),
+            "wrist_images": camera(),
+            "states": ArraySpec(shape=(7,), dtype="float32"),
+            "task_descriptions": ArraySpec(shape=(), dtype="<U64"),
+        },
+        action=ArraySpec(shape=(3,), dtype="float32", low=-np.ones(3, np.float32), high=np.full(3, 2.0, np.float32)),
+        max_episode_steps=10,
+    )
+
+
+@pytest.fixture
+def obs():
+    random = np.random.default_rng(3)
+    return {
+        "main_images": random.integers(0, 256, (5, 32, 32, 3), dtype=np.uint8),
+        "wrist_images": random.integers(0, 256, (5, 32, 32, 3), dtype=np.uint8),
+        "states": random.uniform(-1, 1, (5, 7)).astype(np.float32),
+        "task_descriptions": np.array(TASKS),
+    }
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(7)
+
+
+@pytest.fixture(scope="session")
+def batch_of():
+    return _batch_of
+
+
+def _batch_of(decision):
+    """Rows as decisions of one step each."""
+    rows = len(decision.action)
+    flags, zeros = torch.zeros(rows, 1, dtype=torch.bool), torch.zeros(rows, 1)
+
+    def widen(leaf):
+        return leaf[:, None]
+
+    trajectory = Trajectory(
+        context=tree_map(widen, decision.context),
+        action=decision.action[:, None],
+        logprob=decision.logprob[:, None],
+        reward=zeros,
+        terminated=flags,
+        truncated=flags,
+        mask=~flags,
+        version=flags.long(),
+        group=torch.arange(rows),
+        task=torch.zeros(rows, dtype=torch.int64),
+    )
+    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))

@@ -1,0 +1,223 @@
+"""Builds language models with transformers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+import torch
+import transformers
+from torch import Tensor
+
+from rlinf.core.errors import CheckpointError, ConfigError, UnknownName, did_you_mean
+from rlinf.models.heads import ValueHead
+from rlinf.models.language._tiny import TINY, TINY_VISION
+from rlinf.models.language.config import CausalLMConfig, VisionLanguageConfig
+from rlinf.models.language.folder import load_value_head
+from rlinf.models.language.images import VisionInputs
+from rlinf.models.language.model import Inputs, LanguageModel, text_inputs
+from rlinf.models.lora import apply_lora
+from rlinf.models.seeding import seeded_weights
+
+if TYPE_CHECKING:
+    from rlinf.models.reward_models.config import SequenceRewardConfig
+
+_hf = cast("Any", transformers)
+_TYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_NOISE: Final = re.compile(r"drop|jitter")
+"""Names of what makes a forward pass random."""
+Config: TypeAlias = "CausalLMConfig | VisionLanguageConfig | SequenceRewardConfig"
+
+
+def build_causal(config: CausalLMConfig, *, seed: int) -> LanguageModel:
+    """See `CausalLMConfig.build`."""
+    network = network_of(config, "AutoModelForCausalLM", TINY, seed=seed)
+    return _finish(config, network, text_inputs, seed=seed)
+
+
+def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
+    """See `VisionLanguageConfig.build`."""
+    network = network_of(config, "AutoModelForImageTextToText", TINY_VISION, seed=seed)
+    own = network.config
+    grid = hasattr(network.base_model, "get_rope_index")
+    inputs = VisionInputs(own.image_token_id, own.vision_config.spatial_merge_size) if grid else text_inputs
+    if config.freeze_vision:
+        network.base_model.visual.requires_grad_(False)
+    return _finish(config, network, inputs, seed=seed)
+
+
+def network_of(
+    config: Config, auto: str, tiny: Mapping[str, Any], *, seed: int, labels: int | None = None, may_miss: str = ""
+) -> Any:
+    """A model of transformers without dropout, random or from a folder.
+
+    Args:
+        config: says which.
+        auto: the class of transformers that makes it.
+        tiny: sizes of the tiny preset.
+        seed: decides random weights.
+        labels: how many numbers a classifier gives.
+        may_miss: the beginning of names of weights that a folder may lack; they are random then.
+
+    Raises:
+        ConfigError: an unknown architecture, override or kernel.
+        CheckpointError: the folder is no whole checkpoint.
+    """
+    own = _own_config(config, tiny)
+    if labels is not None:
+        own.num_labels = labels
+    arguments = {"dtype": _TYPES[config.precision], "attn_implementation": config.attention}
+    with seeded_weights(seed):
+        try:
+            if config.model_path is None:
+                network = getattr(_hf, auto).from_config(own, **arguments)
+            else:
+                network = _load(getattr(_hf, auto), config.model_path, own, arguments, may_miss)
+        except (ValueError, ImportError) as error:
+            if "attention" not in str(error) and "flash" not in str(error).lower():
+                raise
+            raise ConfigError("attention", f"'{own.model_type}' can't use {config.attention} here", "Try eager.") from error
+    if config.gradient_checkpointing:
+        network.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    return network.eval()
+
+
+def _own_config(config: Config, tiny: Mapping[str, Any]) -> Any:
+    """The model's own configuration, without dropout and jitter."""
+    if config.model_path is not None:
+        if not (Path(config.model_path) / "config.json").is_file():
+            raise CheckpointError("model_path", f"no file 'config.json' in '{config.model_path}'", "Point to a local folder.")
+        own = _hf.AutoConfig.from_pretrained(config.model_path, local_files_only=True)
+        _override(own, config.overrides, "overrides")
+    else:
+        own = _fresh(config.architecture, tiny if config.preset == "tiny" else {}, config.overrides)
+    _silence(own)
+    return own
+
+
+def _fresh(architecture: str, tiny: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
+    known = sorted(_hf.CONFIG_MAPPING.keys())
+    if architecture not in known:
+        hint = did_you_mean(architecture, known).split("Known:")[0]
+        raise UnknownName("architecture", f"transformers has no '{architecture}'", f"{hint}See its `model_type`s.")
+    default = _hf.CONFIG_MAPPING[architecture]()
+    sizes = _known(default, {**tiny, **tiny.get(f"{architecture}:", {})})
+    _check_names(default, overrides, "overrides")
+    return _hf.CONFIG_MAPPING[architecture](**_merged(sizes, overrides))
+
+
+def _known(default: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Those sizes that the architecture has."""
+    names = _names(default)
+    return {
+        name: _known(getattr(default, name), value) if name in default.sub_configs else value
+        for name, value in sizes.items()
+        if name in names
+    }
+
+
+def _names(config: Any) -> set[str]:
+    return set(config.to_dict()) | set(config.attribute_map) | set(config.sub_configs)
+
+
+def _merged(sizes: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(sizes)
+    for name, value in overrides.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = _merged(merged[name], cast("Mapping[str, Any]", value)) if both else value
+    return merged
+
+
+def _check_names(own: Any, overrides: Mapping[str, Any], place: str) -> None:
+    names = _names(own)
+    for name, value in overrides.items():
+        if name not in names:
+            raise UnknownName(f"{place}.{name}", f"no such value in {type(own).__name__}", did_you_mean(name, sorted(names)))
+        if name in own.sub_configs:
+            _check_names(getattr(own, name), value, f"{place}.{name}")
+
+
+def _override(own: Any, overrides: Mapping[str, Any], place: str) -> None:
+    _check_names(own, overrides, place)
+    for name, value in overrides.items():
+        if name in own.sub_configs:
+            _override(getattr(own, name), value, f"{place}.{name}")
+        else:
+            setattr(own, name, value)
+
+
+def _silence(own: Any) -> None:
+    for name, value in list(cast("dict[str, Any]", vars(own)).items()):
+        if name in own.sub_configs:
+            _silence(value)
+        elif _NOISE.search(name) and isinstance(value, int | float) and not isinstance(value, bool):
+            setattr(own, name, 0.0)
+        elif name == "output_router_logits":
+            setattr(own, name, False)
+
+
+def _load(auto: Any, folder: str, own: Any, arguments: Mapping[str, Any], may_miss: str) -> Any:
+    network, report = auto.from_pretrained(folder, config=own, local_files_only=True, output_loading_info=True, **arguments)
+    missing = sorted(key for key in report["missing_keys"] if not may_miss or not key.startswith(may_miss))
+    wrong = sorted(str(key) for key in report["mismatched_keys"])
+    if missing or wrong:
+        found = f"{len(missing)} weights missing, {len(wrong)} of another shape: {', '.join([*missing, *wrong][:3])}"
+        raise CheckpointError(f"model_path '{folder}'", found, "Point to a whole checkpoint of this architecture.")
+    return network
+
+
+def _finish(config: CausalLMConfig | VisionLanguageConfig, network: Any, inputs: Inputs, *, seed: int) -> LanguageModel:
+    width = network.get_output_embeddings().weight.shape[1]
+    with seeded_weights(seed + 1):
+        value_head = ValueHead(width, hidden=()) if config.add_value_head else None
+    if value_head is not None and config.model_path is not None:
+        load_value_head(value_head, Path(config.model_path))
+    model = LanguageModel(
+        network,
+        inputs=inputs,
+        scale=_scale(network.config.get_text_config()),
+        value_head=value_head,
+        temperature=config.temperature,
+        chunk=config.logit_chunk,
+        joined=config.attention == "flash_attention_2",
+    )
+    _probe(model, exact=config.precision == "fp32", runs=config.attention != "flash_attention_2")
+    if config.lora is not None:
+        apply_lora(network, config.lora, seed=seed)
+    return model
+
+
+def _scale(own: Any) -> Callable[[Tensor], Tensor]:
+    """What an architecture does to the logits of its output embedding."""
+    cap, factor, divisor = (getattr(own, name, None) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"))
+    if cap is not None:
+        return lambda logits: torch.tanh(logits / cap) * cap
+    if factor is not None:
+        return lambda logits: logits * factor
+    if divisor is not None:
+        return lambda logits: logits / divisor
+    return lambda logits: logits
+
+
+@torch.no_grad()
+def _probe(model: LanguageModel, *, exact: bool, runs: bool) -> None:
+    """Compares four tokens with what transformers makes of them, and two sequences in one row with two rows.
+
+    An architecture that scales its logits in a way of its own, or that can't tell packed sequences apart, would be scored wrong
+    without a word.
+    """
+    network = cast("Any", model.network)
+    device = next(network.parameters()).device
+    if not runs or device.type == "meta":
+        return
+    ids = torch.tensor([[5, 6], [7, 8]], device=device)
+    expected = network(input_ids=ids, use_cache=False).logits.float()
+    apart = model.logits(model.hidden_states({"input_ids": ids})).float()
+    segments = torch.tensor([[1, 1, 2, 2]], device=device)
+    packed = model.logits(model.hidden_states({"input_ids": ids.view(1, 4), "segment_ids": segments})).float()
+    size = float(expected.abs().max())
+    for found, bound, what in ((apart, 1e-2, "scales its logits"), (packed.view_as(expected), 1e-3, "parts packed sequences")):
+        if (exact or found is apart) and float((found - expected).abs().max()) > bound * size:
+            raise ConfigError("architecture", f"'{network.config.model_type}' {what} in an unknown way", "It can't be scored yet.")

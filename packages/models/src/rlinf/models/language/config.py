@@ -1,0 +1,105 @@
+"""The configurations of language models; light to import, transformers is reached when one is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import require_modules
+from rlinf.models.lora import LoRAConfig
+
+if TYPE_CHECKING:
+    from rlinf.models.language.model import LanguageModel
+
+Preset = Literal["tiny", "base"]
+Precision = Literal["fp32", "bf16"]
+Attention = Literal["sdpa", "eager", "flash_attention_2"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageConfig:
+    """What all language models have in common."""
+
+    model_path: str | None = None
+    """A local folder in the layout of Hugging Face; exactly one of this and `preset`."""
+    preset: Preset | None = None
+    """Random weights: "tiny" is built in seconds, "base" has the sizes that transformers gives `architecture`."""
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Values of the model's own configuration that differ: sizes, `tie_word_embeddings`, sections such as `text_config`."""
+    add_value_head: bool = False
+    """Whether there is a critic, linear in the last hidden states."""
+    lora: LoRAConfig | None = None
+    """Adapters, beside which the rest is frozen."""
+    precision: Precision = "fp32"
+    """The type of the weights; log-probabilities and values are float32 in any case."""
+    attention: Attention = "sdpa"
+    """The kernel. "flash_attention_2" needs the package and a GPU; rows are then joined to one."""
+    gradient_checkpointing: bool = False
+    """Whether hidden states of layers are computed again on the way back, in the module's train mode."""
+    temperature: float = 1.0
+    """That of sampling: log-probabilities are those of the tempered distribution."""
+    logit_chunk: int = 256
+    """Tokens whose logits exist at the same time."""
+
+    def __post_init__(self) -> None:
+        check_source(self.model_path, self.preset)
+        if self.temperature <= 0:
+            raise ConfigError("temperature", f"expected a number above 0, found {self.temperature}")
+        if self.logit_chunk < 1:
+            raise ConfigError("logit_chunk", f"expected at least 1, found {self.logit_chunk}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CausalLMConfig(LanguageConfig):
+    """Any causal language model of transformers, by name: `model_type: causal_lm`."""
+
+    architecture: str = "qwen3"
+    """The `model_type` of transformers (`llama`, `qwen2`, `qwen3`, `qwen3_moe`, …), for a preset."""
+
+    def build(self, spec: EnvSpec | None = None, *, seed: int) -> LanguageModel:
+        """The model; torch's global generator is neither read nor moved.
+
+        Args:
+            spec: not used: a language model has its own vocabulary.
+            seed: decides the weights of a preset, of adapters and of the value head.
+
+        Raises:
+            ConfigError: an unknown architecture or override, or logits that are scaled in an unknown way.
+            CheckpointError: the folder misses weights.
+            MissingExtra: transformers or peft is not installed.
+        """
+        require_modules("transformers", place="causal_lm", extra="rlinf-models[language]")
+        from rlinf.models.language._build import build_causal
+
+        return build_causal(self, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionLanguageConfig(LanguageConfig):
+    """A vision-language model of transformers, by name: `model_type: vlm`. Images: Qwen2.5-VL and Qwen3-VL; text: any."""
+
+    architecture: str = "qwen3_vl"
+    """The `model_type` of transformers (`qwen2_5_vl`, `qwen3_vl`), for a preset."""
+    freeze_vision: bool = False
+    """Whether the vision tower is left as it is."""
+
+    def build(self, spec: EnvSpec | None = None, *, seed: int) -> LanguageModel:
+        """The model; see `CausalLMConfig.build`."""
+        require_modules("transformers", place="vlm", extra="rlinf-models[language]")
+        from rlinf.models.language._build import build_vision
+
+        return build_vision(self, seed=seed)
+
+
+def check_source(model_path: str | None, preset: str | None) -> None:
+    """Refuses weights from two places, or from none.
+
+    Raises:
+        ConfigError: not exactly one is given.
+    """
+    if (model_path is None) == (preset is None):
+        found = "both" if model_path is not None else "neither"
+        raise ConfigError("model_path", f"expected exactly one of model_path and preset, found {found}", "Set one of them.")

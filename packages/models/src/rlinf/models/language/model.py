@@ -1,0 +1,154 @@
+"""`LanguageModel`: the view that reinforcement learning has of a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from rlinf.core.data import Evaluation, LossOutput, Weights
+from rlinf.core.errors import ShapeError
+from rlinf.core.metrics import Metric
+from rlinf.core.trajectory import Batch
+from rlinf.core.tree import Tree
+from rlinf.models.base import BasePolicy
+from rlinf.models.heads import ValueHead
+from rlinf.models.language.scoring import score_tokens
+from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, restarting_positions
+
+Context = dict[str, Tensor]
+
+
+class Inputs(Protocol):
+    """Makes what a network takes from the context of tokens."""
+
+    def __call__(self, network: nn.Module, context: Context) -> dict[str, Tensor]:
+        """Arguments by name, among them `input_ids` `[B, T]` and `position_ids` `[*, B, T]`."""
+        ...
+
+
+def text_inputs(network: nn.Module, context: Context) -> dict[str, Tensor]:
+    """The inputs of a model that reads text only."""
+    return {"input_ids": context[INPUT_IDS], "position_ids": restarting_positions(context[SEGMENT_IDS])}
+
+
+class LanguageModel(nn.Module):
+    """Scores tokens that were written, and says what they were worth, in one pass.
+
+    A token is a decision: `context` has `input_ids` `[B, T]` and, where rows are padded or packed, `segment_ids` `[B, T]`;
+    `action` `[B, T, 1, 1]` is the token that comes after each; `mask` says whether that one belongs to a response. Logits are
+    computed where `mask` is True and nowhere else.
+
+    Args:
+        network: a causal language model of transformers, without dropout.
+        inputs: makes its inputs of a context.
+        scale: what the architecture does to the logits of its output embedding.
+        value_head: the critic, if there is one.
+        temperature: that of sampling.
+        chunk: tokens whose logits exist at the same time.
+        joined: whether rows are joined to one before attention, which kernels for packed sequences want.
+    """
+
+    version: int = 0
+    """The optimizer steps that made the weights."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        inputs: Inputs = text_inputs,
+        scale: Callable[[Tensor], Tensor],
+        value_head: ValueHead | None = None,
+        temperature: float = 1.0,
+        chunk: int = 256,
+        joined: bool = False,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.value_head = value_head
+        self._inputs, self._scale = inputs, scale
+        self.temperature, self.chunk, self.joined = temperature, chunk, joined
+
+    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+        """Log-probability, entropy and value of each token, each `[B, T]`; 0 where `mask` is False, but for the value.
+
+        Raises:
+            ShapeError: the context has no `input_ids`, or the action is not one token.
+        """
+        t = batch.trajectory
+        hidden = self.hidden_states(t.context)
+        logprob, entropy = self._score(hidden, t.action.flatten(2), t.mask)
+        value = None if self.value_head is None else cast("Tensor", self.value_head(hidden))
+        return Evaluation(logprob=logprob, entropy=entropy, value=value, version=self.version)
+
+    def sft_loss(
+        self, env_obs: Tree[Any], action: Tensor, *, mask: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> LossOutput[Tensor]:
+        """Cross-entropy of demonstrated tokens, without temperature; see `rlinf.core.capabilities.Imitating`.
+
+        Args:
+            env_obs: the context: `input_ids` `[B, T]` and what else there is.
+            action: `[B, T, 1]`, the token that comes next.
+            mask: `[B, T]` bool, False for the tokens of prompts and for padding; all count if None.
+            generator: not used.
+        """
+        counted = torch.ones(action.shape[:2], dtype=torch.bool, device=action.device) if mask is None else mask
+        hidden = self.hidden_states(env_obs)
+        logprob, entropy = self._score(hidden, action, counted, temperature=1.0)
+        total, weight = -logprob.sum(), counted.sum().to(logprob.dtype)
+        count = float(weight)
+        metrics = {
+            "sft/loss": Metric(float(total.detach()), count),
+            "sft/entropy": Metric(float(entropy.detach().sum()), count),
+        }
+        return LossOutput(total=total, weight=weight, metrics=metrics)
+
+    def hidden_states(self, context: Tree[Tensor]) -> Tensor:
+        """`[B, T, W]`, what the network makes of each column; one pass, without a cache."""
+        leaves = self._context(context)
+        arguments = self._inputs(self.network, leaves)
+        shape = tuple(leaves[INPUT_IDS].shape)
+        if self.joined:
+            for name in ("input_ids", "position_ids"):
+                arguments[name] = arguments[name].flatten(-2)[..., None, :]
+        network = cast("Any", self.network)
+        return network.base_model(**arguments, use_cache=False).last_hidden_state.view(*shape, -1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """`[…, V]` of hidden states `[…, W]`, before temperature."""
+        return self._scale(cast("Any", self.network).get_output_embeddings()(hidden))
+
+    @property
+    def vocabulary(self) -> int:
+        """V, how many logits there are."""
+        return cast("Any", self.network).get_output_embeddings().weight.shape[0]
+
+    def weights(self) -> Weights[Tensor]:
+        """All parameters and persistent buffers by sorted name; see `BasePolicy.weights`."""
+        return BasePolicy.weights(cast("BasePolicy", self))
+
+    def load(self, weights: Weights[Tensor]) -> None:
+        """Copies weights into the model, and takes over their version; see `BasePolicy.load`."""
+        BasePolicy.load(cast("BasePolicy", self), weights)
+
+    def _score(self, hidden: Tensor, action: Tensor, mask: Tensor, temperature: float | None = None) -> tuple[Tensor, Tensor]:
+        if tuple(action.shape) != (*hidden.shape[:2], 1):
+            raise ShapeError(
+                "default_forward(action)", f"expected one token, {(*hidden.shape[:2], 1)}, found {tuple(action.shape)}"
+            )
+        mask = mask.to(hidden.device)
+        tokens = action.to(hidden.device).squeeze(-1)[mask]
+        found = score_tokens(hidden[mask], tokens, self.logits, temperature=temperature or self.temperature, chunk=self.chunk)
+        logprob, entropy = (torch.zeros(mask.shape, dtype=x.dtype, device=x.device).index_put((mask,), x) for x in found)
+        return logprob, entropy
+
+    def _context(self, context: Tree[Tensor]) -> Context:
+        leaves: Mapping[str, Tensor] = cast("Mapping[str, Tensor]", context) if isinstance(context, Mapping) else {}
+        if INPUT_IDS not in leaves:
+            raise ShapeError("default_forward(context)", f"expected the key '{INPUT_IDS}', found {sorted(leaves)}")
+        device = next(self.network.parameters()).device
+        moved = {name: torch.as_tensor(leaf, device=device) for name, leaf in leaves.items()}
+        moved.setdefault(SEGMENT_IDS, torch.ones_like(moved[INPUT_IDS]))
+        return moved

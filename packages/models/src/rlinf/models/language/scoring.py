@@ -1,0 +1,52 @@
+"""Log-probability and entropy of tokens from hidden states, a few rows of logits at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor
+
+Head = Callable[[Tensor], Tensor]
+"""Logits `[n, V]` of hidden states `[n, W]`."""
+
+_checkpoint = cast("Any", torch.utils.checkpoint).checkpoint
+
+
+def score_tokens(hidden: Tensor, tokens: Tensor, head: Head, *, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
+    """The log-probability of a token and the entropy of what it was drawn from, π = softmax(head(hidden) / temperature).
+
+    Logits live for `chunk` rows only: they are computed again on the way back, where their gradient goes straight into the
+    hidden states and the weights of the head. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016),
+    arXiv:1604.06174; the same for a vocabulary: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models" (2024),
+    arXiv:2411.09009.
+
+    Args:
+        hidden: `[n, W]`.
+        tokens: `[n]`.
+        head: any differentiable function, parameters and all.
+        temperature: that of the rollout.
+        chunk: rows at a time.
+
+    Returns:
+        Two of `[n]`, in nats, float32 at least.
+    """
+
+    def scored(rows: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        return _score(head(rows), chosen, temperature)
+
+    parts: list[tuple[Tensor, Tensor]] = []
+    for start in range(0, max(len(tokens), 1), chunk):
+        rows, chosen = hidden[start : start + chunk], tokens[start : start + chunk]
+        parts.append(_checkpoint(scored, rows, chosen, use_reentrant=False, preserve_rng_state=False))
+    logprob, entropy = zip(*parts, strict=True)
+    return torch.cat(logprob), torch.cat(entropy)
+
+
+def _score(logits: Tensor, tokens: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+    logprobs = torch.log_softmax(logits, -1)
+    entropy = -(logprobs.exp() * logprobs).sum(-1)
+    return logprobs.gather(-1, tokens[:, None]).squeeze(-1), entropy

@@ -1,0 +1,79 @@
+import json
+
+import pytest
+import safetensors.torch
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlinf.core.errors import CheckpointError
+from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models.language import CausalLMConfig, VisionLanguageConfig, save_language_model
+from rlinf.models.lora import LoRAConfig
+
+torch.set_num_threads(1)
+IDS = torch.tensor([[5, 6, 7, 8]])
+
+
+def build(**settings):
+    policy = CausalLMConfig(preset="tiny", **settings).build(seed=1)
+    for name, parameter in policy.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(0, 0.1, generator=torch.Generator().manual_seed(0))
+    return policy
+
+
+@pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3_moe", "llama"])
+def test_transformers_reads_what_we_write(tmp_path, architecture, lora):
+    tied = {"tie_word_embeddings": architecture == "qwen2"}
+    policy = build(architecture=architecture, overrides=tied, lora=lora, add_value_head=True)
+    save_language_model(policy, tmp_path, tokenizer=tiny_tokenizer())
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, local_files_only=True)
+    expected = policy.logits(policy.hidden_states({"input_ids": IDS}))
+    torch.testing.assert_close(theirs(IDS).logits, expected, rtol=1e-4, atol=1e-4)
+    ours = CausalLMConfig(model_path=str(tmp_path), add_value_head=True).build(seed=9)
+    hidden = ours.hidden_states({"input_ids": IDS})
+    torch.testing.assert_close(ours.logits(hidden), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        ours.value_head(hidden), policy.value_head(policy.hidden_states({"input_ids": IDS})), rtol=1e-4, atol=1e-4
+    )
+    assert (
+        ours.network.lm_head.weight.data_ptr() == ours.network.get_input_embeddings().weight.data_ptr() or architecture != "qwen2"
+    )
+    text = "In: What action"
+    assert AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)(text).input_ids == tiny_tokenizer()(text).input_ids
+
+
+def test_large_models_are_split_with_an_index(tmp_path):
+    policy = build(architecture="llama")
+    save_language_model(policy, tmp_path, shard_size="200KB")
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    files = set(index["weight_map"].values())
+    assert len(files) > 1
+    assert all((tmp_path / file).stat().st_size < 230_000 for file in files)
+    ours = CausalLMConfig(model_path=str(tmp_path)).build(seed=9)
+    assert all(torch.equal(a, b) for a, b in zip(ours.state_dict().values(), policy.state_dict().values(), strict=True))
+
+
+def test_a_vision_language_model_too(tmp_path):
+    policy = VisionLanguageConfig(preset="tiny", architecture="qwen3_vl", lora=LoRAConfig(rank=2)).build(seed=1)
+    save_language_model(policy, tmp_path)
+    ours = VisionLanguageConfig(model_path=str(tmp_path)).build(seed=9)
+    expected = policy.logits(policy.hidden_states({"input_ids": IDS}))
+    torch.testing.assert_close(ours.logits(ours.hidden_states({"input_ids": IDS})), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_folder_that_misses_weights_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"no file 'config\.json'"):
+        CausalLMConfig(model_path=str(tmp_path)).build(seed=0)
+    save_language_model(build(architecture="llama", add_value_head=True), tmp_path)
+    file = tmp_path / "model.safetensors"
+    state = safetensors.torch.load_file(file)
+    name = "model.layers.1.mlp.down_proj.weight"
+    safetensors.torch.save_file({key: value for key, value in state.items() if key != name}, file, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"1 weights missing.*{name}"):
+        CausalLMConfig(model_path=str(tmp_path)).build(seed=0)
+    safetensors.torch.save_file({"last.weight": torch.zeros(1, 3)}, tmp_path / "value_head.safetensors")
+    safetensors.torch.save_file(state, file, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"value_head\.safetensors"):
+        CausalLMConfig(model_path=str(tmp_path), add_value_head=True).build(seed=0)

@@ -1,22 +1,31 @@
+import socket
+
 import pytest
 import torch
 
 from rlinf.core.errors import ConfigError, ContractError, UnknownName
 from rlinf.core.registry import MODELS, register_model
+from rlinf.core.testing.policy import CHECKS, PolicyContract
 from rlinf.models import MLPPolicyConfig
-from rlinf.models.commands import check_policy
+from rlinf.models.commands import TINY, check_policy
 from rlinf.models.mlp_policy import MLPPolicy
+
+LINES = list(CHECKS)
 
 
 def test_a_good_policy(capsys):
     assert check_policy(["mlp_policy", "hidden_sizes=[8]", "activation=relu"]) == 0
-    assert "predict_action_batch and default_forward agree" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"mlp_policy: all {len(LINES)} lines hold, to 1e-05" in said
+    assert all(f"  ok {line}" in said for line in LINES)
 
 
 def test_usage(capsys):
-    assert check_policy(["--help"]) == 0
-    assert check_policy([]) == 2
-    assert "rlinf check-policy <name>" in capsys.readouterr().out
+    for args, code in (["--help"], 0), ([], 2):
+        with pytest.raises(SystemExit) as end:
+            check_policy(args)
+        assert end.value.code == code
+    assert "rlinf check-policy" in capsys.readouterr().out
 
 
 def test_wrong_words():
@@ -28,13 +37,47 @@ def test_wrong_words():
         check_policy(["mlp_policy", "hidden_sizes"])
 
 
+def mine(spec, *, seed):
+    return MLPPolicyConfig(hidden_sizes=(8,)).build(spec, seed=seed)
+
+
+def no_policy(spec, *, seed):
+    return torch.nn.Linear(2, 2)
+
+
+def calls_home(spec, *, seed):
+    socket.create_connection(("127.0.0.1", 9), timeout=1)
+
+
+def test_a_strangers_factory(tmp_path, monkeypatch, capsys):
+    source = """
+from rlinf.models import MLPPolicyConfig
+
+def factory(spec, *, seed):
+    return MLPPolicyConfig().build(spec, seed=seed)
+"""
+    (tmp_path / "my_own_policy.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    assert check_policy(["my_own_policy:factory"]) == 0
+    register_model("calls_home", calls_home)
+    with pytest.raises(ContractError, match="expected to be built without a network"):
+        check_policy(["calls_home"])
+    register_model("acts_not", no_policy)
+    with pytest.raises(ConfigError, match=r"Linear has no predict_action_batch\(…\)"):
+        check_policy(["acts_not"])
+
+
 class WrongLogprob(MLPPolicy):
+    """Off by 2e-5."""
+
     def default_forward(self, batch):
         batch = super().default_forward(batch)
         return type(batch)(logprob=batch.logprob + 2e-5, value=batch.value)
 
 
 class KeepsObservation(MLPPolicy):
+    """Its context is the caller's memory."""
+
     def _states(self, tree):
         states = super()._states(tree)
         states.clone = lambda: states
@@ -42,25 +85,113 @@ class KeepsObservation(MLPPolicy):
 
 
 class KeepsGraph(MLPPolicy):
+    """Forgot no_grad."""
+
     predict_action_batch = MLPPolicy.predict_action_batch.__wrapped__
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (WrongLogprob, r"Evaluation\.logprob against Decision\.logprob: expected agreement to 1e-05"),
-        (KeepsObservation, r"Decision\.context\.states: expected a copy"),
-        (KeepsGraph, r"Decision\.\w+: expected no graph"),
-    ],
-)
-def test_broken_policies_are_found(broken, message):
-    @register_model(f"broken_{broken.__name__}")
+class WithDropout(MLPPolicy):
+    """Dropout in the actor."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.actor = torch.nn.Sequential(self.actor[0], torch.nn.Dropout(0.2), *self.actor[1:])
+
+
+class ForgetsTemperature(MLPPolicy):
+    """Samples with twice the spread of what it scores."""
+
+    def predict_action_batch(self, env_obs, mode="train", *, generator=None):
+        if mode == "eval":
+            return super().predict_action_batch(env_obs, mode)
+        with torch.no_grad():
+            self.log_std += 0.7
+            wide = super().predict_action_batch(env_obs, mode, generator=generator)
+            self.log_std -= 0.7
+        batch = PolicyContract(policy=self, spec=TINY, as_array=torch.as_tensor, generator=None).batch([wide])
+        logprob = self.default_forward(batch).logprob.detach()[:, 0]
+        return type(wide)(action=wide.action, logprob=logprob, value=wide.value, context=wide.context, version=self.version)
+
+
+class UntrainedPart(MLPPolicy):
+    """A parameter that nothing uses."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.spare = torch.nn.Parameter(torch.zeros(2))
+
+
+class Remembers(MLPPolicy):
+    """Counts its calls."""
+
+    calls = 0
+
+    def predict_action_batch(self, env_obs, mode="train", *, generator=None):
+        self.calls += 1
+        decision = super().predict_action_batch(env_obs, mode, generator=generator)
+        return type(decision)(
+            action=decision.action + 0.01 * self.calls * (mode == "train"),
+            logprob=decision.logprob,
+            value=decision.value,
+            context=decision.context,
+            version=decision.version,
+        )
+
+
+class LooksAtNeighbours(MLPPolicy):
+    """Centres a batch."""
+
+    def _seen(self, states):
+        return states - states.mean(0)
+
+
+class HidesWeights(MLPPolicy):
+    """Its actor does not travel."""
+
+    def weights(self):
+        weights = super().weights()
+        kept = {name: tensor for name, tensor in weights.tensors.items() if "critic" in name}
+        return type(weights)(tensors=kept, version=weights.version)
+
+
+class LoadsAnything(MLPPolicy):
+    """Takes what it gets."""
+
+    def load(self, weights):
+        self.load_state_dict(dict(weights.tensors), strict=False)
+        self.version = weights.version
+
+
+def broken_lines(make, capsys):
     class Config:
         @staticmethod
         def build(spec, *, seed):
-            return broken(MLPPolicyConfig(hidden_sizes=(8,)), states=7, actions=3, seed=seed)
+            return make(MLPPolicyConfig(hidden_sizes=(8,)), states=7, actions=3, seed=seed)
 
-    assert f"broken_{broken.__name__}".casefold() in MODELS.names()
-    with pytest.raises(ContractError, match=message):
-        check_policy([f"broken_{broken.__name__}"])
+    name = f"broken_{make.__name__}".casefold()
+    if name not in MODELS.names():
+        register_model(name, Config)
+    assert check_policy([name]) == 1
+    said = capsys.readouterr().out.splitlines()
+    return {line[5:]: said[i + 1].strip() for i, line in enumerate(said) if line.startswith("FAIL")}
+
+
+@pytest.mark.parametrize(
+    ("make", "line", "message"),
+    [
+        (WrongLogprob, "predict_action_batch and default_forward agree", "(mode 'train', 5 rows): expected agreement to 1e-05"),
+        (KeepsObservation, "an observation is neither", "Decision.context.states: expected a copy"),
+        (KeepsGraph, "a decision holds no graph", "expected no graph"),
+        (WithDropout, "a module's own mode changes nothing", "is dropout on?"),
+        (ForgetsTemperature, "actions are drawn from the distribution", "standard errors from 0"),
+        (UntrainedPart, "the log-probability can be differentiated", "spare: 1 parameters are trained and no loss reaches them"),
+        (Remembers, "nothing is remembered", "Decision.action of the same call after others"),
+        (LooksAtNeighbours, "a row does not depend", "Decision.action of row 0 alone"),
+        (HidesWeights, "weights go out", "expected other decisions from other weights"),
+        (LoadsAnything, "weights that don't fit", "expected a WeightSyncError for a missing 'actor.0.bias', found none"),
+    ],
+)
+def test_broken_policies_are_found(make, line, message, capsys):
+    broken = broken_lines(make, capsys)
+    assert any(sentence.startswith(line) and message in said for sentence, said in broken.items()), broken
     assert torch.is_grad_enabled()

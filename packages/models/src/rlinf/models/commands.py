@@ -1,63 +1,112 @@
-"""`rlinf check-policy`: examines a registered policy."""
+"""`rlinf check-policy`: does a policy keep the contract?"""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
+import os
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
+from unittest import mock
+
+import numpy as np
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, ContractError, RLinfError
+from rlinf.core.protocols import ModelConfig, Policy
 from rlinf.core.registry import MODELS
+from rlinf.core.testing.finding import Finding
+from rlinf.core.testing.policy import PolicyContract
 
-USAGE = "Usage: rlinf check-policy <name> [key=value …], such as: rlinf check-policy mlp_policy hidden_sizes=[32,32]"
+_BOUND = np.ones(3, np.float32)
 
 TINY = EnvSpec(
-    observation={"states": ArraySpec(shape=(7,), dtype="float32")},
-    action=ArraySpec(shape=(3,), dtype="float32"),
+    observation={
+        "states": ArraySpec(shape=(7,), dtype="float32"),
+        "main_images": ArraySpec(shape=(32, 32, 3), dtype="uint8"),
+        "wrist_images": ArraySpec(shape=(32, 32, 3), dtype="uint8"),
+        "extra_view_images": ArraySpec(shape=(1, 32, 32, 3), dtype="uint8"),
+        "task_descriptions": ArraySpec(shape=(), dtype="<U64"),
+    },
+    action=ArraySpec(shape=(3,), dtype="float32", low=-_BOUND, high=_BOUND),
     max_episode_steps=10,
 )
-"""An environment that no simulator is needed for."""
+"""An environment that needs no simulator and shows everything that a policy may want to see."""
 
 
 def check_policy(args: Sequence[str]) -> int:
-    """Builds a policy for a tiny environment and runs `PolicyContract` on it.
+    """Examines a policy: `rlinf check-policy pi0 preset=tiny`, or `rlinf check-policy my_module:MyConfig`.
 
-    Args:
-        args: the registered name, then hyper-parameters as `key=value` with JSON values.
-
-    Raises:
-        ConfigError: the name or a hyper-parameter is unknown or wrong.
-        ContractError: the policy breaks the contract.
+    Returns:
+        0 if every line of the contract holds, 1 if one is broken.
     """
-    if not args or args[0] in ("-h", "--help"):
-        sys.stdout.write(f"{USAGE}\n")
-        return 0 if args else 2
+    parser = argparse.ArgumentParser(prog="rlinf check-policy", description="Examines a policy on made-up observations.")
+    parser.add_argument("policy", help="a registered model, or module:attr of a configuration class or of a factory(spec, *, seed)")
+    parser.add_argument("params", nargs="*", metavar="key=value", help="hyper-parameters with JSON values: hidden_sizes=[32,32]")
+    parser.add_argument("--tolerance", type=float, default=1e-5, help="of log-probabilities that must agree (1e-5, for float32)")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights (0)")
+    given = parser.parse_args(list(args))
     import torch
-
-    from rlinf.core.testing.policy import PolicyContract
-
-    config = MODELS.build(args[0], dict(_parameter(arg) for arg in args[1:]), place="check-policy")
-    policy = config.build(TINY, seed=0)
 
     def generator(seed: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed)
 
-    contract = PolicyContract(policy=policy, spec=TINY, as_array=torch.as_tensor, generator=generator)
-    sentences = contract.run(lambda sentence: _write(f"  ok  {sentence}"))
-    _write(f"{args[0]}: {len(sentences)} checks passed")
+    policy = _build(given.policy, dict(_parameter(param) for param in given.params), given.seed)
+    contract = PolicyContract(policy=policy, spec=TINY, as_array=torch.as_tensor, generator=generator, tolerance=given.tolerance)
+    findings = contract.examine(report=_tell)
+    broken = sum(finding.error is not None for finding in findings)
+    if broken:
+        _write(f"     {broken} of {len(findings)} lines are broken; the first is often the cause of others")
+        return 1
+    _write(f"{given.policy}: all {len(findings)} lines hold, to {given.tolerance:g}")
     return 0
 
 
-def _parameter(arg: str) -> tuple[str, Any]:
-    key, equals, value = arg.partition("=")
+def _build(name: str, params: dict[str, Any], seed: int) -> Policy:
+    if ":" in name and os.getcwd() not in sys.path:
+        # A module that lies where the command is run is found, as by `python -m`, but takes no other module's place.
+        sys.path.append(os.getcwd())
+    item: Any = MODELS.build(name, params, place="check-policy")
+    with _offline():
+        policy = item.build(TINY, seed=seed) if isinstance(item, ModelConfig) else item(TINY, seed=seed)
+    for needed in ("predict_action_batch", "default_forward", "weights", "load"):
+        if not callable(getattr(policy, needed, None)):
+            problem = f"{type(policy).__name__} has no {needed}(…), so it is no policy that acts"
+            raise ConfigError("check-policy", problem, "Derive it from rlinf.models.BasePolicy.")
+    return policy
+
+
+@contextlib.contextmanager
+def _offline() -> Generator[None]:
+    """A policy is built without a network."""
+
+    def refuse(_: socket.socket, address: object) -> None:
+        raise ContractError("build", f"expected to be built without a network, found a connection to {address}")
+
+    with mock.patch.object(socket.socket, "connect", refuse):
+        yield
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
     if not equals:
-        raise ConfigError("check-policy", f"expected key=value, found '{arg}'", USAGE)
+        raise ConfigError("check-policy", f"expected key=value, found '{text}'", "Such as hidden_sizes=[32,32].")
     try:
         return key, json.loads(value)
     except ValueError:
         return key, value
+
+
+def _tell(finding: Finding) -> None:
+    if finding.error is None:
+        _write(f"  ok {finding.sentence}")
+        return
+    _write(f"FAIL {finding.sentence}")
+    name = "" if isinstance(finding.error, RLinfError) else f"{type(finding.error).__name__}: "
+    _write(f"     {name}{finding.error}")
 
 
 def _write(line: str) -> None:

@@ -1,0 +1,82 @@
+"""Folders and files that are there whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlinf.core.errors import CheckpointError
+
+MARK = "config.json"
+"""What tells a checkpoint from any other folder, which must never be replaced."""
+
+
+@contextmanager
+def fresh_folder(folder: Path, *, overwrite: bool) -> Generator[Path]:
+    """A temporary folder beside `folder`, which takes its place when the block ends well and is removed when it doesn't.
+
+    An older checkpoint is moved aside first and removed last: for an instant there is none of that name, never half of one.
+
+    Raises:
+        CheckpointError: `folder` is there already and must not be replaced.
+    """
+    refuse_existing(folder, overwrite=overwrite)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+    made.chmod(0o755)
+    try:
+        yield made
+        for file in made.rglob("*"):
+            _flush(file)
+        _replace(made, folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def fresh_file(file: Path) -> Generator[Path]:
+    """A temporary file beside `file`, which takes its place when the block ends well."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    made = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        yield made
+        _flush(made)
+        made.replace(file)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def refuse_existing(folder: Path, *, overwrite: bool) -> None:
+    """Refuses a folder that holds something, unless it is a checkpoint that may be replaced.
+
+    Raises:
+        CheckpointError: it does.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not overwrite:
+        raise CheckpointError(str(folder), "is there already", "Choose another folder, or set overwrite.")
+    if not (folder / MARK).is_file():
+        raise CheckpointError(str(folder), f"is no checkpoint (it has no {MARK}) and is not replaced", "Choose another folder.")
+
+
+def _replace(made: Path, folder: Path) -> None:
+    if not folder.exists():
+        made.rename(folder)
+        return
+    old = made.with_suffix(".old")
+    folder.rename(old)
+    made.rename(folder)
+    shutil.rmtree(old)
+
+
+def _flush(path: Path) -> None:
+    """Onto the disk before the rename, or a power cut could leave a name without content."""
+    if path.is_file():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())

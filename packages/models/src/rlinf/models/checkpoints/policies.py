@@ -1,0 +1,203 @@
+"""A policy as a folder that needs nothing else to come back.
+
+config.json                     model_type, its hyper-parameters, the version of the weights and of this format
+model.safetensors               every weight and every statistic of normalisation (shards and an index if there is much)
+statistics.json                 the same statistics for people and other programs; never read back into the policy
+tokenizer.json, …               what the caller adds
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+
+from rlinf.core.data import EnvSpec, Weights
+from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.registry import MODELS
+from rlinf.models.base import BasePolicy
+from rlinf.models.checkpoints.atomic import fresh_folder
+from rlinf.models.checkpoints.fitting import Fitted, fit, unwrapped
+from rlinf.models.checkpoints.tensors import SHARD_BYTES, find_weights, read_tensors, write_tensors
+from rlinf.models.normalization import Normalizer
+from rlinf.models.registry import build_policy
+from rlinf.models.statistics import write_statistics
+
+CONFIG: Final = "config.json"
+FORMAT: Final = "rlinf-policy"
+FORMAT_VERSION: Final = 1
+
+
+def save_policy(
+    policy: BasePolicy,
+    config: Any,
+    folder: Path,
+    *,
+    model_type: str | None = None,
+    files: Sequence[Path] = (),
+    shard_bytes: int = SHARD_BYTES,
+    overwrite: bool = False,
+) -> None:
+    """Writes a policy; the folder is there whole, or not at all.
+
+    Args:
+        policy: what is saved.
+        config: the dataclass that built it.
+        folder: where; its parents are made.
+        model_type: the registered name; found from `config` if None.
+        files: a tokenizer, a processor, and what else shall lie beside the weights.
+        shard_bytes: above this the weights are written in shards.
+        overwrite: whether an older checkpoint there is replaced.
+
+    Raises:
+        CheckpointError: the folder is there already, or a file is missing.
+        ConfigError: `config` is no dataclass, has no registered name, or a value that JSON can't hold.
+    """
+    described = _described(policy, config, model_type)
+    absent = [str(file) for file in files if not file.is_file()]
+    if absent:
+        raise CheckpointError(absent[0], "there is no such file", "Leave it out, or write it first.")
+    with fresh_folder(folder, overwrite=overwrite) as made:
+        for file in files:
+            shutil.copyfile(file, made / file.name)
+        write_tensors(policy.weights().tensors, made, shard_bytes=shard_bytes)
+        write_statistics(made / "statistics.json", _statistics(policy))
+        (made / CONFIG).write_text(described, encoding="utf-8")
+
+
+def load_policy(
+    path: Path,
+    spec: EnvSpec,
+    *,
+    model_type: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+) -> BasePolicy:
+    """The policy of a folder: ours; or another project's, whose `config.json` names an architecture that is registered.
+
+    Of another project's folder (Hugging Face, LeRobot) the architecture reads everything itself, as `model_path`. Weights alone,
+    such as RLinf's `full_weights.pt`, need `model_type` and `params`.
+
+    Args:
+        path: the folder, or a file of weights.
+        spec: the environment that the policy acts in.
+        model_type: the registered name, where the folder has none or another one.
+        params: hyper-parameters that differ from those of the folder, such as where `model_path` is on this machine.
+        seed: decides the weights that the folder doesn't have.
+        device: where the policy goes.
+
+    Raises:
+        CheckpointError: something is missing, damaged, or made for another policy.
+        ConfigError: the name or a hyper-parameter is unknown.
+    """
+    described = _read_config(path / CONFIG) if path.is_dir() else {}
+    ours = described.get("format") == FORMAT
+    place = str(path / CONFIG if described else path)
+    name = model_type or described.get("model_type") or described.get("type")
+    # A file must not choose what is imported: only names that somebody registered here.
+    if not isinstance(name, str) or (model_type is None and ":" in name):
+        raise CheckpointError(place, f"expected the name of a registered model, found {name!r}", "Pass model_type.")
+    if described and not ours:
+        policy = build_policy(name, {"model_path": str(path), **(params or {})}, spec, seed=seed, place=place)
+        return policy if device is None else policy.to(device)
+    if ours and described.get("format_version") != FORMAT_VERSION:
+        found = f"expected version {FORMAT_VERSION} of the format, found {described.get('format_version')!r}"
+        raise CheckpointError(place, found, "Use the rlinf-models that wrote it.")
+    policy = build_policy(name, {**described.get("config", {}), **(params or {})}, spec, seed=seed, place=place)
+    load_weights(policy, path)
+    policy.version = int(described.get("version", 0))
+    return policy if device is None else policy.to(device)
+
+
+def load_weights(
+    policy: BasePolicy,
+    path: Path,
+    *,
+    weight_map: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None,
+    allow_missing: Sequence[str] = (),
+    allow_unused: Sequence[str] = (),
+) -> Fitted:
+    """Copies weights into a policy, once all of them are known to fit; its version becomes 0.
+
+    Prefixes of FSDP, DDP and torch.compile are removed.
+
+    Args:
+        policy: what gets them.
+        path: a file or a folder; see `read_tensors`.
+        weight_map: from the names of the file to the policy's, such as `WeightMap.to_policy`.
+        allow_missing: patterns of names that may keep their values, such as `value_head.*`.
+        allow_unused: patterns of names that are skipped.
+
+    Returns:
+        What was copied, what wasn't there and what nobody needed.
+
+    Raises:
+        CheckpointError: the file is damaged or made for another policy; nothing was changed.
+    """
+    file = find_weights(path)
+    found: Mapping[str, Tensor] = read_tensors(file)
+    if weight_map is not None:
+        found = weight_map(unwrapped(found))
+    own = policy.weights().tensors
+    fitted = fit(own, found, place=str(file), allow_missing=allow_missing, allow_unused=allow_unused)
+    policy.load(Weights(tensors={**own, **fitted.tensors}, version=0))
+    return fitted
+
+
+def _described(policy: BasePolicy, config: Any, model_type: str | None) -> str:
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        raise ConfigError("save_policy(config)", f"expected the dataclass that built the policy, found {type(config).__name__}")
+    content = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "model_type": model_type or _registered_name(type(config)),
+        "version": policy.version,
+        "config": {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config) if field.init},
+    }
+    try:
+        return json.dumps(content, indent=1, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError("save_policy(config)", f"JSON can't hold a value of it ({error})") from error
+
+
+def _plain(value: Any) -> Any:
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _registered_name(cls: type[Any]) -> str:
+    """The name whose claim is this class; those that can't be imported here are somebody else's."""
+    for name in MODELS.names():
+        try:
+            if MODELS.get(name) is cls:
+                return name
+        except ConfigError:
+            continue
+    remedy = "Register it with register_model, or pass model_type."
+    raise ConfigError("save_policy(config)", f"no model is registered as {cls.__module__}:{cls.__qualname__}", remedy)
+
+
+def _statistics(policy: BasePolicy) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, module in cast("Iterable[tuple[str, nn.Module]]", policy.named_modules()):
+        if isinstance(module, Normalizer) and module.scheme != "identity":
+            found[name] = {key: values.detach().cpu() for key, values in module.statistics().items()}
+    return found
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(str(file), f"can't be read ({error})", "Use another checkpoint.") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(str(file), f"expected a mapping, found {type(content).__name__}", "Use another checkpoint.")
+    return cast("dict[str, Any]", content)

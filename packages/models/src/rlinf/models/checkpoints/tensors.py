@@ -1,0 +1,178 @@
+"""Tensors by name, in files: safetensors, whole or in shards, and `full_weights.pt` without anything but tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, Final, cast
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from rlinf.core.errors import CheckpointError
+
+WEIGHTS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+CANDIDATES: Final = (
+    INDEX,
+    WEIGHTS,
+    "full_weights.pt",
+    "model_state_dict/full_weights.pt",
+    "actor/model.safetensors",
+    "actor/model_state_dict/full_weights.pt",
+)
+"""Where weights may be below a folder; the first one found counts."""
+SHARD_BYTES: Final = 5 * 2**30
+SHARED: Final = "shared"
+"""In the metadata: for each name that is stored under another one, that other name."""
+
+_PICKLED = (".pt", ".pth", ".bin")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors by name; names of one tensor give one tensor again.
+
+    Args:
+        path: a file (`.safetensors`, an index of shards, `.pt`), or a folder with one of `CANDIDATES`.
+
+    Raises:
+        CheckpointError: there are no weights, a file is missing or damaged, or holds something else than tensors.
+    """
+    file = find_weights(path)
+    if file.name.endswith(".index.json"):
+        return _sharded(file)
+    if file.suffix in _PICKLED:
+        return _pickled(file)
+    tensors, metadata = _whole(file)
+    return tensors | _aliases(tensors, metadata.get(SHARED), file)
+
+
+def find_weights(path: Path) -> Path:
+    """The file of weights that a path means, itself or by its folder.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if path.is_file():
+        return path
+    for name in CANDIDATES:
+        if (path / name).is_file():
+            return path / name
+    raise CheckpointError(str(path), "no weights there", f"Name the file, or a folder with one of {', '.join(CANDIDATES)}.")
+
+
+def write_tensors(tensors: Mapping[str, Tensor], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> None:
+    """Writes `model.safetensors`, or shards and an index as Hugging Face has them if there is more than `shard_bytes`.
+
+    A tensor that has several names is stored once, under the first of them in order.
+    """
+    own, shared = _once(tensors)
+    metadata = {"format": "pt", **({SHARED: json.dumps(shared)} if shared else {})}
+    shards = _shards(own, shard_bytes)
+    if len(shards) == 1:
+        _save(shards[0], folder / WEIGHTS, metadata)
+        return
+    weight_map: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        _save(shard, folder / name, {"format": "pt"})
+        weight_map |= dict.fromkeys(shard, name)
+    index = {"metadata": {"total_size": sum(t.nbytes for t in own.values()), **metadata}, "weight_map": weight_map}
+    (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
+
+
+def same_memory(tensors: Mapping[str, Tensor]) -> list[list[str]]:
+    """Names of the same tensor together, each group and all groups sorted."""
+    groups: dict[object, list[str]] = {}
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        lone = tensor.numel() == 0 or tensor.device.type == "meta"
+        place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        groups.setdefault(name if lone else place, []).append(name)
+    return list(groups.values())
+
+
+def _once(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Each tensor once and in memory of its own, and the other names."""
+    groups = same_memory(tensors)
+    own = {group[0]: tensors[group[0]].detach().cpu().contiguous() for group in groups}
+    seen: set[int] = set()
+    for name, tensor in own.items():
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
+            own[name] = tensor.clone()
+        seen.add(storage.data_ptr())
+    return own, {alias: group[0] for group in groups for alias in group[1:]}
+
+
+def _shards(tensors: Mapping[str, Tensor], shard_bytes: int) -> list[dict[str, Tensor]]:
+    shards: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if shards[-1] and size + tensor.nbytes > shard_bytes:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += tensor.nbytes
+    return shards
+
+
+def _save(tensors: dict[str, Tensor], file: Path, metadata: dict[str, str]) -> None:
+    cast("Any", safetensors.torch).save_file(tensors, file, metadata=metadata)
+
+
+def _whole(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with cast("Any", safe_open(file, framework="pt")) as opened:
+            names = cast("list[str]", opened.keys())
+            return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(str(file), f"can't be read ({error})", "Use another checkpoint.") from error
+
+
+def _sharded(index: Path) -> dict[str, Tensor]:
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+        weight_map: dict[str, str] = content["weight_map"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(str(index), f"can't be read ({error!r})", "Use another checkpoint.") from error
+    found: dict[str, Tensor] = {}
+    for name in sorted(set(weight_map.values())):
+        if Path(name).name != name or not (index.parent / name).is_file():
+            raise CheckpointError(str(index), f"expected the shard '{name}' beside it, found no such file", "Copy it again.")
+        found |= _whole(index.parent / name)[0]
+    missing = sorted(weight_map.keys() - found.keys())
+    if missing:
+        raise CheckpointError(str(index), f"{len(missing)} tensors are in no shard, such as {missing[:3]}", "Copy it again.")
+    return found | _aliases(found, content.get("metadata", {}).get(SHARED), index)
+
+
+def _aliases(tensors: Mapping[str, Tensor], shared: str | None, file: Path) -> dict[str, Tensor]:
+    aliases: dict[str, str] = json.loads(shared) if shared else {}
+    lost = sorted(name for name in aliases.values() if name not in tensors)
+    if lost:
+        raise CheckpointError(str(file), f"the shared tensor '{lost[0]}' is missing", "Use another checkpoint.")
+    return {alias: tensors[name] for alias, name in aliases.items()}
+
+
+def _pickled(file: Path) -> dict[str, Tensor]:
+    try:
+        content: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
+        raise CheckpointError(str(file), f"can't be read as tensors alone ({_first_line(error)})", "Save a state dict.") from error
+    if not isinstance(content, dict) or not _all_tensors(cast("dict[Any, Any]", content).values()):
+        found = sorted(map(str, cast("dict[Any, Any]", content)))[:4] if isinstance(content, dict) else type(content).__name__
+        raise CheckpointError(str(file), f"expected tensors by name, found {found}", "Save a state dict.")
+    return {str(name): tensor for name, tensor in cast("dict[Any, Tensor]", content).items()}
+
+
+def _all_tensors(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, Tensor) for value in values)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,45 @@
+"""Every registered policy that builds offline, to disk and back."""
+
+import pytest
+import torch
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import MODELS
+from rlinf.core.testing import PolicyContract
+from rlinf.core.tree import tree_leaves
+from rlinf.models.base import BasePolicy
+from rlinf.models.checkpoints import load_policy, save_policy
+from rlinf.models.commands import TINY
+
+NAMES = [name for name in MODELS.names() if MODELS.owner(name).startswith("rlinf.models.")]
+
+
+def configuration(name):
+    try:
+        return MODELS.build(name, {}, place=name)
+    except ConfigError:
+        return MODELS.build(name, {"preset": "tiny"}, place=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_comes_back(name, tmp_path):
+    torch.set_num_threads(1)
+    config = configuration(name)
+    policy = config.build(TINY, seed=3)
+    if not isinstance(policy, BasePolicy):
+        pytest.skip("it decides no actions")
+    save_policy(policy, config, tmp_path / name)
+    found = load_policy(tmp_path / name, TINY, seed=4)
+    assert found.weights().tensors.keys() == policy.weights().tensors.keys()
+    for path, tensor in policy.weights().tensors.items():
+        assert torch.equal(found.weights().tensors[path], tensor), path
+    contracts = [
+        PolicyContract(policy=p, spec=TINY, as_array=torch.as_tensor, generator=lambda seed: torch.Generator().manual_seed(seed))
+        for p in (policy, found)
+    ]
+    observation = contracts[0].observation(2)
+    for train in (True, False):
+        one, other = (contract.decide(observation, train=train) for contract in contracts)
+        assert torch.equal(one.action, other.action)
+        assert torch.equal(one.logprob, other.logprob)
+        assert [path for path, _ in tree_leaves(one.context)] == [path for path, _ in tree_leaves(other.context)]

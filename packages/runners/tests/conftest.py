@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rlinf.core.chunks import MaskedActions
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
 from rlinf.core.registry import ADVANTAGES, ENVS, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS
 
@@ -20,6 +22,7 @@ class CountdownEnv:
 
     def __init__(self, num_envs: int, max_episode_steps: int) -> None:
         self.num_envs, self.limit = num_envs, max_episode_steps
+        self.action_space = SimpleNamespace(shape=(num_envs, 1))
         self.left = np.zeros(num_envs, int)
         self.length = np.zeros(num_envs, int)
         self.ret = np.zeros(num_envs, np.float32)
@@ -40,12 +43,15 @@ class CountdownEnv:
         return self._obs(), {}
 
     def step(self, action: Any) -> Any:
+        active = np.ones(self.num_envs, bool)
+        if isinstance(action, MaskedActions):
+            action, active = action.actions, action.active
         assert (np.abs(action) <= 1).all()
-        assert (self.left > 0).all(), "stepped after the end"
-        self.left -= 1
-        self.length += 1
+        assert (self.left[active] > 0).all(), "stepped after the end"
+        self.left[active] -= 1
+        self.length[active] += 1
         reward = np.ones(self.num_envs, np.float32)
-        self.ret += reward
+        self.ret[active] += 1
         terminated, truncated = self.left == 0, self.length == self.limit
         episode = {
             "success_once": terminated.copy(),

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlinf.core.data import Decision
 from rlinf.core.errors import RLinfError
 from rlinf.core.random import keyed_seed
 from rlinf.runners.embodied_runner import env_slots
@@ -22,7 +23,7 @@ def worker(data: dict[str, Any]) -> EnvWorker:
 
 
 def collected(data: dict[str, Any], line: Any, trajectories: Any) -> tuple[list[Any], list[Any]]:
-    results = worker(data).interact(0, *line, trajectories)
+    results = worker(data).interact(0, *line, trajectories).episodes
     return results, [trajectories.get(key=rank)[1] for rank in (0, 1)]
 
 
@@ -93,3 +94,44 @@ def test_a_worker_that_knows_nobody_says_so(toy_data: dict[str, Any], queues: An
     env = EnvWorker(read_embodied(toy_data))
     with pytest.raises(RLinfError, match=r"Call connect\(wiring\) first"):
         env.interact(0, queues(), queues(), queues())
+
+
+def chunks_of_two(queues: Any) -> tuple[Any, Any]:
+    answers = queues()
+
+    def reply(request: Any) -> None:
+        if request.obs is not None:
+            obs = request.obs["states"]
+            zeros = np.zeros(len(obs), np.float32)
+            action = np.zeros((len(obs), 2, 1), np.float32)
+            answers.put(
+                Decision(action=action, logprob=zeros, value=10 * obs[:, 0], context={"states": obs}, version=7), key=request.slot
+            )
+
+    return queues(reply), answers
+
+
+def test_a_chunk_stops_where_the_episode_ends(toy_data: dict[str, Any], queues: Any) -> None:
+    trajectories = queues()
+    played = worker(toy_data).interact(0, *chunks_of_two(queues), trajectories)
+    steps, decisions = 0, 0
+    for rank in (0, 1):
+        part = trajectories.get(key=rank)[1]
+        left = part.context["states"][..., 0]
+        executed = np.minimum(left, 2) * part.mask
+        assert (part.reward == executed).all(), "one of reward for each step that was executed"
+        assert (part.terminated == (part.mask & (left <= 2))).all()
+        steps += int(executed.sum())
+        decisions += int(part.mask.sum())
+    assert decisions == 24
+    assert played.env_steps == steps < 48
+    assert all(result.episode_len == result.episode_return for result in played.episodes)
+
+
+def test_a_step_limit_that_belongs_to_the_task_is_an_end(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+    toy_data["env"]["train"] |= {"max_episode_steps": 2}
+    for bootstrap in (True, False):
+        toy_data["env"]["train"]["bootstrap_truncated"] = bootstrap
+        _, parts = collected(toy_data, line, queues())
+        assert any(part.truncated.any() for part in parts) == bootstrap
+        line[1].items.clear()

@@ -17,6 +17,7 @@ from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.schema import EmbodiedConfig
+from rlinf.runners.starting_weights import find_weights, read_weights
 from rlinf.runners.tensors import to_torch
 from rlinf.runners.wiring import Wiring
 
@@ -39,7 +40,9 @@ class EmbodiedFSDPActor(Worker):
         """Builds the policy and its trainer; every rank calls it."""
         torch.set_num_threads(self.threads)
         self._wiring = wiring
-        self._policy = self.cfg.actor.model.config.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model"))
+        self._policy = self.cfg.actor.model.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model"))
+        if self.cfg.runner.ckpt_path is not None:
+            self._policy.load(read_weights(find_weights(self.cfg.runner.ckpt_path)))
         self._trainer = self.cfg.actor.trainer.build(
             self._policy,
             rank=self.rank,

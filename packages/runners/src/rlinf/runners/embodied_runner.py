@@ -22,7 +22,7 @@ from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.actor_worker import EmbodiedFSDPActor
 from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
 from rlinf.runners.entry import STARTED
-from rlinf.runners.env_worker import EnvWorker
+from rlinf.runners.env_worker import EnvWorker, Interaction
 from rlinf.runners.evaluation import EpisodeResult, summarise
 from rlinf.runners.evaluator import Evaluator
 from rlinf.runners.logbook import Logbook
@@ -89,10 +89,10 @@ class EmbodiedRunner:
         config = self.cfg.runner
         with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
             while self.step < config.max_steps:
-                began = time.monotonic()
+                began, before = time.monotonic(), self.env_steps
                 scalars = self._iterate()
                 scalars["time/step"] = time.monotonic() - began
-                scalars["time/env_steps_per_s"] = self.cfg.decisions_per_iteration / scalars["time/step"]
+                scalars["time/env_steps_per_s"] = (self.env_steps - before) / scalars["time/step"]
                 self.step += 1
                 last = self.step == config.max_steps
                 if config.val_check_interval and self.step % config.val_check_interval == 0 and not last:
@@ -113,10 +113,12 @@ class EmbodiedRunner:
         per_rank, *_ = self._timed(
             "generate_rollouts",
             self.env.interact(self.step, self.requests, self.answers, self.trajectories),
-            self.rollout.generate(self.requests, self.answers),
+            self.rollout.generate(self.step, self.requests, self.answers),
             self.actor.recv_rollout_batch(self.trajectories, self.env.world_size),
         )
-        return [result for results in per_rank for result in results]
+        played: list[Interaction] = per_rank
+        self.env_steps += sum(part.env_steps for part in played)
+        return [result for part in played for result in part.episodes]
 
     def evaluate(self, episodes: int, video: Path | None = None) -> dict[str, float]:
         """Evaluates the newest weights."""
@@ -141,7 +143,6 @@ class EmbodiedRunner:
         episodes = self.generate_rollouts()
         (credit,) = self._timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())
         training, _ = self._timed("actor_training", self.actor.run_training(self.step), self.env.prepare(self.step + 1))
-        self.env_steps += self.cfg.decisions_per_iteration
         return {
             "env/steps": float(self.env_steps),
             **summarise(episodes, "env/"),

@@ -7,6 +7,7 @@ reset ──► obs ──ask──►  rollout worker  ──answer──► ac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,16 @@ from rlinf.runners.slots import Slot
 from rlinf.runners.wiring import Wiring
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """What a worker's environments played in one iteration."""
+
+    episodes: list[EpisodeResult]
+    """The episodes that ended."""
+    env_steps: int
+    """Control steps that were executed."""
+
+
 class EnvWorker(Worker):
     """Holds its share of the environments, in one seat for each pipeline stage."""
 
@@ -34,6 +45,7 @@ class EnvWorker(Worker):
         self._eval_seats: list[Seat] = []
         self._wiring: Wiring | None = None
         self._prepared: int | None = None
+        self._executed = 0
 
     def init_worker(self, slots: Sequence[Slot]) -> EnvSpec:
         """Builds the training environments of those slots that are its own, and says what a policy must know of them."""
@@ -52,7 +64,7 @@ class EnvWorker(Worker):
                 self._begin_epoch(step, 0)
             self._prepared = step
 
-    def interact(self, step: int, requests: Channel, answers: Channel, trajectories: Channel) -> list[EpisodeResult]:
+    def interact(self, step: int, requests: Channel, answers: Channel, trajectories: Channel) -> Interaction:
         """Collects one iteration of experience and sends it to the actor.
 
         Args:
@@ -62,8 +74,9 @@ class EnvWorker(Worker):
             trajectories: where `(env rank, Trajectory)` go, keyed by actor rank.
 
         Returns:
-            The results of the episodes that ended.
+            What was played.
         """
+        self._executed = 0
         train, wiring = self.cfg.env.train, self._connected()
         seats = self._with_lines(self._seats, requests, answers)
         self.prepare(step)
@@ -84,7 +97,7 @@ class EnvWorker(Worker):
             seat.leave(line)
         for rank, part in enumerate(Trajectory.concat(rows).split(wiring.actor_ranks)):
             trajectories.put((self.rank, part), key=rank)
-        return results
+        return Interaction(episodes=results, env_steps=self._executed)
 
     def evaluate(self, episodes: int, requests: Channel, answers: Channel, video: str | None = None) -> list[EpisodeResult]:
         """Runs this worker's share of the evaluation episodes; see `run_episodes`."""
@@ -101,19 +114,23 @@ class EnvWorker(Worker):
         )
 
     def _advance(self, seat: Seat, line: Line, collector: RowCollector, key: tuple[int, int, int]) -> list[EpisodeResult]:
-        """One step of a seat: take the answer, simulate, ask for the next; `key` is that of the next request."""
+        """One decision of a seat: take the answer, simulate, ask for the next; `key` is that of the next request."""
         with self.worker_timer("wait_for_actions"):
             answer = seat.answer(line)
         if answer.final_values is not None:
             collector.final_values(answer.final_envs, answer.final_values)
         with self.worker_timer("simulate"):
-            reward, terminated, truncated, info = seat.step(answer.decision.action)
-        collector.append(answer.decision, reward, terminated, truncated)
-        results = episode_results(info, seat.ended, seat.slot.first_env)
-        step, epoch, t = key
+            step = seat.step(answer.decision.action)
+        over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
+        if not self.cfg.env.train.bootstrap_truncated:
+            over, cut = step.done, np.zeros_like(cut)
+        collector.append(answer.decision, step.rewards.sum(axis=1), over, cut)
+        self._executed += int(step.executed.sum())
+        results = episode_results(step.infos, seat.ended, seat.slot.first_env)
+        iteration, epoch, t = key
         if seat.ended.any() and t < self.cfg.env.train.max_steps_per_rollout_epoch:
             seat.keep_finals()
-            self._reset(seat, seat.ended, step, epoch, t)
+            self._reset(seat, seat.ended, iteration, epoch, t)
         seat.ask(line, key)
         return results
 

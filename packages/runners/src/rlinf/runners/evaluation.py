@@ -119,7 +119,7 @@ def _finish_round(seats: Sequence[tuple[Seat, Line]], round_: int, first: int) -
     while running:
         step += 1
         for seat, line in [(s, ln) for s, ln in seats if s.slot.index in running]:
-            *_, info = seat.step(seat.answer(line).decision.action)
+            info = seat.step(seat.answer(line).decision.action).infos
             mask = running[seat.slot.index]
             results += episode_results(info, seat.ended & mask, first + seat.slot.first_env)
             mask &= ~seat.ended

@@ -8,14 +8,15 @@ from typing import Any, cast
 import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
+from rlinf.core.capabilities import Annealed, Recurrent
 from rlinf.core.data import Decision, Weights
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.protocols import Channel, Mode, Policy
 from rlinf.core.random import keyed_seed
 from rlinf.core.tree import tree_map
 from rlinf.core.worker import Worker
 from rlinf.runners.schema import EmbodiedConfig
-from rlinf.runners.tensors import to_numpy, to_torch
+from rlinf.runners.tensors import observed, to_numpy
 from rlinf.runners.wiring import Request, Wiring
 
 
@@ -32,7 +33,11 @@ class MultiStepRolloutWorker(Worker):
         torch.set_num_threads(self.threads)
         self._wiring = wiring
         seed = keyed_seed(self.cfg.runner.seed, "model")
-        self._policy = self.cfg.actor.model.config.build(wiring.spec, seed=seed).eval()
+        policy = self.cfg.actor.model.build(wiring.spec, seed=seed).eval()
+        if isinstance(policy, Recurrent):
+            problem = f"'{self.cfg.actor.model.model_type}' has a memory, and nothing here carries it from step to step yet"
+            raise ConfigError("actor.model.model_type", problem, "Choose a policy without one.")
+        self._policy = policy
 
     def sync_model_from_actor(self) -> int:
         """Takes over the actor's weights; returns their version."""
@@ -46,10 +51,11 @@ class MultiStepRolloutWorker(Worker):
         policy, _ = self._ready()
         policy.load(Weights(tensors=load_file(Path(file)), version=version))
 
-    def generate(self, requests: Channel, answers: Channel, mode: Mode = "train") -> int:
+    def generate(self, step: int, requests: Channel, answers: Channel, mode: Mode = "train") -> int:
         """Answers requests until every slot that it serves is done.
 
         Args:
+            step: the iteration, which a policy's exploration may follow.
             requests: where observations come from, keyed by rollout rank.
             answers: where decisions go, keyed by slot.
             mode: "train" samples, "eval" takes the most likely action.
@@ -57,7 +63,9 @@ class MultiStepRolloutWorker(Worker):
         Returns:
             How many requests were answered.
         """
-        _, wiring = self._ready()
+        policy, wiring = self._ready()
+        if isinstance(policy, Annealed):
+            policy.set_global_step(step)
         return self._serve(requests, answers, wiring.served_by(self.rank, "train"), mode)
 
     def evaluate(self, requests: Channel, answers: Channel) -> int:
@@ -83,7 +91,7 @@ class MultiStepRolloutWorker(Worker):
         generator = torch.Generator()
         generator.manual_seed(keyed_seed(self.cfg.runner.seed, "rollout", request.slot, *request.key))
         policy, _ = self._ready()
-        decision = policy.predict_action_batch(tree_map(to_torch, request.obs), mode, generator=generator)
+        decision = policy.predict_action_batch(tree_map(observed, request.obs), mode, generator=generator)
         return Decision(
             action=to_numpy(decision.action),
             logprob=to_numpy(decision.logprob),

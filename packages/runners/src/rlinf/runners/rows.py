@@ -33,7 +33,7 @@ class RowCollector:
         self._final_values: dict[tuple[int, int], float] = {}
 
     def append(self, decision: Decision[Any], reward: Floats, terminated: Bools, truncated: Bools) -> None:
-        """One decision of each environment and what came of it."""
+        """One decision of each environment and what came of it; of a chunk, the sum of its rewards, and whether it saw an end."""
         self._decisions.append(decision)
         self._rewards.append(reward)
         self._terminated.append(terminated)

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners.schema import EmbodiedConfig
+from rlinf.runners.starting_weights import find_weights
 
 _CLAIMS: dict[Path, TextIO] = {}
 """Held open for as long as this process lives."""
@@ -58,7 +59,10 @@ def open_run_folder(cfg: EmbodiedConfig) -> RunFolder:
 
     Raises:
         ConfigError: the folder can't be written.
+        CheckpointError: there are no weights where `runner.ckpt_path` says.
     """
+    if cfg.runner.ckpt_path is not None:
+        find_weights(cfg.runner.ckpt_path)
     path = run_folder(cfg).path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.protocols import Advantage, EnvConfig, Loss, ModelConfig, TrainerConfig, WeightSync
+from rlinf.core.protocols import Advantage, Builder, EnvConfig, Loss, ModelConfig, TrainerConfig, WeightSync
 
 MERGED = {"merged": True}
 """Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
@@ -46,6 +47,8 @@ class RunnerConfig:
     """Iterations between checkpoints; 0 writes only the last one."""
     resume_dir: str | None = None
     """A checkpoint folder (`…/global_step_N`) to go on from; null starts anew."""
+    ckpt_path: str | None = None
+    """Weights to start from: a `.safetensors` file, a `full_weights.pt`, or a folder that holds one; null takes the model's own."""
     timeout_s: float = 600.0
     """Seconds that one phase of an iteration may take before the run is declared stuck."""
     logger: LoggerConfig = field(default_factory=LoggerConfig)
@@ -78,6 +81,9 @@ class TrainEnvConfig:
     """Whether an episode goes on after the task has ended it."""
     auto_reset: bool = True
     """Whether an unfinished episode goes on in the next rollout epoch; false resets all at its start."""
+    bootstrap_truncated: bool = True
+    """Whether the critic's value of what would have followed counts where the step limit cut an episode; false where the limit
+    belongs to the task, so that being slow costs something."""
 
     def __post_init__(self) -> None:
         _positive(
@@ -155,7 +161,12 @@ class ModelSection:
 
     model_type: str
     """A registered model."""
-    config: ModelConfig = field(metadata=MERGED)
+    config: ModelConfig | Builder = field(metadata=MERGED)
+    """Its hyper-parameters, or the function that builds it."""
+
+    def build(self, spec: EnvSpec, *, seed: int) -> Any:
+        """The policy with fresh weights; see `rlinf.core.protocols.ModelConfig`."""
+        return self.config.build(spec, seed=seed) if isinstance(self.config, ModelConfig) else self.config(spec, seed=seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.core.chunks import ChunkStep, chunk_step
 from rlinf.core.data import ArraySpec, Decision
-from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Channel
 from rlinf.core.tree import tree_combine, tree_index, tree_map
 from rlinf.runners.slots import Slot
@@ -18,7 +18,6 @@ from rlinf.runners.wiring import Request
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
-Step = tuple[Floats, Bools, Bools, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +95,11 @@ class Seat:
         """Says that no more requests come."""
         line.requests.put(Request(slot=self.slot.index, key=(), obs=None), key=line.rollout_rank)
 
-    def step(self, action: Floats) -> Step:
-        """Executes `[N, K, A]` actions, clipped to the environment's bounds; K must be 1."""
-        if action.shape[1] != 1:
-            problem = f"the policy decides {action.shape[1]} control steps at once, the environment takes 1"
-            raise ShapeError("actor.model", problem, "Set num_action_chunks to 1.")
-        clipped = np.clip(action[:, 0], self._low, self._high)
-        self._obs, reward, terminated, truncated, info = self._env.step(clipped)
-        self.ended = terminated | truncated
-        return reward, terminated, truncated, info
+    def step(self, action: Floats) -> ChunkStep:
+        """Executes `[N, K, A]` actions, clipped to the environment's bounds, in each environment until its episode ends."""
+        step = chunk_step(self._env, np.clip(action, self._low, self._high))
+        self._obs, self.ended = step.observations, step.done
+        return step
 
     def close(self) -> None:
         """Closes the environments."""

@@ -13,6 +13,11 @@ def to_torch(array: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(array)  # pyright: ignore[reportUnknownMemberType]
 
 
+def observed(array: NDArray[Any]) -> torch.Tensor | NDArray[Any]:
+    """What a policy is shown: a tensor that shares the array's memory, and texts as they are."""
+    return array if array.dtype.kind == "U" else to_torch(array)
+
+
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     """An array that shares the tensor's memory."""
     return tensor.numpy()

@@ -71,7 +71,7 @@ def played(run: Path, processes: int) -> Play:
     train = cfg.env.train
     envs = train.total_num_envs // processes
     env = train.init_params.make(envs, max_episode_steps=None, ignore_terminations=True, render=False)
-    policy = cfg.actor.model.config.build(train.init_params.describe(env), seed=0)
+    policy = cfg.actor.model.build(train.init_params.describe(env), seed=0)
     policy.load(Weights(tensors=load_file(checkpoint.model_file), version=0))
     seeds = list(range(envs))
     obs, _ = env.reset(seed=seeds)

@@ -24,8 +24,8 @@ nox.options.reuse_venv = "yes"
 ROOT = Path(__file__).parent
 HOUSE = ROOT / ".nox" / "house"
 PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")
-SIMULATORS = ("maniskill", "robotics", "video", "metaworld", "envpool", "libero", "minari", "recording", "world-model")
-EXTRAS = {"algorithms": ("math",), "envs": SIMULATORS, "models": ("all",)}
+SIMULATORS = ("maniskill", "robotics", "video", "metaworld", "envpool", "libero", "minari", "recording", "world-model", "datasets")
+EXTRAS = {"algorithms": ("math",), "envs": SIMULATORS, "models": ("all",), "engines": ("hf", "openai", "megatron")}
 FAST = ("-q", "-m", "not slow")
 
 
@@ -47,7 +47,10 @@ def _sync(session: nox.Session, environment: Path, *arguments: str) -> dict[str,
 
 def _house(session: nox.Session, *command: str, silent: bool = False) -> str:
     """Runs a command where all parts, the simulators and the tools are installed."""
-    groups = [f"--group={name}" for name in ("dev", "embodied", "simulators", "policies", "lint", "types", "test", "bench")]
+    groups = [
+        f"--group={name}"
+        for name in ("dev", "embodied", "reasoning", "engines", "simulators", "policies", "lint", "types", "test", "bench")
+    ]
     env = _sync(session, HOUSE, "--all-packages", *groups)
     return str(session.run("uv", "run", "--no-sync", *command, env=env, external=True, silent=silent))
 

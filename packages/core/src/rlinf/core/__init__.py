@@ -12,9 +12,11 @@ from rlinf.core.data import Weights as Weights
 from rlinf.core.evaluation import EvalProtocol as EvalProtocol
 from rlinf.core.evaluation import EvalReport as EvalReport
 from rlinf.core.futures import gather as gather
+from rlinf.core.generation import SamplingConfig as SamplingConfig
 from rlinf.core.metrics import ExplainedVariance as ExplainedVariance
 from rlinf.core.metrics import Metric as Metric
 from rlinf.core.metrics import Statistic as Statistic
+from rlinf.core.problems import Problem as Problem
 from rlinf.core.random import keyed_generator as keyed_generator
 from rlinf.core.random import keyed_seed as keyed_seed
 from rlinf.core.registry import Registry as Registry

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from rlinf.core.data import Decision, LossOutput
+from rlinf.core.data import Decision, LossOutput, Weights
 from rlinf.core.tree import Tree
 
 
@@ -113,4 +114,22 @@ class Continuing(Protocol):
             delay: steps of it that will have been executed when the new chunk is there.
             generator: the source of randomness.
         """
+        ...
+
+
+@runtime_checkable
+class Writing(Protocol):
+    """A policy that is a language model, whose weights an engine of text generation can take over."""
+
+    network: Any
+    """The causal language model of transformers: `network(input_ids=…, position_ids=…, past_key_values=…).logits`."""
+    temperature: float
+    """At which it scores."""
+
+    def network_weights(self, weights: Weights[Any]) -> Mapping[str, Any]:
+        """Weights of this policy by the names of its folder: adapters merged, without the critic; tied ones under each name."""
+        ...
+
+    def save_network(self, folder: Path) -> None:
+        """Writes the folder that `from_pretrained`, vLLM and SGLang read."""
         ...

@@ -6,9 +6,9 @@ further dimensions. Arrays are NumPy or torch (`A` below stands for one of the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, cast
 
 from rlinf.core.arrays import A, Array
 from rlinf.core.metrics import Statistic
@@ -63,11 +63,23 @@ class Completion(Generic[A]):
     """`[L]` token ids."""
     logprob: A
     """`[L]` log-probabilities under the weights that sampled them."""
+    version: A
+    """`[L]` int, the weights that wrote each token."""
     finish: Literal["stop", "length", "abort", "error"]
-    oldest: int
-    """The oldest weight version that wrote a token."""
-    newest: int
-    """The newest weight version that wrote a token."""
+    """"stop": its last token is a stop token; "length": it is as long as allowed; "abort": a caller cut it; "error": a fault."""
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest weight version that wrote a token; None if there is no token."""
+        return min((int(v) for v in cast("Iterable[Any]", self.version)), default=None)
+
+    @property
+    def newest(self) -> int | None:
+        """The newest weight version that wrote a token; None if there is no token."""
+        return max((int(v) for v in cast("Iterable[Any]", self.version)), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

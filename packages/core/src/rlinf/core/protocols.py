@@ -16,8 +16,12 @@ from rlinf.core.cluster import Placement as Placement
 from rlinf.core.cluster import Rank as Rank
 from rlinf.core.cluster import Work as Work
 from rlinf.core.cluster import WorkerGroup as WorkerGroup
-from rlinf.core.data import Completion, Decision, EnvSpec, Evaluation, LossOutput, Weights
+from rlinf.core.data import Decision, EnvSpec, Evaluation, LossOutput, Weights
+from rlinf.core.generation import Generator as Generator
+from rlinf.core.generation import GeneratorConfig as GeneratorConfig
 from rlinf.core.metrics import Statistic
+from rlinf.core.problems import TaskConfig as TaskConfig
+from rlinf.core.problems import Tokenizer as Tokenizer
 from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.core.tree import Tree
 
@@ -174,14 +178,6 @@ class Trainer(Protocol):
 
     def close(self) -> None:
         """Leaves the other ranks."""
-        ...
-
-
-class Generator(Protocol):
-    """Generates text."""
-
-    def generate(self, prompts: Sequence[Sequence[int]], *, seed: int) -> Sequence[Completion[Any]]:
-        """One completion for each prompt of token ids."""
         ...
 
 

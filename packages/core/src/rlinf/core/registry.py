@@ -167,6 +167,8 @@ MODELS: Registry[Any] = Registry("model", "rlinf.models")
 ENVS: Registry[Any] = Registry("environment", "rlinf.envs")
 TRAINERS: Registry[Any] = Registry("trainer", "rlinf.trainers")
 WEIGHT_SYNCS: Registry[Any] = Registry("weight sync", "rlinf.weight_syncs")
+GENERATORS: Registry[Any] = Registry("generator", "rlinf.generators")
+TASKS: Registry[Any] = Registry("task", "rlinf.tasks")
 
 register_advantage = ADVANTAGES.register
 register_policy_loss = LOSSES.register

@@ -15,40 +15,20 @@ from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 
 
-class BasePolicy(nn.Module, ABC):
-    """Decides, and re-scores its decisions; both agree to 1e-5 for the same weights.
-
-    A parameter below a module named `critic` or `value_head` belongs to the critic; a trainer may give it a learning rate of its
-    own.
-    """
+class Versioned(nn.Module):
+    """A module whose weights go out and come in as a whole, with the version that they are of."""
 
     version: int = 0
     """The optimizer steps that made the weights."""
 
-    @abstractmethod
-    def predict_action_batch(
-        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
-    ) -> Decision[Tensor]:
-        """Decides for a batch of observations, without a graph.
-
-        Args:
-            env_obs: observations by key, each leaf `[B, *]`, NumPy or torch; neither kept nor changed.
-            mode: "train" samples; "eval" takes the most likely action.
-            generator: the source of all randomness; torch's global one if None.
-        """
-
-    @abstractmethod
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
-        """What the current weights say of the decisions of a batch, differentiable, each field `[B, T, …]`."""
-
     def weights(self) -> Weights[Tensor]:
-        """All parameters and persistent buffers by sorted name: views of the policy's own memory, not copies."""
+        """All parameters and persistent buffers by sorted name: views of the module's own memory, not copies."""
         state: dict[str, Tensor] = self.state_dict()
         return Weights(tensors={name: state[name].detach() for name in sorted(state)}, version=self.version)
 
     @torch.no_grad()
     def load(self, weights: Weights[Tensor]) -> None:
-        """Copies weights into the policy, and takes over their version.
+        """Copies weights into the module, and takes over their version.
 
         Raises:
             WeightSyncError: a name or a shape differs; nothing was changed.
@@ -65,3 +45,27 @@ class BasePolicy(nn.Module, ABC):
 
 def _shape(tensor: Tensor | None) -> str:
     return "no such tensor" if tensor is None else f"shape {tuple(tensor.shape)}"
+
+
+class BasePolicy(Versioned, ABC):
+    """Decides, and re-scores its decisions; both agree to 1e-5 for the same weights.
+
+    A parameter below a module named `critic` or `value_head` belongs to the critic; a trainer may give it a learning rate of its
+    own.
+    """
+
+    @abstractmethod
+    def predict_action_batch(
+        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
+    ) -> Decision[Tensor]:
+        """Decides for a batch of observations, without a graph.
+
+        Args:
+            env_obs: observations by key, each leaf `[B, *]`, NumPy or torch; neither kept nor changed.
+            mode: "train" samples; "eval" takes the most likely action.
+            generator: the source of all randomness; torch's global one if None.
+        """
+
+    @abstractmethod
+    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+        """What the current weights say of the decisions of a batch, differentiable, each field `[B, T, …]`."""

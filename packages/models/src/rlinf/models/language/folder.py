@@ -13,7 +13,8 @@ from rlinf.core.errors import CheckpointError
 if TYPE_CHECKING:
     from rlinf.models.language.model import LanguageModel
 
-VALUE_HEAD: Final = "value_head.safetensors"
+VALUE_HEAD: Final = Path("value_head/model.safetensors")
+"""In a folder of its own: engines read every `*.safetensors` beside `config.json`."""
 _safetensors = cast("Any", safetensors.torch)
 
 
@@ -31,6 +32,7 @@ def save_language_model(model: LanguageModel, folder: Path, *, tokenizer: Any = 
     folder.mkdir(parents=True, exist_ok=True)
     save_network(model.network, folder, shard_size=shard_size)
     if model.value_head is not None:
+        (folder / VALUE_HEAD).parent.mkdir(exist_ok=True)
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.value_head.state_dict().items()}
         _safetensors.save_file(state, folder / VALUE_HEAD)
     if tokenizer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
@@ -13,10 +14,11 @@ from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
-from rlinf.models.base import BasePolicy
+from rlinf.models.base import Versioned
 from rlinf.models.heads import ValueHead
 from rlinf.models.language.scoring import score_tokens
 from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, restarting_positions
+from rlinf.models.lora import merged_state
 
 Context = dict[str, Tensor]
 
@@ -34,7 +36,7 @@ def text_inputs(network: nn.Module, context: Context) -> dict[str, Tensor]:
     return {"input_ids": context[INPUT_IDS], "position_ids": restarting_positions(context[SEGMENT_IDS])}
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(Versioned):
     """Scores tokens that were written, and says what they were worth, in one pass.
 
     A token is a decision: `context` has `input_ids` `[B, T]` and, where rows are padded or packed, `segment_ids` `[B, T]`;
@@ -50,9 +52,6 @@ class LanguageModel(nn.Module):
         chunk: tokens whose logits exist at the same time.
         joined: whether rows are joined to one before attention, which kernels for packed sequences want.
     """
-
-    version: int = 0
-    """The optimizer steps that made the weights."""
 
     def __init__(
         self,
@@ -125,13 +124,17 @@ class LanguageModel(nn.Module):
         """V, how many logits there are."""
         return cast("Any", self.network).get_output_embeddings().weight.shape[0]
 
-    def weights(self) -> Weights[Tensor]:
-        """All parameters and persistent buffers by sorted name; see `BasePolicy.weights`."""
-        return BasePolicy.weights(cast("BasePolicy", self))
+    def network_weights(self, weights: Weights[Tensor]) -> dict[str, Tensor]:
+        """Takes weights over, and gives them by the names of the network's folder; see `rlinf.core.capabilities.Writing`."""
+        self.load(weights)
+        return merged_state(self.network)
 
-    def load(self, weights: Weights[Tensor]) -> None:
-        """Copies weights into the model, and takes over their version; see `BasePolicy.load`."""
-        BasePolicy.load(cast("BasePolicy", self), weights)
+    def save_network(self, folder: Path) -> None:
+        """Writes the folder that `from_pretrained`, vLLM and SGLang read."""
+        from rlinf.models.language._folder import save_network
+
+        folder.mkdir(parents=True, exist_ok=True)
+        save_network(self.network, folder, shard_size="5GB")
 
     def _score(self, hidden: Tensor, action: Tensor, mask: Tensor, temperature: float | None = None) -> tuple[Tensor, Tensor]:
         if tuple(action.shape) != (*hidden.shape[:2], 1):

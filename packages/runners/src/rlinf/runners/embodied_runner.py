@@ -97,9 +97,9 @@ class EmbodiedRunner:
                 last = self.step == config.max_steps
                 if config.val_check_interval and self.step % config.val_check_interval == 0 and not last:
                     scalars |= self.evaluate(self.cfg.env.eval.episodes)
-                    progress.evaluation(scalars)
+                    progress.evaluation(scalars["eval/success_once"])
                 log.write(self.step, scalars)
-                progress.iteration(self.step, scalars)
+                progress.iteration(self.step, *_told(scalars))
                 if config.save_interval and self.step % config.save_interval == 0 and not last:
                     self.save_checkpoint()
             self._finish(log, progress)
@@ -191,6 +191,14 @@ class EmbodiedRunner:
 
     def _wait(self, *handles: Future[Any]) -> list[Any]:
         return gather(*handles, timeout=self.cfg.runner.timeout_s)
+
+
+def _told(scalars: Mapping[str, float]) -> list[str]:
+    """What a person is shown of an iteration; return and success if an episode ended."""
+    parts = [f"{scalars['time/env_steps_per_s']:,.0f} steps/s"]
+    if "env/return" in scalars:
+        parts += [f"return {scalars['env/return']:.2f}", f"success {scalars['env/success_once']:.0%}"]
+    return parts
 
 
 def env_slots(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[str, tuple[Slot, ...]]:

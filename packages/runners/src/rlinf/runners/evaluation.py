@@ -80,8 +80,12 @@ def evaluation_protocol(cfg: EmbodiedConfig, episodes: int) -> dict[str, Any]:
         "episodes": episodes,
         "initial_states": f"keyed_seed({cfg.runner.seed}, 'eval', number), number = 0 … {episodes - 1}, each once",
     }
-    text = json.dumps(protocol, sort_keys=True, default=str)
-    return {**protocol, "hash": hashlib.sha256(text.encode()).hexdigest()[:12]}
+    return {**protocol, "hash": protocol_hash(protocol)}
+
+
+def protocol_hash(protocol: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits that change with anything in a protocol."""
+    return hashlib.sha256(json.dumps(protocol, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def run_episodes(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console
@@ -14,7 +13,7 @@ LINE_EVERY_S = 10.0
 
 
 class ProgressDisplay:
-    """Shows iterations, steps per second, return, success and the time left; a context manager.
+    """Shows iterations, what is said of them, and the time left; a context manager.
 
     Args:
         total: the number of iterations.
@@ -43,17 +42,8 @@ class ProgressDisplay:
         """Prints a line above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
 
-    def iteration(self, done: int, scalars: Mapping[str, float]) -> None:
-        """Shows that `done` iterations are over.
-
-        Args:
-            done: iterations over since the run's beginning.
-            scalars: has `time/env_steps_per_s`, and `env/return` and `env/success_once` if an episode ended.
-        """
-        parts = [f"{scalars['time/env_steps_per_s']:,.0f} steps/s"]
-        if "env/return" in scalars:
-            parts.append(f"return {scalars['env/return']:.2f}")
-            parts.append(f"success {scalars['env/success_once']:.0%}")
+    def iteration(self, done: int, *parts: str) -> None:
+        """Shows that `done` iterations are over since the run's beginning, and what is to be said of the last one."""
         numbers = "  ".join([*parts, self._evaluated]).rstrip()
         self._bar.update(self._task, completed=done, numbers=numbers)
         now = time.monotonic()
@@ -62,9 +52,9 @@ class ProgressDisplay:
             left = (now - self._began) / max(1, done - self._start) * (self._total - done)
             self.note(f"train {done}/{self._total}  {numbers}  left {left:.0f} s")
 
-    def evaluation(self, scalars: Mapping[str, float]) -> None:
+    def evaluation(self, success: float) -> None:
         """Shows the newest success rate."""
-        self._evaluated = f"eval {scalars['eval/success_once']:.0%}"
+        self._evaluated = f"eval {success:.0%}"
 
     def __enter__(self) -> ProgressDisplay:
         self._bar.start()

@@ -5,14 +5,23 @@ from __future__ import annotations
 import fcntl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.schema import EmbodiedConfig
+from rlinf.runners.schema import RunnerConfig
 from rlinf.runners.starting_weights import find_weights
 
 _CLAIMS: dict[Path, TextIO] = {}
 """Held open for as long as this process lives."""
+
+
+class Run(Protocol):
+    """The configuration of a run, as far as its folder goes."""
+
+    @property
+    def runner(self) -> RunnerConfig:
+        """What the run is called, and where it writes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,11 @@ class RunFolder:
         return self.path / "video" / "eval.mp4"
 
     @property
+    def transcripts(self) -> Path:
+        """What language models wrote, one JSON object for each problem."""
+        return self.path / "transcripts.jsonl"
+
+    @property
     def metrics(self) -> Path:
         """Every logged number, one JSON object for each iteration."""
         return self.path / "metrics.jsonl"
@@ -47,12 +61,12 @@ class RunFolder:
         return self.path / "summary.json"
 
 
-def run_folder(cfg: EmbodiedConfig) -> RunFolder:
+def run_folder(cfg: Run) -> RunFolder:
     """The folder of a run, whether or not it exists."""
     return RunFolder(Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.experiment_name)
 
 
-def open_run_folder(cfg: EmbodiedConfig) -> RunFolder:
+def open_run_folder(cfg: Run) -> RunFolder:
     """Makes the run's folder; an earlier run of the same name is kept as `<experiment_name>.1`, `.2`, ….
 
     A run that resumes a checkpoint of this very folder goes on in it.
@@ -92,7 +106,7 @@ def _claim(path: Path) -> None:
     _CLAIMS[path] = lock
 
 
-def _resumes_here(cfg: EmbodiedConfig, path: Path) -> bool:
+def _resumes_here(cfg: Run, path: Path) -> bool:
     resume = cfg.runner.resume_dir
     return resume is not None and Path(resume).expanduser().resolve().is_relative_to(path.resolve())
 

@@ -15,7 +15,8 @@ MERGED = {"merged": True}
 """Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
 
 
-def _positive(**values: float | None) -> None:
+def positive(**values: float | None) -> None:
+    """Refuses values that are 0 or less, by name."""
     for name, value in values.items():
         if value is not None and value <= 0:
             raise ConfigError(name, f"expected more than 0, found {value}")
@@ -35,6 +36,8 @@ class LoggerConfig:
 class RunnerConfig:
     """`runner`."""
 
+    task_type: Literal["embodied", "reasoning", "sft"] = "embodied"
+    """Which kind of run this is: which sections there are, and which runner runs it."""
     experiment_name: str
     """Names the folder of the run."""
     max_steps: int
@@ -54,7 +57,7 @@ class RunnerConfig:
     logger: LoggerConfig = field(default_factory=LoggerConfig)
 
     def __post_init__(self) -> None:
-        _positive(max_steps=self.max_steps, timeout_s=self.timeout_s)
+        positive(max_steps=self.max_steps, timeout_s=self.timeout_s)
         if not self.experiment_name or "/" in self.experiment_name:
             raise ConfigError("experiment_name", f"expected the name of a folder, found '{self.experiment_name}'")
 
@@ -86,7 +89,7 @@ class TrainEnvConfig:
     belongs to the task, so that being slow costs something."""
 
     def __post_init__(self) -> None:
-        _positive(
+        positive(
             total_num_envs=self.total_num_envs,
             max_steps_per_rollout_epoch=self.max_steps_per_rollout_epoch,
             rollout_epoch=self.rollout_epoch,
@@ -129,7 +132,7 @@ class EvalEnvConfig:
     video_cfg: VideoConfig = field(default_factory=VideoConfig)
 
     def __post_init__(self) -> None:
-        _positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
+        positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
         for name, episodes in (("episodes", self.episodes), ("final_episodes", self.final_episodes)):
             if episodes is not None and episodes % self.total_num_envs:
                 problem = f"{episodes} episodes can't be run by {self.total_num_envs} environments without repeating some"
@@ -152,7 +155,7 @@ class RolloutConfig:
     """Into how many stages an env worker parts its environments, so that one steps while another awaits its actions."""
 
     def __post_init__(self) -> None:
-        _positive(pipeline_stage_num=self.pipeline_stage_num)
+        positive(pipeline_stage_num=self.pipeline_stage_num)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +199,7 @@ class ActorConfig:
     """Decisions in one forward pass of one rank; null takes all that the rank has in a step."""
 
     def __post_init__(self) -> None:
-        _positive(global_batch_size=self.global_batch_size, micro_batch_size=self.micro_batch_size)
+        positive(global_batch_size=self.global_batch_size, micro_batch_size=self.micro_batch_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +216,7 @@ class AlgorithmConfig:
     """How often each decision is used in one iteration."""
 
     def __post_init__(self) -> None:
-        _positive(update_epoch=self.update_epoch)
+        positive(update_epoch=self.update_epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

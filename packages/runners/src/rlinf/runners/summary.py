@@ -11,11 +11,11 @@ from typing import Any
 
 from rlinf.core.evaluation import wilson_interval
 from rlinf.runners.evaluation import evaluation_protocol
-from rlinf.runners.schema import EmbodiedConfig
+from rlinf.runners.schema import EmbodiedConfig, RunnerConfig
 
 VERSIONED = (
     *(f"rlinf-{part}" for part in ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")),
-    *("torch", "ray", "numpy", "gymnasium", "mani-skill", "gymnasium-robotics", "mujoco"),
+    *("torch", "ray", "numpy", "gymnasium", "mani-skill", "gymnasium-robotics", "mujoco", "transformers", "vllm", "sglang"),
 )
 
 
@@ -40,12 +40,24 @@ def write_summary(path: Path, cfg: EmbodiedConfig, scalars: Mapping[str, float],
         episodes: how many episodes the evaluation ran.
     """
     low, high = wilson_interval(round(scalars["eval/success_once"] * episodes), episodes)
+    measured = {**scalars, "eval/success_once_ci95": [round(low, 4), round(high, 4)]}
+    return write_measured(path, cfg.runner, measured, evaluation_protocol(cfg, episodes))
+
+
+def write_measured(path: Path, runner: RunnerConfig, measured: Mapping[str, Any], protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes what was measured with what it depends on, and returns it.
+
+    Args:
+        path: the file.
+        runner: names the run and its seed.
+        measured: the numbers.
+        protocol: what they depend on beside the weights, with its `hash`.
+    """
     summary: dict[str, Any] = {
-        "experiment": cfg.runner.experiment_name,
-        **scalars,
-        "eval/success_once_ci95": [round(low, 4), round(high, 4)],
-        "seed": cfg.runner.seed,
-        "protocol": evaluation_protocol(cfg, episodes),
+        "experiment": runner.experiment_name,
+        **measured,
+        "seed": runner.seed,
+        "protocol": dict(protocol),
         "versions": versions(),
     }
     path.write_text(json.dumps(summary, indent=1, default=str) + "\n")

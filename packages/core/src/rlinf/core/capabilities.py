@@ -125,6 +125,12 @@ class Writing(Protocol):
     """The causal language model of transformers: `network(input_ids=…, position_ids=…, past_key_values=…).logits`."""
     temperature: float
     """At which it scores."""
+    version: int
+    """That of its weights."""
+
+    def load(self, weights: Weights[Any]) -> None:
+        """Takes over weights and their version, into the memory of `network`."""
+        ...
 
     def network_weights(self, weights: Weights[Any]) -> Mapping[str, Any]:
         """Weights of this policy by the names of its folder: adapters merged, without the critic; tied ones under each name."""

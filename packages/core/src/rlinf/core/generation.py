@@ -39,12 +39,23 @@ class SamplingConfig:
 class Generator(Protocol):
     """Writes text: token ids in, token ids out. All requests in flight share its forward passes.
 
-    Log-probabilities are those of the tempered distribution before `top_k` and `top_p` cut it, as a trainer re-scores them.
+    Log-probabilities are those of the tempered distribution before `top_k` and `top_p` cut it, as a trainer re-scores them; at
+    temperature 0 those of temperature 1.
     """
 
     @property
     def version(self) -> int:
         """That of the weights."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were asked for and have neither returned nor been cancelled."""
+        ...
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Tokens whose keys and values are held for requests in flight, 0 without any; None if the engine doesn't say."""
         ...
 
     async def generate(
@@ -67,7 +78,9 @@ class Generator(Protocol):
                 kept, and `max_new_tokens` counts them.
 
         Raises:
-            ConfigError: the prompt is empty, or prompt and response can be longer than the engine's context.
+            ConfigError: the prompt is empty, prompt and response can be longer than the engine's context, or `request_id` is in
+                flight already.
+            RLinfError: a forward pass failed; all requests that were in flight fail with that cause.
         """
         ...
 

@@ -1,0 +1,178 @@
+"""Continuous batching over a network of transformers, deterministic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from torch import Tensor
+
+from rlinf.core.capabilities import Writing
+from rlinf.core.data import Completion, Weights
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.generation import SamplingConfig
+from rlinf.engines.generation._hf_batch import Batch
+from rlinf.engines.generation._hf_request import Request, new_request
+from rlinf.engines.generation.hf import HFGeneratorConfig
+
+
+class HFGenerator:
+    """See `HFGeneratorConfig`; a `rlinf.core.generation.Generator`.
+
+    Passes run in a task of the running event loop, one between two turns of the loop, so that every call below takes effect
+    between two passes. A token depends on the weights, the tokens before it, and its request's seed; on the requests beside it only
+    as far as a sum depends on the order of its terms.
+
+    Args:
+        config: sizes.
+        policy: a `Writing`.
+    """
+
+    def __init__(self, config: HFGeneratorConfig, policy: Any) -> None:
+        if not isinstance(policy, Writing):
+            raise ConfigError("generator", f"expected a policy that writes text, found {type(policy).__name__}", "Use causal_lm.")
+        self._policy: Writing | None = policy
+        network = policy.network.eval()
+        own = network.config.get_text_config()
+        self._limit: Final[int] = config.max_model_len or own.max_position_embeddings
+        if self._limit > own.max_position_embeddings:
+            found = f"the network was made for {own.max_position_embeddings} tokens, found {self._limit}"
+            raise ConfigError("max_model_len", found, "Lower it, or leave it out.")
+        self._batch: Final = Batch(
+            network, rows=config.max_running_requests, limit=self._limit, max_batch_tokens=config.max_batch_tokens
+        )
+        self._version: int = policy.version
+        self._flying: Final[dict[object, Request]] = {}
+        self._waiting: list[Request] = []
+        self._task: asyncio.Task[None] | None = None
+        self._paused = False
+
+    @property
+    def version(self) -> int:
+        """That of the weights."""
+        return self._version
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that somebody waits for."""
+        return len(self._flying)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens whose keys and values are held for requests in flight."""
+        return self._batch.cached_tokens
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingConfig,
+        *,
+        seed: int,
+        request_id: str | None = None,
+        partial: Completion[Any] | None = None,
+    ) -> Completion[Tensor]:
+        """A completion of one prompt; see `rlinf.core.generation.Generator`. Its arrays are tensors on the CPU.
+
+        Raises:
+            ConfigError: the prompt is empty, too long, or has tokens that the network doesn't know; the id is in flight.
+            RLinfError: a pass failed; whatever was in flight then fails with the same cause.
+        """
+        request = new_request(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
+        self._check(request)
+        if request.finish is not None:
+            request.end(request.finish)
+            return await request.future
+        self._flying[request.id] = request
+        self._waiting.append(request)
+        self._wake()
+        try:
+            return await request.future
+        finally:
+            self._drop(request)
+
+    def _check(self, request: Request) -> None:
+        if self._policy is None:
+            raise ConfigError("generate", "the generator is closed")
+        size = len(request.prompt) + request.sampling.max_new_tokens
+        if not request.prompt:
+            raise ConfigError("generate(prompt)", "expected at least one token, found none")
+        if size > self._limit:
+            found = f"{len(request.prompt)} tokens and {request.sampling.max_new_tokens} new ones are more than {self._limit}"
+            raise ConfigError("generate(prompt)", found, "Lower max_new_tokens, or raise rollout.max_model_len.")
+        wrong = [token for token in (*request.prompt, *request.tokens) if not 0 <= token < self._batch.vocabulary]
+        if wrong:
+            raise ConfigError("generate(prompt)", f"expected tokens below {self._batch.vocabulary}, found {wrong[0]}")
+        if request.id in self._flying:
+            raise ConfigError("generate(request_id)", f"'{request.id}' is in flight already", "Give each request its own.")
+
+    def abort(self, request_ids: Collection[str] | None = None) -> None:
+        """Ends requests, all if None; see `rlinf.core.generation.Generator`."""
+        for name in list(self._flying) if request_ids is None else request_ids:
+            request = self._flying.get(name)
+            if request is not None:
+                self._drop(request)
+                request.end("abort")
+
+    async def pause(self) -> None:
+        """No pass runs from now on."""
+        self._paused = True
+
+    async def resume(self) -> None:
+        """Goes on."""
+        self._paused = False
+        self._wake()
+
+    async def load(self, weights: Weights[Any]) -> None:
+        """Takes over weights; requests in flight are read again with them, and go on."""
+        if self._policy is None:
+            raise ConfigError("load", "the generator is closed")
+        self._policy.load(weights)
+        self._version = weights.version
+        self._batch.forget()
+
+    async def close(self) -> None:
+        """Aborts what is in flight, and lets go of weights and cache."""
+        self.abort()
+        self._batch.clear()
+        self._policy = None
+
+    def _drop(self, request: Request) -> None:
+        if self._flying.pop(request.id, None) is None:
+            return
+        if request in self._batch.requests:
+            self._batch.remove(request)
+        elif request in self._waiting:
+            self._waiting.remove(request)
+
+    def _wake(self) -> None:
+        if not self._paused and self._flying and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """One pass between two turns of the loop, as long as there is anything to write."""
+        try:
+            while self._flying and not self._paused:
+                self._step()
+                await asyncio.sleep(0)
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _step(self) -> None:
+        taken, finished = self._batch.write(self._waiting, self._version)
+        del self._waiting[:taken]
+        for request, finish in finished:
+            del self._flying[request.id]
+            request.end(finish)
+
+    def _fail(self, error: Exception) -> None:
+        """Ends all that wait with the cause."""
+        flying = list(self._flying.values())
+        self._flying.clear()
+        self._waiting.clear()
+        self._batch.clear()
+        problem = f"a pass for {len(flying)} requests failed: {type(error).__name__}: {error}"
+        for request in flying:
+            failure = RLinfError("generate", problem, "Lower rollout.max_running_requests if memory is short.")
+            failure.__cause__ = error
+            request.fail(failure)

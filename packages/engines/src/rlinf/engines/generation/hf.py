@@ -1,0 +1,52 @@
+"""The configuration of the generator that needs nothing but transformers; light to import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import require_modules
+
+if TYPE_CHECKING:
+    from rlinf.engines.generation._hf import HFGenerator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HFGeneratorConfig:
+    """Continuous batching over any causal language model of transformers, by name: `rollout.rollout_backend: hf`."""
+
+    max_running_requests: int = 32
+    """Completions that are written at the same time; others wait."""
+    max_batch_tokens: int = 2048
+    """Tokens of prompts, with padding, that are read in one pass between two passes that write; a longer prompt is read alone."""
+    max_model_len: int | None = None
+    """The longest prompt and response together; None for what the network was made for."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_running_requests", self.max_running_requests), ("max_batch_tokens", self.max_batch_tokens)):
+            if value < 1:
+                raise ConfigError(name, f"expected at least 1, found {value}")
+        if self.max_model_len is not None and self.max_model_len < 2:
+            raise ConfigError("max_model_len", f"expected at least 2, found {self.max_model_len}")
+
+    def check(self, place: str) -> None:
+        """Refuses a machine without transformers."""
+        require_modules("transformers", place=place, extra="rlinf-engines[hf]")
+
+    def build(self, policy: Any, *, rank: int = 0, world_size: int = 1) -> HFGenerator:
+        """A generator with a policy's weights, on the device of the policy's network.
+
+        Args:
+            policy: a `rlinf.core.capabilities.Writing`; the generator owns it from now on.
+            rank: not used: completions depend on their own seeds only.
+            world_size: not used.
+
+        Raises:
+            ConfigError: the policy writes no text, or the network attends in a way that the cache does not know.
+            MissingExtra: transformers is not installed.
+        """
+        self.check("generator")
+        from rlinf.engines.generation._hf import HFGenerator
+
+        return HFGenerator(self, policy)

@@ -27,6 +27,8 @@ PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runner
 SIMULATORS = ("maniskill", "robotics", "video", "metaworld", "envpool", "libero", "minari", "recording", "world-model", "datasets")
 EXTRAS = {"algorithms": ("math",), "envs": SIMULATORS, "models": ("all",), "engines": ("hf", "openai", "megatron")}
 FAST = ("-q", "-m", "not slow")
+PARALLEL = ("-n", "2", "--dist", "loadfile")
+"""For tests that compute; those that start a Ray, or measure how long something takes, run one after the other."""
 
 
 def _link_mode() -> str:
@@ -91,7 +93,11 @@ def _tests(part: str) -> None:
         chosen = [f"--package=rlinf-{part}", *(f"--extra={extra}" for extra in EXTRAS.get(part, ()))]
         env = _sync(session, Path(session.virtualenv.location), *chosen, "--group=test")
         session.run("python", "tests/isolated/strangers.py", part, env=env)
-        session.run("pytest", *FAST, f"packages/{part}/tests", *session.posargs, env=env)
+        if part == "scheduler":
+            session.run("pytest", "-q", "-m", "ray and not slow", f"packages/{part}/tests", *session.posargs, env=env)
+            session.run("pytest", "-q", "-m", "not ray and not slow", *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env)
+        else:
+            session.run("pytest", *FAST, *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env)
 
     tests.__doc__ = f"The tests of rlinf-{part}, installed with core alone."
     nox.session(name=f"tests-{part}")(tests)
@@ -110,7 +116,7 @@ def isolated(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
     """Every Python block of every document runs, every link leads somewhere."""
-    _house(session, "pytest", "-q", "tests/docs", *session.posargs)
+    _house(session, "pytest", "-q", "-n", "2", "tests/docs", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -12,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -20,6 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
+sys.path.append(str(HERE))
 
 
 @dataclass
@@ -37,6 +42,19 @@ class App:
     def train(self, *overrides: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         command = self.command("train.py", f"runner.logger.log_path={self.logs}", *overrides)
         return self._run(command, timeout)
+
+    def train_here(self, *overrides: str) -> tuple[int, str]:
+        """The app in this process, for what ends before it starts another one: its exit code and what it says on stderr."""
+        argv = self.command("train.py", f"runner.logger.log_path={self.logs}", *overrides)[1:]
+        stderr = io.StringIO()
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with contextlib.redirect_stderr(stderr), mock.patch.object(sys, "argv", argv), pytest.raises(SystemExit) as ended:
+                runpy.run_path(argv[0], run_name="__main__")
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        return int(ended.value.code or 0), stderr.getvalue()
 
     def evaluate(self, *args: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         return self._run(self.command("eval.py", *args), timeout)

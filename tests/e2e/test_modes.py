@@ -32,7 +32,6 @@ def test_all_modes_give_the_same_losses(app: Any) -> None:
                 assert found[name] == pytest.approx(expected[name], abs=1e-5), f"{recipe}, step {expected['step']}: {name}"
 
 
-@pytest.mark.ray
 def test_another_seed_gives_other_losses(app: Any, tiny: list[str]) -> None:
     losses = []
     for seed in (1, 2):
@@ -46,8 +45,9 @@ def test_two_actor_ranks_train_as_one(app: Any, tiny: list[str]) -> None:
     """Data-parallel training over gloo sees the same decisions; only their order within an epoch differs."""
     whole_batch = ["actor.global_batch_size=80", "algorithm.update_epoch=1", "runner.max_steps=2"]
     rows = []
-    for placement in ('"0"', '"0-1"'):
-        done = app.train(*tiny, *whole_batch, f"cluster.component_placement.actor={placement}")
+    for backend, placement in (("local", '"0"'), ("ray", '"0-1"')):
+        where = (f"cluster.backend={backend}", f"cluster.component_placement.actor={placement}")
+        done = app.train(*tiny, *whole_batch, *where)
         assert done.returncode == 0, done.stderr
         rows.append(app.metrics("tiny")[:2])
     for one, two in zip(*rows, strict=True):

@@ -28,9 +28,9 @@ chaos = _load()
     [
         ("run", 0.5, "worker", "KILL"),
         ("launch", 0.9, "worker", "SEGV"),
-        ("run", 0.3, "driver", "KILL"),
-        ("run", 0.4, "raylet", "KILL"),
-        ("run", 0.2, "gcs_server", "KILL"),
+        pytest.param("run", 0.3, "driver", "KILL", marks=pytest.mark.slow),
+        pytest.param("run", 0.4, "raylet", "KILL", marks=pytest.mark.slow),
+        pytest.param("run", 0.2, "gcs_server", "KILL", marks=pytest.mark.slow),
     ],
 )
 def test_one_is_killed(phase: str, part: float, target: str, how: str, tmp_path: Path) -> None:

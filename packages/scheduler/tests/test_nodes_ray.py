@@ -172,6 +172,7 @@ def test_fewer_nodes_than_there_are_and_more(host: Host) -> None:
     assert "missing: RLINF_NODE_RANK 3-4. Run `ray start" in facts["error"]
 
 
+@pytest.mark.slow
 def test_no_orphans_on_any_node_when_the_driver_is_killed(host: Host) -> None:
     run = host.driver("wait", "0,1,2")
     pids = run.line()["pids"]

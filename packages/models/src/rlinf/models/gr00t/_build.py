@@ -23,6 +23,7 @@ from rlinf.models.gr00t.shapes import BASE, TINY, GR00TShape, shape_of
 from rlinf.models.gr00t.statistics import from_bounds, from_metadata
 from rlinf.models.gr00t.weight_map import from_public
 from rlinf.models.lora import apply_lora
+from rlinf.models.seeding import seeded_weights
 
 _EAGLE = "eagle2_hg_model"
 _METADATA = "experiment_cfg/metadata.json"
@@ -37,8 +38,7 @@ def build(config: GR00TPolicyConfig, spec: EnvSpec, *, seed: int) -> GR00TPolicy
     _check(config, spec, shape, reader)
     tokenizer = tiny_tokenizer() if config.preset == "tiny" else _tokenizer(config, folder)
     prompter = Prompter(tokenizer, shape, views=reader.views, room=config.max_prompt_tokens)
-    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
-        torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
+    with seeded_weights(seed):
         policy = GR00TPolicy(config, shape, reader, prompter, action_size=spec.action.shape[0])
         initialise(policy.backbone)
     if folder is not None:

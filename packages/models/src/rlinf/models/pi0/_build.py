@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from rlinf.models.pi0._network import PiNetwork
 from rlinf.models.pi0.architecture import PiArchitecture, base, tiny
 from rlinf.models.pi0.config import PiConfig
 from rlinf.models.pi0.policy import CAMERAS, PiPolicy
+from rlinf.models.seeding import seeded_weights
 
 _SCHEMES: Mapping[str, Scheme] = {"pi0": "mean_std", "pi05": "quantile"}
 
@@ -36,8 +37,7 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
     states, actions = _sizes(config, spec, of)
     tokenizer = tiny_tokenizer(of.vocabulary) if folder is None else checkpoint.read_tokenizer(folder)
     statistics = {} if folder is None else checkpoint.read_statistics(folder)
-    with cast("Any", torch.random).fork_rng(devices=[]):
-        cast("Any", torch).manual_seed(seed)
+    with seeded_weights(seed):
         with nullcontext() if folder is None else no_init_weights():
             network = PiNetwork(config.kind, of)
         policy = PiPolicy(

@@ -34,6 +34,7 @@ class ToyWriter(nn.Module):
 
     def __init__(self, architecture: str = "qwen3", seed: int = 0, **sizes: object) -> None:
         super().__init__()
+        self.architecture, self.sizes = architecture, sizes
         own = transformers.CONFIG_MAPPING[architecture](**{**SIZES, **sizes})
         with torch.random.fork_rng():
             torch.manual_seed(seed)

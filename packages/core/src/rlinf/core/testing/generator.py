@@ -1,0 +1,191 @@
+"""The contract of engines that write text, as an examiner. Nothing of torch is imported here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from rlinf.core.arrays import as_numpy
+from rlinf.core.data import Completion, Weights
+from rlinf.core.errors import ContractError
+from rlinf.core.generation import Generator, SamplingConfig
+from rlinf.core.testing import generator_flight, generator_text
+from rlinf.core.testing.finding import Finding
+
+Score = Callable[[Sequence[int], Sequence[int]], tuple[Any, Any]]
+"""Teacher forcing of a prompt and a response of length L: log-probabilities `[L]` of its tokens, and the likeliest tokens `[L]`."""
+Update = Callable[[int], tuple[Weights[Any], Score]]
+"""Makes other weights of a version, and what scores with them."""
+
+
+@dataclass(kw_only=True)
+class GeneratorContract:
+    """Examines an engine that writes text, against a trainer's own forward pass.
+
+        contract = GeneratorContract(generator=config.build(policy), score=score, update=update, vocabulary=64, max_model_len=256)
+        asyncio.run(contract.run())
+
+    At the end the generator is closed.
+
+    Attributes:
+        generator: what is examined; nothing is in flight.
+        score: the oracle for the weights that it has.
+        update: makes other weights for it; None for an engine that can't take any over, whose lines are then skipped.
+        vocabulary: prompts are made of tokens below.
+        max_model_len: the longest prompt and response together; at least 64.
+        temperature: that of the oracle.
+        tolerance: the largest difference between log-probabilities that must agree; 1e-4 is for float32, and whoever computes in
+            bfloat16 says what to expect of it.
+        deadline_s: seconds that one line may take.
+    """
+
+    generator: Generator
+    score: Score
+    update: Update | None
+    vocabulary: int
+    max_model_len: int
+    temperature: float = 1.0
+    tolerance: float = 1e-4
+    deadline_s: float = 120.0
+    _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7), init=False, repr=False)
+
+    async def run(self, report: Callable[[str], None] | None = None) -> list[str]:
+        """Examines all lines and returns those that hold, one sentence each.
+
+        Args:
+            report: called with each sentence as soon as it is known to hold.
+
+        Raises:
+            ContractError: the first line that doesn't hold; it says what was expected and what was found.
+        """
+        held: list[str] = []
+        for sentence in CHECKS:
+            finding = await self._finding(sentence)
+            if finding.error is not None:
+                raise finding.error
+            if finding.skipped is None:
+                held.append(sentence)
+                if report is not None:
+                    report(sentence)
+        return held
+
+    async def examine(self, report: Callable[[Finding], None] | None = None) -> list[Finding]:
+        """Examines all lines, whatever fails, and returns what became of each.
+
+        Args:
+            report: called with each finding as soon as it is known.
+        """
+        findings: list[Finding] = []
+        for sentence in CHECKS:
+            findings.append(await self._finding(sentence))
+            if report is not None:
+                report(findings[-1])
+        return findings
+
+    async def _finding(self, sentence: str) -> Finding:
+        check, updates = CHECKS[sentence]
+        if updates and self.update is None:
+            return Finding(sentence, skipped="the engine takes no weights over")
+        try:
+            await asyncio.wait_for(check(self), self.deadline_s)
+        except TimeoutError:
+            return Finding(sentence, ContractError("generator", f"expected an end of '{sentence}' in {self.deadline_s:g} s"))
+        except Exception as error:  # noqa: BLE001
+            return Finding(sentence, error)
+        return Finding(sentence)
+
+    def prompt(self, length: int) -> list[int]:
+        """Random tokens."""
+        return self._random.integers(0, self.vocabulary, size=length).tolist()
+
+    def sampling(self, new: int, **changed: Any) -> SamplingConfig:
+        """The oracle's temperature and so many new tokens, unless something else is said."""
+        return replace(SamplingConfig(max_new_tokens=new, temperature=self.temperature), **changed)
+
+    async def ask(
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingConfig,
+        *,
+        seed: int = 0,
+        request_id: str | None = None,
+        partial: Completion[Any] | None = None,
+    ) -> Completion[Any]:
+        """A completion, after a look at its form."""
+        found = await self.generator.generate(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
+        sound(found, sampling)
+        return found
+
+    async def together(self, asked: Sequence[Coroutine[Any, Any, Completion[Any]]]) -> list[Completion[Any]]:
+        """Several at once."""
+        return list(await asyncio.gather(*asked))
+
+    def agrees(self, prompt: Sequence[int], found: Completion[Any], *, since: int = 0, until: int | None = None) -> None:
+        """Compares the log-probabilities of a part of a completion with the oracle's."""
+        expected = np.asarray(self.score(prompt, tokens_of(found))[0])[since:until]
+        gap = np.abs(expected - as_numpy(found.logprob)[since:until])
+        if gap.size and not float(gap.max()) <= self.tolerance:
+            at = int(gap.argmax())
+            told = f"{expected[at]:.6f} (within {self.tolerance:g}), found {as_numpy(found.logprob)[since + at]:.6f}"
+            raise ContractError(f"Completion.logprob[{since + at}]", f"expected what teacher forcing gives, {told}")
+
+    def likeliest(self, prompt: Sequence[int], found: Completion[Any]) -> None:
+        """Compares the tokens of a completion with the oracle's likeliest; those that are as likely will do."""
+        tokens = tokens_of(found)
+        best = np.asarray(self.score(prompt, tokens)[1]).tolist()
+        for at, (token, other) in enumerate(zip(tokens, best, strict=True)):
+            if token == other:
+                continue
+            pair = [float(np.asarray(self.score(prompt, [*tokens[:at], x])[0])[at]) for x in (token, other)]
+            if pair[1] - pair[0] > self.tolerance:
+                told = f"{other} with log-probability {pair[1]:.6f}, found {token} with {pair[0]:.6f}"
+                raise ContractError(f"Completion.tokens[{at}]", f"expected the likeliest, {told}")
+
+
+def tokens_of(found: Completion[Any]) -> list[int]:
+    """The tokens as plain numbers."""
+    return as_numpy(found.tokens).tolist()
+
+
+def sound(found: Completion[Any], sampling: SamplingConfig) -> None:
+    """Refuses a completion that contradicts itself, or what was asked for."""
+    tokens, logprob, version = (as_numpy(array) for array in (found.tokens, found.logprob, found.version))
+    if not tokens.shape == logprob.shape == version.shape == (len(tokens),):
+        shapes = f"{tokens.shape}, {logprob.shape} and {version.shape}"
+        raise ContractError("Completion", f"expected [L] tokens, log-probabilities and versions, found {shapes}")
+    if not np.isfinite(logprob).all() or (logprob > 1e-6).any():
+        raise ContractError("Completion.logprob", f"expected finite numbers up to 0, found {logprob.tolist()}")
+    stops = np.isin(tokens, sampling.stop_token_ids)
+    if stops[:-1].any():
+        raise ContractError("Completion.tokens", "expected nothing after a stop token, found tokens behind it")
+    full = len(tokens) == sampling.max_new_tokens
+    if len(tokens) > sampling.max_new_tokens or (found.finish == "length" and not full):
+        told = f"finish '{found.finish}' after {len(tokens)} tokens of {sampling.max_new_tokens}"
+        raise ContractError("Completion.finish", f"expected 'length' when the response is as long as allowed, found {told}")
+    if (found.finish == "stop") != bool(stops[-1:].any()):
+        raise ContractError("Completion.finish", f"expected 'stop' exactly if a stop token is the last, found '{found.finish}'")
+
+
+Check = Callable[[GeneratorContract], Awaitable[None]]
+CHECKS: Final[dict[str, tuple[Check, bool]]] = {
+    "greedy writes the likeliest tokens, for prompts of all lengths at once": (generator_text.greedy, False),
+    "log-probabilities are those of teacher forcing": (generator_text.logprobs, False),
+    "tokens are drawn from the distribution that is reported": (generator_text.unbiased, False),
+    "temperature divides the logits": (generator_text.tempered, False),
+    "top_k and top_p cut what is drawn, and not what is reported": (generator_text.cut, False),
+    "a response ends with its first stop token, and no token is lost": (generator_text.stops, False),
+    "the same seed draws the same tokens, whatever is beside it; others draw others": (generator_text.seeds, False),
+    "a prompt that is empty or too long is refused, and so is an id that is in flight": (generator_flight.refusals, False),
+    "an abort returns what was written, and `partial` goes on from there": (generator_flight.aborts, False),
+    "aborting all leaves nobody waiting": (generator_flight.aborts_all, False),
+    "nothing is written while the engine is paused": (generator_flight.pauses, False),
+    "a cancelled request frees its memory, and disturbs nobody": (generator_flight.cancels, False),
+    "weights that are loaded are used, and nothing cached before": (generator_flight.loads, True),
+    "requests in flight go on with weights that are loaded": (generator_flight.loads_in_flight, True),
+    "closing ends what is in flight": (generator_flight.closes, False),
+}
+"""The contract, in the order in which it is examined, and whether a line needs other weights."""

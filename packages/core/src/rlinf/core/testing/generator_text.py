@@ -1,0 +1,115 @@
+"""Lines of the generator contract: what is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlinf.core.arrays import as_numpy
+from rlinf.core.errors import ContractError
+
+if TYPE_CHECKING:
+    from rlinf.core.testing.generator import GeneratorContract
+
+_LENGTHS = (1, 2, 3, 7, 12, 12, 19, 30)
+_NEW = (9, 1, 12, 5, 17, 2, 21, 8)
+_DRAWS = 512
+
+
+async def greedy(contract: GeneratorContract) -> None:
+    """Greedy writes the likeliest tokens, for prompts of all lengths at once."""
+    prompts = [contract.prompt(length) for length in _LENGTHS]
+    samplings = [contract.sampling(new, temperature=0.0) for new in _NEW]
+    found = await contract.together([contract.ask(p, s) for p, s in zip(prompts, samplings, strict=True)])
+    for prompt, sampling, completion in zip(prompts, samplings, found, strict=True):
+        if len(completion) != sampling.max_new_tokens:
+            raise ContractError("Completion.tokens", f"expected {sampling.max_new_tokens} tokens, found {len(completion)}")
+        contract.likeliest(prompt, completion)
+
+
+async def logprobs(contract: GeneratorContract) -> None:
+    """Log-probabilities are those of teacher forcing."""
+    prompts = [contract.prompt(length) for length in _LENGTHS]
+    asked = [contract.ask(p, contract.sampling(new), seed=i) for i, (p, new) in enumerate(zip(prompts, _NEW, strict=True))]
+    for prompt, completion in zip(prompts, await contract.together(asked), strict=True):
+        contract.agrees(prompt, completion)
+        wrong = set(as_numpy(completion.version).tolist()) - {contract.generator.version}
+        if wrong:
+            raise ContractError("Completion.version", f"expected {contract.generator.version}, found {sorted(wrong)}")
+
+
+async def _first(contract: GeneratorContract, prompt: list[int], draws: int, **changed: float | int) -> list[tuple[int, float]]:
+    """The first token and its log-probability, drawn with seeds 0, 1, …"""
+    sampling = contract.sampling(1, **changed)
+    found = await contract.together([contract.ask(prompt, sampling, seed=seed) for seed in range(draws)])
+    return [(int(as_numpy(c.tokens)[0]), float(as_numpy(c.logprob)[0])) for c in found]
+
+
+async def unbiased(contract: GeneratorContract) -> None:
+    """Tokens are drawn from the distribution that is reported: Pearson's χ², rare tokens counted as one."""
+    drawn = await _first(contract, contract.prompt(5), _DRAWS)
+    tokens = [token for token, _ in drawn]
+    cells = {token: (tokens.count(token), _DRAWS * float(np.exp(logprob))) for token, logprob in drawn}
+    often = {token: cell for token, cell in cells.items() if cell[1] >= 5}
+    rest = (_DRAWS - sum(n for n, _ in often.values()), _DRAWS - sum(expected for _, expected in often.values()))
+    statistic = sum((n - expected) ** 2 / max(expected, 5.0) for n, expected in [*often.values(), rest])
+    bound = len(often) + 4.5 * float(np.sqrt(2 * max(len(often), 1)))
+    if statistic > bound:
+        told = ", ".join(f"{token}: {n} of {expected:.0f}" for token, (n, expected) in sorted(often.items()))
+        raise ContractError("tokens", f"expected χ² up to {bound:.0f} in {_DRAWS} draws, found {statistic:.0f} ({told})")
+
+
+async def tempered(contract: GeneratorContract) -> None:
+    """At half the temperature, differences between log-probabilities are twice as large."""
+    prompt = contract.prompt(4)
+    drawn = dict(await _first(contract, prompt, 64, temperature=contract.temperature / 2))
+    tokens = sorted(drawn)
+    warm = [float(np.asarray(contract.score(prompt, [token])[0])[0]) for token in tokens]
+    shift = [drawn[token] - 2 * logprob for token, logprob in zip(tokens, warm, strict=True)]
+    if max(shift) - min(shift) > 4 * contract.tolerance:
+        raise ContractError(
+            "Completion.logprob", "expected differences to double at half the temperature, found others", "Divide the logits by it."
+        )
+
+
+async def cut(contract: GeneratorContract) -> None:
+    """A cut changes what is drawn, and not what is reported."""
+    prompt = contract.prompt(6)
+    drawn = await _first(contract, prompt, 32, top_k=2)
+    tokens = {token for token, _ in drawn}
+    if len(tokens) > 2:
+        raise ContractError("top_k", f"expected at most 2 tokens, found {sorted(tokens)}")
+    for changed in ({"top_k": 1}, {"top_p": 1e-6}):
+        sampling = contract.sampling(8, **changed)
+        found = await contract.ask(prompt, sampling, seed=3)
+        contract.likeliest(prompt, found)
+        contract.agrees(prompt, found)
+
+
+async def stops(contract: GeneratorContract) -> None:
+    """A response ends with its first stop token, and no token is lost."""
+    prompt = contract.prompt(8)
+    whole = as_numpy((await contract.ask(prompt, contract.sampling(24), seed=11)).tokens).tolist()
+    for at in (0, 3, 10, 23):
+        stop = (whole[-1], whole[at])
+        end = min(map(whole.index, stop)) + 1
+        found = await contract.ask(prompt, contract.sampling(24, stop_token_ids=stop), seed=11)
+        if as_numpy(found.tokens).tolist() != whole[:end]:
+            told = f"{whole[:end]}, found {as_numpy(found.tokens).tolist()}"
+            raise ContractError("stop_token_ids", f"expected the same response up to and with {whole[end - 1]}, {told}")
+        contract.agrees(prompt, found)
+
+
+async def seeds(contract: GeneratorContract) -> None:
+    """The same seed draws the same tokens, whatever is beside it; others draw others."""
+    prompt = contract.prompt(9)
+    alone = as_numpy((await contract.ask(prompt, contract.sampling(16), seed=5)).tokens).tolist()
+    others = [contract.ask(contract.prompt(length), contract.sampling(14), seed=5) for length in _LENGTHS]
+    same = [contract.ask(prompt, contract.sampling(16), seed=seed) for seed in (5, 6, 7, 8)]
+    found = await contract.together([*others, *same])
+    crowd, *samples = [as_numpy(c.tokens).tolist() for c in found[len(others) :]]
+    if crowd != alone:
+        raise ContractError("generate(seed)", f"expected {alone} from the same seed in company, found {crowd}")
+    if any(sample == alone for sample in samples):
+        raise ContractError("generate(seed)", "expected other tokens from other seeds, found the same")

@@ -56,18 +56,19 @@ def _empty(contract: GeneratorContract) -> None:
 
 async def _interrupted(contract: GeneratorContract, prompt: list[int], new: int) -> Completion[Any]:
     """A completion that was aborted when some tokens had been written."""
-    delay = _FIRST_DELAY_S
+    delay, length = _FIRST_DELAY_S, 0
     for _ in range(_TRIES):
         task = asyncio.ensure_future(contract.ask(prompt, contract.sampling(new), seed=3, request_id="cut"))
         await asyncio.sleep(delay)
         contract.generator.abort(["nobody", "cut"])
         found = await task
-        if 0 < len(found) < new:
+        length = len(found)
+        if 0 < length < new:
             if found.finish != "abort":
                 raise ContractError("Completion.finish", f"expected 'abort', found '{found.finish}'")
             return found
-        delay *= 0.7 if len(found) else 1.9
-    raise ContractError("abort", f"expected a part of {new} tokens, found {len(found)} after {delay:.3g} s")
+        delay *= 0.7 if length else 1.9
+    raise ContractError("abort", f"expected a part of {new} tokens, found {length} after {delay:.3g} s")
 
 
 async def aborts(contract: GeneratorContract) -> None:
@@ -168,6 +169,7 @@ def _same(one: Sequence[Completion[Any]], other: Sequence[Completion[Any]]) -> b
 async def loads_in_flight(contract: GeneratorContract) -> None:
     """Each token is by the weights that its version names, those before it read by the same."""
     prompts, delay, new = [contract.prompt(length) for length in (4, 8)], _FIRST_DELAY_S, _room(contract)
+    counts: list[int] = []
     for _ in range(_TRIES):
         old = contract.generator.version
         tasks = [asyncio.ensure_future(contract.ask(prompt, contract.sampling(new), seed=1)) for prompt in prompts]

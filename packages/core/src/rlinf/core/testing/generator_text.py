@@ -40,7 +40,7 @@ async def logprobs(contract: GeneratorContract) -> None:
 
 
 async def _first(contract: GeneratorContract, prompt: list[int], draws: int, **changed: float | int) -> list[tuple[int, float]]:
-    """The first token and its log-probability, drawn with seeds 0, 1, …"""
+    """The first token and its log-probability, drawn with seeds from 0 on."""
     sampling = contract.sampling(1, **changed)
     found = await contract.together([contract.ask(prompt, sampling, seed=seed) for seed in range(draws)])
     return [(int(as_numpy(c.tokens)[0]), float(as_numpy(c.logprob)[0])) for c in found]
@@ -90,7 +90,7 @@ async def cut(contract: GeneratorContract) -> None:
 async def stops(contract: GeneratorContract) -> None:
     """A response ends with its first stop token, and no token is lost."""
     prompt = contract.prompt(8)
-    whole = as_numpy((await contract.ask(prompt, contract.sampling(24), seed=11)).tokens).tolist()
+    whole: list[int] = as_numpy((await contract.ask(prompt, contract.sampling(24), seed=11)).tokens).tolist()
     for at in (0, 3, 10, 23):
         stop = (whole[-1], whole[at])
         end = min(map(whole.index, stop)) + 1

@@ -1,0 +1,116 @@
+"""Which groups are trained on: fresh enough, with a difference where that is asked for, and as many as are needed."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One response that was scored."""
+
+    reward: float
+    """What the trainer is given, the penalty of length included."""
+    success: bool
+    """Whether it is right."""
+    tokens: int
+    """How long it is."""
+    finish: str
+    """As `Completion.finish`."""
+    text: str | None = None
+    """What it says; None where the report carries no texts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """What is known of a group without its tokens."""
+
+    group: int
+    """Its number."""
+    problem: int
+    """The problem's place in its split."""
+    responses: tuple[Response, ...]
+    """One for each member."""
+    oldest: int | None
+    """The oldest weight version that wrote a token; None if there is no token."""
+    prompt: str | None = None
+    """What was asked; None where the report carries no texts."""
+    answer: str = ""
+    """What is right."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether its rewards differ, so that a comparison within the group teaches something."""
+        return len({response.reward for response in self.responses}) > 1
+
+
+class Versions:
+    """The weight versions that the rollout was given, and how old a token is: the number of updates since its weights.
+
+    Args:
+        published: those before a resumed run went on.
+    """
+
+    def __init__(self, published: Iterable[int] = ()) -> None:
+        self._published = list(published)
+
+    def publish(self, version: int) -> None:
+        """Adds a version; one that is known already changes nothing."""
+        if not self._published or version > self._published[-1]:
+            self._published.append(version)
+
+    def lag(self, version: int | None) -> int:
+        """How many published versions are newer than that of a token; 0 for no token."""
+        return 0 if version is None else len(self._published) - bisect_right(self._published, version)
+
+    def state(self, kept: int) -> list[int]:
+        """The last `kept` versions."""
+        return self._published[-kept:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What became of the groups of an iteration."""
+
+    admitted: tuple[int, ...]
+    """The groups to train on, ascending."""
+    stale: int
+    """How many were too old."""
+    alike: int
+    """How many had no difference."""
+
+
+def admit(reports: Iterable[GroupReport], versions: Versions, *, max_lag: int, needed: int, must_vary: bool) -> Admission:
+    """Chooses the groups to train on.
+
+    Args:
+        reports: all groups of the iteration so far.
+        versions: those that the rollout was given.
+        max_lag: how many updates old a token may be.
+        needed: how many groups are wanted; the first ones by number are taken.
+        must_vary: whether groups whose rewards are all equal are refused.
+    """
+    ordered = sorted(reports, key=_number)
+    fresh = [report for report in ordered if versions.lag(report.oldest) <= max_lag]
+    good = [report for report in fresh if report.varies or not must_vary]
+    admitted = tuple(report.group for report in good[:needed])
+    return Admission(admitted=admitted, stale=len(ordered) - len(fresh), alike=len(fresh) - len(good))
+
+
+def wave_size(needed: int, admitted: int, drawn: int, *, batch: int) -> int:
+    """How many groups to draw next: the missing ones, by the share that was admitted so far; at most a batch."""
+    missing = needed - admitted
+    share = max(admitted, 1) / max(drawn, 1)
+    return min(batch, math.ceil(missing / share))
+
+
+def assign(admitted: Sequence[int], actors: int) -> Mapping[int, int]:
+    """Which actor rank trains on which group: in turn, so that shares differ by one group at most."""
+    return {group: place % actors for place, group in enumerate(sorted(admitted))}
+
+
+def _number(report: GroupReport) -> int:
+    return report.group

@@ -1,0 +1,67 @@
+"""`ReasoningEvalRunner`: evaluates a checkpoint with one rollout group and one reward group."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from rlinf.core.futures import Future, gather
+from rlinf.core.protocols import WorkerGroup
+from rlinf.runners.checkpoint import Checkpoint
+from rlinf.runners.entry import STARTED
+from rlinf.runners.reasoning.crew import Crew
+from rlinf.runners.reasoning.evaluation import measured, reasoning_protocol
+from rlinf.runners.reasoning.evaluator import ReasoningEvaluator
+from rlinf.runners.reasoning.flights import Flights
+from rlinf.runners.reasoning.reward_worker import RewardWorker
+from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
+from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.reasoning.transcripts import write_transcripts
+from rlinf.runners.summary import write_measured
+
+
+class ReasoningEvalRunner:
+    """Evaluates the weights of a checkpoint.
+
+    Args:
+        cfg: the configuration, as a rule the checkpoint's own.
+        checkpoint: what is evaluated.
+        rollout: the group that writes.
+        reward: the group that scores.
+        folder: where `transcripts.jsonl` and `summary.json` go.
+    """
+
+    def __init__(
+        self,
+        cfg: ReasoningConfig,
+        checkpoint: Checkpoint,
+        rollout: WorkerGroup[ReasoningRolloutWorker],
+        reward: WorkerGroup[RewardWorker],
+        folder: Path,
+    ) -> None:
+        self.cfg, self.checkpoint, self.rollout, self.reward, self.folder = cfg, checkpoint, rollout, reward, folder
+        crew = Crew(rollout=rollout, reward=reward)
+        self.wiring = crew.wiring()
+        self.evaluator = ReasoningEvaluator(cfg, Flights(crew, self.wiring, crew.lines(), cfg.runner.timeout_s))
+
+    def init_workers(self) -> None:
+        """Builds generators and rewards, and loads the weights."""
+        self._wait(self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring))
+        self._wait(self.rollout.load_checkpoint(str(self.checkpoint.model_file), self.checkpoint.state["step"]))
+
+    def run(self) -> dict[str, Any]:
+        """Has the problems answered, writes the summary and returns it."""
+        problems = self.cfg.data.final_problems or self.cfg.data.val_problems
+        self.folder.mkdir(parents=True, exist_ok=True)
+        evaluated = self.evaluator.run(problems)
+        write_transcripts(self.folder / "transcripts.jsonl", self.checkpoint.state["step"], "eval", evaluated.reports)
+        self._wait(self.rollout.close())
+        scalars = {**evaluated.scalars, "time/wall_s": time.monotonic() - STARTED}
+        protocol = reasoning_protocol(self.cfg, problems)
+        summary = write_measured(self.folder / "summary.json", self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
+        return json.loads(json.dumps(summary, default=str))
+
+    def _wait(self, *handles: Future[Any]) -> list[Any]:
+        return gather(*handles, timeout=self.cfg.runner.timeout_s)

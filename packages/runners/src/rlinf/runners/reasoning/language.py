@@ -1,0 +1,104 @@
+"""Text to tokens and back, and policies that write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, cast, runtime_checkable
+
+from rlinf.core.capabilities import Writing
+from rlinf.core.errors import ConfigError
+from rlinf.core.generation import SamplingConfig
+from rlinf.core.problems import Problem, Split, Tokenizer
+from rlinf.core.random import keyed_seed
+from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.starting_weights import find_weights, read_weights
+
+
+@runtime_checkable
+class Tokenizing(Protocol):
+    """A model's configuration that knows the model's tokenizer."""
+
+    def tokenizer(self, corpus: Sequence[str]) -> Tokenizer:
+        """The tokenizer of the model's folder, or one that is made from texts; the same texts make the same one."""
+        ...
+
+
+def build_tokenizer(cfg: ReasoningConfig) -> Tokenizer:
+    """The model's tokenizer; one that has to be made is made from the training problems.
+
+    Raises:
+        ConfigError: the model has none.
+    """
+    model = cfg.actor.model.config
+    if not isinstance(model, Tokenizing):
+        problem = f"'{cfg.actor.model.model_type}' has no tokenizer"
+        raise ConfigError("actor.model.model_type", problem, "Choose a language model.")
+    return model.tokenizer(list(_texts(cfg.data.task.problems("train"))))
+
+
+def build_policy(cfg: ReasoningConfig, *, starting_weights: bool) -> Any:
+    """The policy, with its own weights or those that the run starts from; for equal configurations the same."""
+    policy = cfg.actor.model.build(cast("Any", None), seed=keyed_seed(cfg.runner.seed, "model"))
+    if starting_weights and cfg.runner.ckpt_path is not None:
+        policy.load(read_weights(find_weights(cfg.runner.ckpt_path)))
+    return policy
+
+
+def check_temperature(policy: Any, sampling: SamplingConfig) -> None:
+    """Refuses a policy that scores at another temperature than that of sampling, since no ratio would be right.
+
+    Raises:
+        ConfigError: it does, or it is no language model.
+    """
+    if not isinstance(policy, Writing):
+        raise ConfigError("actor.model.model_type", f"{type(policy).__name__} can't write text", "Choose a language model.")
+    if policy.temperature != sampling.temperature:
+        found = f"expected {sampling.temperature:g} as in rollout.sampling_params, found {policy.temperature:g}"
+        raise ConfigError("actor.model.temperature", found, "Set both to the same value.")
+
+
+class Problems:
+    """The problems of a run, as tokens.
+
+    Args:
+        cfg: the configuration of the run.
+        tokenizer: that of its model.
+    """
+
+    def __init__(self, cfg: ReasoningConfig, tokenizer: Tokenizer) -> None:
+        self._task, self._tokenizer = cfg.data.task, tokenizer
+        self._splits: dict[Split, Sequence[Problem]] = {}
+
+    def get(self, split: Split, number: int) -> Problem:
+        """The problem at a place of a split."""
+        if split not in self._splits:
+            self._splits[split] = self._task.problems(split)
+        return self._splits[split][number]
+
+    def prompt(self, split: Split, number: int) -> list[int]:
+        """The token ids of a problem's prompt; messages go through the tokenizer's chat template."""
+        return encode_prompt(self._tokenizer, self.get(split, number))
+
+    def text(self, split: Split, number: int) -> str:
+        """The prompt as the model sees it."""
+        return self._tokenizer.decode(self.prompt(split, number))
+
+    def stopped(self, sampling: SamplingConfig) -> SamplingConfig:
+        """The same, with the tokenizer's end where there are no stop tokens."""
+        return sampling if sampling.stop_token_ids else replace(sampling, stop_token_ids=(self._tokenizer.eos_token_id,))
+
+
+def encode_prompt(tokenizer: Tokenizer, problem: Problem) -> list[int]:
+    """The token ids of a prompt; messages go through the tokenizer's chat template."""
+    if isinstance(problem.prompt, str):
+        return tokenizer.encode(problem.prompt)
+    text = tokenizer.apply_chat_template(problem.prompt, tokenize=False, add_generation_prompt=True)
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def _texts(problems: Sequence[Problem]) -> Iterator[str]:
+    for problem in problems:
+        messages = problem.prompt
+        yield from [messages] if isinstance(messages, str) else [message["content"] for message in messages]
+        yield problem.solution or problem.answer

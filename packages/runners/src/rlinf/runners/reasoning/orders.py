@@ -1,0 +1,103 @@
+"""Which problems are answered when: each pass over them has an order of its own, and a run goes on where it stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.generation import SamplingConfig
+from rlinf.core.problems import Split
+from rlinf.core.random import keyed_generator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A problem that is to be answered by a group of responses."""
+
+    group: int
+    """Unique in its split; keys the randomness of its responses."""
+    problem: int
+    """The place of the problem in its split."""
+    again: bool = False
+    """Whether it was aborted before; it is not aborted a second time, so that long responses are not lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What rollout and reward workers are asked for at once."""
+
+    key: str
+    """Unique in the run; names the queues of what is written for it."""
+    split: Split
+    """Of the problems."""
+    orders: tuple[Order, ...]
+    """The groups to begin, over all rollout workers."""
+    needed: int
+    """How many groups must be finished; the rest are aborted."""
+    samples: int
+    """Responses in each group."""
+    sampling: SamplingConfig
+    """How tokens are drawn."""
+    shown: int
+    """How many groups' texts the reports carry."""
+
+    def share(self, rank: int, ranks: int) -> tuple[tuple[Order, ...], int]:
+        """The groups that one rollout worker begins, and how many of them it must finish."""
+        own = self.orders[rank::ranks]
+        return own, min(len(own), self.needed // ranks + (rank < self.needed % ranks))
+
+
+class ProblemSource:
+    """Draws problems without an end, each once in a pass.
+
+    Args:
+        problems: how many there are.
+        seed: that of the run.
+        shuffle: whether each pass has an order of its own.
+    """
+
+    def __init__(self, problems: int, *, seed: int, shuffle: bool) -> None:
+        self._problems, self._seed, self._shuffle = problems, seed, shuffle
+        self._position = 0
+        self._returned: list[Order] = []
+        self._pass: tuple[int, NDArray[np.intp]] | None = None
+
+    def draw(self, count: int) -> list[Order]:
+        """The next `count` groups; those that were given back come first."""
+        again, self._returned = self._returned[:count], self._returned[count:]
+        return again + [self._next() for _ in range(count - len(again))]
+
+    def give_back(self, orders: Sequence[Order]) -> None:
+        """Takes back groups that were drawn and aborted."""
+        self._returned += [replace(order, again=True) for order in orders]
+
+    def state(self, outstanding: Sequence[Order] = ()) -> dict[str, Any]:
+        """The position, as plain values.
+
+        Args:
+            outstanding: groups that were drawn and are not finished yet; after `restore` they are drawn again.
+        """
+        waiting = [*outstanding, *self._returned]
+        return {"position": self._position, "returned": [dataclasses.asdict(order) for order in waiting]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+        self._position = state["position"]
+        self._returned = [Order(**plain) for plain in state["returned"]]
+
+    def _next(self) -> Order:
+        number, place = divmod(self._position, self._problems)
+        order = Order(group=self._position, problem=int(self._permutation(number)[place]))
+        self._position += 1
+        return order
+
+    def _permutation(self, number: int) -> NDArray[np.intp]:
+        if self._pass is None or self._pass[0] != number:
+            shuffled = keyed_generator(self._seed, "data", number).permutation(self._problems)
+            self._pass = (number, shuffled if self._shuffle else np.arange(self._problems))
+        return self._pass[1]

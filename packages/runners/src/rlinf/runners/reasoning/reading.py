@@ -1,0 +1,84 @@
+"""From a composed mapping to a `ReasoningConfig`: choices are made by name, and all faults are reported together."""
+
+from __future__ import annotations
+
+from rlinf.core.config import Provenance, explain
+from rlinf.core.config.reading import read
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import GENERATORS, REWARDS, TASKS
+from rlinf.runners.reasoning.schema import (
+    DataConfig,
+    GenerationConfig,
+    ReasoningActorConfig,
+    ReasoningAlgorithmConfig,
+    ReasoningConfig,
+    ReasoningEvalConfig,
+    ReasoningRunnerConfig,
+    ReferenceConfig,
+    RewardConfig,
+)
+from rlinf.runners.sections import Section, read_actor, read_algorithm, read_all, read_merged, resolved, subsection
+
+
+def read_reasoning(data: Section) -> ReasoningConfig:
+    """The typed configuration of a reasoning run.
+
+    Raises:
+        ConfigError: one line per fault, each with its dotted path.
+    """
+    parts = read_all(
+        data,
+        {
+            "runner": lambda s: read(ReasoningRunnerConfig, s, place="runner"),
+            "data": _read_data,
+            "rollout": _read_rollout,
+            "reward": _read_reward,
+            "reference": lambda s: read(ReferenceConfig, s, place="reference"),
+            "actor": lambda s: read_actor(s, ReasoningActorConfig),
+            "algorithm": lambda s: read_algorithm(s, ReasoningAlgorithmConfig, adv_type="grpo", loss_type="ppo_clip"),
+            "eval": lambda s: read(ReasoningEvalConfig, s, place="eval"),
+        },
+        ["cluster", "sft"],
+    )
+    sft = None if data.get("sft") is None else subsection(data, "sft")
+    config = ReasoningConfig(cluster=subsection(data, "cluster"), sft=sft, source=dict(data), **parts)
+    _check(config)
+    return config
+
+
+def explain_reasoning(cfg: ReasoningConfig, provenance: Provenance, key: str) -> str:
+    """One line per value at or below `key`, with where it came from; "" explains all."""
+    return explain(resolved(cfg), provenance, key)
+
+
+def _read_data(section: Section) -> DataConfig:
+    return read_merged(DataConfig, section, registry=TASKS, key="type", default=None, into="task", place="data")
+
+
+def _read_rollout(section: Section) -> GenerationConfig:
+    return read_merged(
+        GenerationConfig,
+        section,
+        registry=GENERATORS,
+        key="rollout_backend",
+        default="hf",
+        into="generator",
+        place="rollout",
+    )
+
+
+def _read_reward(section: Section) -> RewardConfig:
+    return read_merged(
+        RewardConfig, section, registry=REWARDS, key="reward_type", default="exact_match", into="reward", place="reward"
+    )
+
+
+def _check(config: ReasoningConfig) -> None:
+    responses, batch = config.responses_per_iteration, config.actor.global_batch_size
+    if batch > responses:
+        made = f"{config.data.rollout_batch_size} problems × {config.rollout.group_size} responses"
+        problem = f"{batch} responses in an optimizer step, but an iteration makes only {responses} ({made})"
+        raise ConfigError("actor.global_batch_size", problem, f"Use at most {responses}.")
+    if config.rollout.sampling_params.temperature == 0:
+        problem = "expected more than 0, found 0: greedy responses explore nothing"
+        raise ConfigError("rollout.sampling_params.temperature", problem, "Set eval.temperature for greedy evaluations.")

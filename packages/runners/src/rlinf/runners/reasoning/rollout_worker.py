@@ -1,0 +1,154 @@
+"""`ReasoningRolloutWorker`: holds a generator and answers problems with groups of responses.
+
+job ──► groups ──► members, all in flight at once ──► a group is complete ──► reward worker
+                                                   └► enough are ──► the rest is aborted and goes back to the runner
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
+
+from rlinf.core.data import Completion, Weights
+from rlinf.core.errors import RLinfError
+from rlinf.core.generation import Generator, SamplingConfig
+from rlinf.core.random import keyed_seed
+from rlinf.core.worker import Worker
+from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_temperature
+from rlinf.runners.reasoning.orders import Job, Order
+from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring, Written, line
+from rlinf.runners.tensors import to_numpy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """What a worker wrote for a job."""
+
+    tokens: int
+    """How many, without those of aborted groups."""
+    aborted: tuple[Order, ...]
+    """The groups that were cut short."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    generator: Generator
+    wiring: ReasoningWiring
+    problems: Problems
+
+
+class ReasoningRolloutWorker(Worker):
+    """One generator and its share of the problems."""
+
+    def __init__(self, cfg: ReasoningConfig) -> None:
+        self.cfg = cfg
+        self._engine: _Engine | None = None
+        self._held: Weights[Any] | None = None
+
+    def init_worker(self, wiring: ReasoningWiring) -> None:
+        """Builds the generator; its weights are those of the actor only after the first synchronisation."""
+        torch.set_num_threads(self.threads)
+        policy = build_policy(self.cfg, starting_weights=False).eval()
+        check_temperature(policy, self.cfg.rollout.sampling_params)
+        self._held = policy.weights()
+        generator = self.cfg.rollout.generator.build(policy, rank=self.rank, world_size=self.world_size)
+        self._engine = _Engine(generator, wiring, Problems(self.cfg, build_tokenizer(self.cfg)))
+
+    async def sync_model_from_actor(self) -> int:
+        """Takes over the actor's weights, also while responses are being written; returns their version."""
+        engine, held = self._ready()
+        received = self.cfg.actor.weight_syncer.sync.recv(self.messenger, held, engine.wiring.actor, 0)
+        await self._take(received)
+        return received.version
+
+    async def load_checkpoint(self, file: str, version: int) -> None:
+        """Takes the weights of a safetensors file."""
+        await self._take(Weights(tensors=load_file(Path(file)), version=version))
+
+    async def generate(self, job: Job, lines: Lines) -> Generated:
+        """Answers its share of a job; several jobs may be under way.
+
+        Args:
+            job: what is asked of all rollout workers.
+            lines: `completions` takes each group as soon as it is complete.
+        """
+        engine, _ = self._ready()
+        orders, needed = job.share(self.rank, self.world_size)
+        free = needed - sum(order.again for order in orders)
+        queue = line(job.key, engine.wiring.reward_rank(self.rank))
+        groups = {asyncio.ensure_future(self._group(job, order)): order for order in orders}
+        tokens = 0
+        try:
+            while needed:
+                done, _ = await asyncio.wait(groups, return_when=asyncio.FIRST_COMPLETED)
+                for task in sorted(done, key=lambda task: groups[task].group):
+                    if not groups[task].again:
+                        if not free:
+                            continue
+                        free -= 1
+                    written = Written(order=groups.pop(task), completions=task.result())
+                    await lines.completions.put(written, key=queue, async_op=True)
+                    tokens, needed = tokens + sum(map(len, written.completions)), needed - 1
+            return Generated(tokens=tokens, aborted=await self._abort(job, groups))
+        finally:
+            for task in groups:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Ends the generator."""
+        await self._ready()[0].generator.close()
+
+    async def _group(self, job: Job, order: Order) -> tuple[Completion[Any], ...]:
+        engine, _ = self._ready()
+        prompt = engine.problems.prompt(job.split, order.problem)
+        sampling = engine.problems.stopped(job.sampling)
+        members = [self._member(job, order, prompt, sampling, member) for member in range(job.samples)]
+        return tuple(await asyncio.gather(*members))
+
+    async def _member(
+        self, job: Job, order: Order, prompt: Sequence[int], sampling: SamplingConfig, member: int
+    ) -> Completion[Any]:
+        engine, _ = self._ready()
+        seed = keyed_seed(self.cfg.runner.seed, f"rollout/{job.split}", order.group, member)
+        found = await engine.generator.generate(prompt, sampling, seed=seed, request_id=_request(job, order, member))
+        return _as_numpy(found)
+
+    async def _abort(self, job: Job, groups: Mapping[asyncio.Task[tuple[Completion[Any], ...]], Order]) -> tuple[Order, ...]:
+        """Ends groups that are under way; returns them by their numbers."""
+        engine, _ = self._ready()
+        for task in groups:
+            task.cancel()
+        engine.generator.abort([_request(job, order, member) for order in groups.values() for member in range(job.samples)])
+        return tuple(sorted(groups.values(), key=_number))
+
+    async def _take(self, weights: Weights[Any]) -> None:
+        engine, _ = self._ready()
+        await engine.generator.load(weights)
+        self._held = weights
+
+    def _ready(self) -> tuple[_Engine, Weights[Any]]:
+        if self._engine is None or self._held is None:
+            raise RLinfError(f"rollout[{self.rank}]", "has no generator yet", "Call init_worker(wiring) first.")
+        return self._engine, self._held
+
+
+def _number(order: Order) -> int:
+    return order.group
+
+
+def _request(job: Job, order: Order, member: int) -> str:
+    return f"{job.key}/{order.group}/{member}"
+
+
+def _as_numpy(completion: Completion[Any]) -> Completion[Any]:
+    if not isinstance(completion.tokens, torch.Tensor):
+        return completion
+    tokens, logprob, version = (to_numpy(x) for x in (completion.tokens, completion.logprob, completion.version))
+    return Completion(tokens=tokens, logprob=logprob, version=version, finish=completion.finish)

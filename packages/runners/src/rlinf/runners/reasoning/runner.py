@@ -1,0 +1,208 @@
+"""`ReasoningRunner`: the loop of reinforcement learning from verifiable rewards.
+
+    update_rollout_weights      actor ══weights══► rollout
+    run_ahead                   problems ──► rollout                     up to `max_lag` iterations ahead
+    generate_rollouts           rollout ══responses══► reward ( ◄══► inference ) ══trajectories══► actor
+    compute_advantages…         actor
+    run_training                actor                                    (meanwhile the rollout writes what it was sent ahead)
+
+Where each of them runs, and what overlaps, is decided by placement and channels, not here.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rlinf.core.futures import Future, gather
+from rlinf.core.metrics import means, merge
+from rlinf.core.protocols import WorkerGroup
+from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
+from rlinf.runners.entry import STARTED
+from rlinf.runners.logbook import Logbook
+from rlinf.runners.progress import ProgressDisplay
+from rlinf.runners.reasoning.actor_worker import ReasoningActor
+from rlinf.runners.reasoning.admission import Versions, assign
+from rlinf.runners.reasoning.crew import Crew
+from rlinf.runners.reasoning.evaluation import measured, reasoning_protocol
+from rlinf.runners.reasoning.evaluator import Evaluated, ReasoningEvaluator
+from rlinf.runners.reasoning.experience import Experience, Generation
+from rlinf.runners.reasoning.flights import Flights
+from rlinf.runners.reasoning.orders import ProblemSource
+from rlinf.runners.reasoning.reference import InferenceWorker
+from rlinf.runners.reasoning.reward_worker import RewardWorker
+from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
+from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.reasoning.transcripts import shown, write_transcripts
+from rlinf.runners.run_folder import RunFolder, open_run_folder
+from rlinf.runners.summary import write_measured
+
+SHOWN = 3
+"""How many samples are shown on the screen."""
+
+
+class ReasoningRunner:
+    """Trains a language model with one actor group, one rollout group, one reward group and, if it likes, one inference group.
+
+    Args:
+        cfg: the configuration of the run.
+        actor: the group that trains.
+        rollout: the group that writes.
+        reward: the group that scores.
+        inference: the group that scores under the reference; None leaves that to the actor.
+        folder: where the run writes; by default the one that `cfg` names.
+    """
+
+    def __init__(
+        self,
+        cfg: ReasoningConfig,
+        actor: WorkerGroup[ReasoningActor],
+        rollout: WorkerGroup[ReasoningRolloutWorker],
+        reward: WorkerGroup[RewardWorker],
+        inference: WorkerGroup[InferenceWorker] | None = None,
+        folder: RunFolder | None = None,
+    ) -> None:
+        self.cfg, self.actor, self.rollout, self.reward, self.inference = cfg, actor, rollout, reward, inference
+        self.folder = folder or open_run_folder(cfg)
+        crew = Crew(rollout=rollout, reward=reward, actor=actor, inference=inference)
+        self.wiring, self.lines = crew.wiring(), crew.lines()
+        self.flights = Flights(crew, self.wiring, self.lines, cfg.runner.timeout_s)
+        self.evaluator = ReasoningEvaluator(cfg, self.flights)
+        problems = len(cfg.data.task.problems("train"))
+        self.source = ProblemSource(problems, seed=cfg.runner.seed, shuffle=cfg.data.shuffle)
+        self.versions = Versions()
+        self.generation = Generation(cfg, self.flights, self.source, self.versions, actor.world_size)
+        self.step = 0
+        self.tokens = 0
+        self._times: dict[str, float] = {}
+
+    def init_workers(self) -> None:
+        """Builds generators, rewards and the trainer, and restores the checkpoint that the run resumes from."""
+        groups = [self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring), self.actor.init_worker(self.wiring)]
+        self._wait(*groups, *([] if self.inference is None else [self.inference.init_worker()]))
+        if self.cfg.runner.resume_dir is not None:
+            checkpoint = read_checkpoint(Path(self.cfg.runner.resume_dir).expanduser())
+            self._wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
+            self.step, self.tokens = checkpoint.state["step"], checkpoint.state["tokens"]
+            self.source.restore(checkpoint.state["data"])
+            for version in checkpoint.state["versions"]:
+                self.versions.publish(version)
+
+    def run(self) -> None:
+        """Runs the loop to its end, then evaluates, saves and writes the summary."""
+        config = self.cfg.runner
+        with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+            if self.step == 0 and config.val_check_interval:
+                before = self.evaluate(self.cfg.data.val_problems)
+                progress.evaluation(before.scalars["eval/accuracy"])
+                log.write(0, before.scalars)
+            while self.step < config.max_steps:
+                began = time.monotonic()
+                scalars = self._iterate()
+                scalars["time/step"] = time.monotonic() - began
+                scalars["time/tokens_per_s"] = scalars["rollout/tokens"] / scalars["time/step"]
+                self.step += 1
+                last = self.step == config.max_steps
+                if config.val_check_interval and self.step % config.val_check_interval == 0 and not last:
+                    scalars |= self.evaluate(self.cfg.data.val_problems).scalars
+                    progress.evaluation(scalars["eval/accuracy"])
+                log.write(self.step, scalars)
+                progress.iteration(self.step, *_told(scalars))
+                if config.save_interval and self.step % config.save_interval == 0 and not last:
+                    self.save_checkpoint()
+            self._finish(log, progress)
+
+    def update_rollout_weights(self) -> None:
+        """Gives the rollout workers the actor's weights."""
+        self.flights.revive()
+        (versions, _) = self._timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
+        self.versions.publish(versions[0])
+
+    def generate_rollouts(self) -> Experience:
+        """Lets rollout and reward workers make what this iteration trains on, and the actor receive it."""
+        began = time.monotonic()
+        experience = self.generation.collect(self.step)
+        assignment = assign(experience.admitted, self.actor.world_size)
+        self._wait(self.reward.deliver(assignment, self.lines), self.actor.recv_rollout_batch(self.lines.trajectories))
+        self._times["generate_rollouts"] = time.monotonic() - began
+        write_transcripts(self.folder.transcripts, self.step + 1, "train", experience.reports)
+        return experience
+
+    def evaluate(self, problems: int) -> Evaluated:
+        """Evaluates the newest weights."""
+        self.update_rollout_weights()
+        evaluated = self.evaluator.run(problems)
+        write_transcripts(self.folder.transcripts, self.step, "eval", evaluated.reports)
+        return evaluated
+
+    def save_checkpoint(self) -> Path:
+        """Writes `global_step_<step>`; returns the folder."""
+        folder = self.folder.checkpoints / f"global_step_{self.step}"
+        state: dict[str, Any] = {
+            "step": self.step,
+            "tokens": self.tokens,
+            "data": self.generation.state(),
+            "versions": self.versions.state(self.cfg.rollout.max_lag + 2),
+        }
+
+        def write_actor(part: Path) -> None:
+            self._wait(self.actor.save_checkpoint(str(part)))
+
+        write_checkpoint(folder, write_actor, config=self.cfg.source, state=state)
+        return folder
+
+    def _iterate(self) -> dict[str, float]:
+        """One iteration; returns its scalars."""
+        self._times = {}
+        self.update_rollout_weights()
+        self.generation.run_ahead(self.step)
+        experience = self.generate_rollouts()
+        (credit,) = self._timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())
+        (training,) = self._timed("actor_training", self.actor.run_training(self.step))
+        self.tokens += int(experience.scalars["rollout/tokens"])
+        return {
+            **experience.scalars,
+            **means(merge(credit), "rollout/"),
+            **means(merge(training), "train/"),
+            **{f"time/{name}": seconds for name, seconds in self._times.items()},
+        }
+
+    def _finish(self, log: Logbook, progress: ProgressDisplay) -> None:
+        problems = self.cfg.data.final_problems or self.cfg.data.val_problems
+        evaluated = self.evaluate(problems)
+        checkpoint = self.save_checkpoint()
+        scalars = {**evaluated.scalars, "rollout/total_tokens": float(self.tokens), "time/wall_s": time.monotonic() - STARTED}
+        self._wait(self.rollout.close(), self.actor.close())
+        log.write(self.step, scalars)
+        protocol = reasoning_protocol(self.cfg, problems)
+        summary = write_measured(self.folder.summary, self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
+        for text in shown(evaluated.reports, SHOWN):
+            progress.note(text)
+        low, high = summary["eval/accuracy_ci95"]
+        progress.note(
+            f"eval/accuracy {scalars['eval/accuracy']:.1%} [{low:.1%}, {high:.1%}] of {problems} problems "
+            f"after {self.tokens:,} tokens, {scalars['time/wall_s']:.0f} s "
+            f"(seed {self.cfg.runner.seed}, protocol {protocol['hash']})"
+        )
+        for name, path in (("checkpoint", checkpoint), ("transcripts", self.folder.transcripts), ("summary", self.folder.summary)):
+            progress.note(f"{name:12}{path}")
+
+    def _timed(self, name: str, *handles: Future[Any]) -> list[Any]:
+        began = time.monotonic()
+        results = self._wait(*handles)
+        self._times[name] = time.monotonic() - began
+        return results
+
+    def _wait(self, *handles: Future[Any]) -> list[Any]:
+        return gather(*handles, timeout=self.cfg.runner.timeout_s)
+
+
+def _told(scalars: dict[str, float]) -> list[str]:
+    """What a person is shown of an iteration."""
+    return [
+        f"{scalars['time/tokens_per_s']:,.0f} tokens/s",
+        f"reward {scalars['rollout/rewards']:.2f}",
+        f"right {scalars['rollout/accuracy']:.0%}",
+        f"length {scalars['rollout/response_length']:.0f}",
+    ]

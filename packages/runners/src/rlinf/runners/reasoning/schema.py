@@ -1,0 +1,232 @@
+"""The configuration of a reasoning run, section by section; YAML holds only what a run changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.generation import GeneratorConfig, SamplingConfig
+from rlinf.core.problems import TaskConfig
+from rlinf.core.protocols import Advantage, Loss, Reward
+from rlinf.runners.schema import MERGED, ActorConfig, AlgorithmConfig, RunnerConfig, positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningRunnerConfig(RunnerConfig):
+    """`runner`."""
+
+    task_type: Literal["embodied", "reasoning", "sft"] = "reasoning"
+    """Which kind of run this is: which sections there are, and which runner runs it."""
+    transcripts: int = 2
+    """Problems of each iteration whose responses are written to `transcripts.jsonl`; those of evaluations all are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """`data`; its section also holds the fields of the task."""
+
+    type: str
+    """A registered task."""
+    task: TaskConfig = field(metadata=MERGED)
+    """The task's own fields."""
+    rollout_batch_size: int
+    """Problems in one iteration."""
+    val_problems: int = 128
+    """Problems of one evaluation, the first of the validation split."""
+    final_problems: int | None = None
+    """Problems of the last evaluation, which the summary reports; null takes `val_problems`."""
+    shuffle: bool = True
+    """Whether each pass over the training problems has an order of its own."""
+
+    def __post_init__(self) -> None:
+        positive(rollout_batch_size=self.rollout_batch_size, val_problems=self.val_problems, final_problems=self.final_problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationConfig:
+    """`rollout`; its section also holds the fields of the generator."""
+
+    rollout_backend: str = "hf"
+    """A registered generator."""
+    generator: GeneratorConfig = field(metadata=MERGED)
+    """The generator's own fields."""
+    sampling_params: SamplingConfig
+    """How tokens are drawn; without `stop_token_ids` a response ends with the tokenizer's end."""
+    group_size: int = 8
+    """Responses to each problem; they form a group."""
+    max_lag: int = 0
+    """By how many weight updates a trained token may be older than the weights that it trains; so many iterations the rollout
+    runs ahead. 0 is synchronous."""
+    oversample: float = 1.0
+    """How many times more groups are begun than are needed. When enough have ended, the rest are aborted, and begin anew in the
+    next iteration, where they are not aborted again. Which end first is the engine's affair: with `hf`, whose requests all go on at the
+    same pace, the shorter ones, and the run can be repeated; with others only 1 is sure to give the same run again."""
+    max_restarts: int = 3
+    """How often each rollout worker whose process dies is started again; its samples are generated anew."""
+
+    def __post_init__(self) -> None:
+        positive(group_size=self.group_size)
+        if self.max_lag < 0:
+            raise ConfigError("max_lag", f"expected 0 or more, found {self.max_lag}")
+        if not 1 <= self.oversample <= 2:
+            raise ConfigError("oversample", f"expected a factor from 1 to 2, found {self.oversample:g}")
+        if self.max_restarts < 0:
+            raise ConfigError("max_restarts", f"expected 0 or more, found {self.max_restarts}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlongConfig:
+    """`reward.overlong`: a penalty that grows over the last tokens before a limit; `rlinf.rewards` named `overlong`, in tokens."""
+
+    max_length: int
+    """From how many tokens on the whole penalty is due."""
+    cache: int
+    """Over how many tokens before that it grows."""
+    weight: float = 1.0
+    """What the whole penalty takes from the reward."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.cache <= self.max_length:
+            raise ConfigError("cache", f"expected a value in [1, max_length = {self.max_length}], found {self.cache}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardConfig:
+    """`reward`; its section also holds the fields of the reward."""
+
+    reward_type: str = "exact_match"
+    """A registered reward."""
+    reward: Reward = field(metadata=MERGED)
+    """The reward's own fields."""
+    success: float = 1.0
+    """From which reward on, before the penalty of length, a response counts as right."""
+    overlong: OverlongConfig | None = None
+    """The penalty of length; null for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceConfig:
+    """`reference`: the policy from which `algorithm.kl_beta` keeps the trained one near."""
+
+    source: Literal["none", "initial", "path"] = "none"
+    """"none"; "initial", the weights that the run starts from; or those at `ckpt_path`. They are scored where `inference` is
+    placed, and by the actor where it is not."""
+    ckpt_path: str | None = None
+    """The weights of "path"."""
+
+    def __post_init__(self) -> None:
+        if (self.source == "path") != (self.ckpt_path is not None):
+            raise ConfigError("ckpt_path", f"goes with source 'path', found source '{self.source}'", "Set both, or none.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningActorConfig(ActorConfig):
+    """`actor`; its section also holds the fields of the trainer. Its batch sizes count responses."""
+
+    max_tokens_per_mbs: int | None = None
+    """Tokens, padding too, in one forward pass of one rank, in place of `micro_batch_size`; a longer response goes alone."""
+
+    def __post_init__(self) -> None:
+        positive(
+            global_batch_size=self.global_batch_size,
+            micro_batch_size=self.micro_batch_size,
+            max_tokens_per_mbs=self.max_tokens_per_mbs,
+        )
+        if self.max_tokens_per_mbs is not None and self.micro_batch_size is not None:
+            raise ConfigError("max_tokens_per_mbs", "set together with micro_batch_size", "Set one of them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicSamplingConfig:
+    """`algorithm.dynamic_sampling`: groups whose responses all have the same reward are dropped, and more are drawn.
+
+    Yu et al., "DAPO: An Open-Source LLM Reinforcement Learning System at Scale" (2025), §3.2, arXiv:2503.14476.
+    """
+
+    max_waves: int = 4
+    """How often groups are drawn for one iteration; then it trains on what it has."""
+
+    def __post_init__(self) -> None:
+        positive(max_waves=self.max_waves)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningAlgorithmConfig(AlgorithmConfig):
+    """`algorithm`; its section also holds the fields of the advantage and of the loss."""
+
+    adv_type: str = "grpo"
+    """A registered advantage."""
+    advantage: Advantage = field(metadata=MERGED)
+    """Its own fields."""
+    loss_type: str = "ppo_clip"
+    """A registered policy loss."""
+    loss: Loss = field(metadata=MERGED)
+    """Its own fields."""
+    update_epoch: int = 1
+    """How often each response is used in one iteration."""
+    recompute_logprobs: bool = False
+    """Whether the trainer scores every response before the update (`Trajectory.proximal`), which decoupled losses and
+    corrections need."""
+    dynamic_sampling: DynamicSamplingConfig | None = None
+    """Whether groups without a difference are replaced; null keeps them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningEvalConfig:
+    """`eval`: how `data.val_problems` are answered."""
+
+    samples: int = 1
+    """Responses to each problem."""
+    temperature: float = 0.0
+    """That of sampling; 0 takes the most likely token."""
+    pass_k: tuple[int, ...] = (1,)
+    """For which k the share of problems is estimated that one of k responses solves."""
+
+    def __post_init__(self) -> None:
+        positive(samples=self.samples)
+        for k in self.pass_k:
+            if not 1 <= k <= self.samples:
+                raise ConfigError("pass_k", f"expected values from 1 to samples = {self.samples}, found {k}", "Raise eval.samples.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningConfig:
+    """A whole run; every choice by name is already made and its parameters are checked."""
+
+    runner: ReasoningRunnerConfig
+    cluster: Mapping[str, Any]
+    """Read by the cluster that is given it."""
+    data: DataConfig
+    rollout: GenerationConfig
+    reward: RewardConfig
+    reference: ReferenceConfig
+    actor: ReasoningActorConfig
+    algorithm: ReasoningAlgorithmConfig
+    eval: ReasoningEvalConfig
+    sft: Mapping[str, Any] | None
+    """The warm start that comes before the run; read by `rlinf.runners.sft`. Null for none."""
+    source: Mapping[str, Any]
+    """The mapping that all this was read from; a checkpoint carries it, so that `eval` needs nothing else."""
+
+    @property
+    def responses_per_iteration(self) -> int:
+        """Responses in one iteration."""
+        return self.data.rollout_batch_size * self.rollout.group_size
+
+    @property
+    def optimizer_steps_per_iteration(self) -> int:
+        """Optimizer steps in one iteration."""
+        return self.algorithm.update_epoch * math.ceil(self.responses_per_iteration / self.actor.global_batch_size)
+
+    @property
+    def eval_sampling(self) -> SamplingConfig:
+        """How the tokens of an evaluation are drawn."""
+        return replace(self.rollout.sampling_params, temperature=self.eval.temperature)
+
+    def check(self) -> None:
+        """Refuses early what would fail when the workers are built, such as an engine that is not installed."""
+        self.data.task.check("data")
+        self.rollout.generator.check("rollout")

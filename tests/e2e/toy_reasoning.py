@@ -1,0 +1,54 @@
+"""A task, a tokenizer and a model that are ready at once; named in configurations as `toy_reasoning:Sums` and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlinf.core.problems import Problem
+from rlinf.models.language import CausalLMConfig
+
+ALPHABET = "0123456789+="
+FIRST = 3
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The last digit of the sum of two digits; every fourth problem is for validation."""
+
+    def check(self, place: str) -> None: ...
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        pairs = [(a, b) for a in range(10) for b in range(10)]
+        chosen = [pair for i, pair in enumerate(pairs) if (i % 4 == 0) == (split == "validation")]
+        return [Problem(prompt=f"{a}+{b}=", answer=str((a + b) % 10), id=i) for i, (a, b) in enumerate(chosen)]
+
+
+class Characters:
+    """A token for each character."""
+
+    pad_token_id, eos_token_id = 0, 2
+
+    def __len__(self) -> int:
+        return FIRST + len(ALPHABET)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return [ALPHABET.index(c) + FIRST for c in text]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        return "".join(ALPHABET[t - FIRST] if t >= FIRST else "" if skip_special_tokens else "_" for t in token_ids)
+
+
+@dataclass(frozen=True)
+class TinyLM:
+    """The tiny preset with a vocabulary of characters."""
+
+    add_value_head: bool = False
+
+    def build(self, spec: Any, *, seed: int) -> Any:
+        overrides = {"vocab_size": FIRST + len(ALPHABET), "initializer_range": 0.02}
+        return CausalLMConfig(preset="tiny", overrides=overrides, add_value_head=self.add_value_head).build(seed=seed)
+
+    def tokenizer(self, corpus: Sequence[str]) -> Characters:
+        return Characters()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -138,4 +139,13 @@ class Writing(Protocol):
 
     def save_network(self, folder: Path) -> None:
         """Writes the folder that `from_pretrained`, vLLM and SGLang read."""
+        ...
+
+
+@runtime_checkable
+class Adapted(Protocol):
+    """A policy whose training is in adapters, without which it is what it was before: its own reference policy, at no memory."""
+
+    def without_adapters(self) -> AbstractContextManager[None]:
+        """Inside, adapters do nothing."""
         ...

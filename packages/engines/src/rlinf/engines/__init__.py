@@ -1,7 +1,13 @@
 """Training engines, weight synchronisation and checkpoints."""
 
+from rlinf.engines.balancing import split_by_tokens as split_by_tokens
 from rlinf.engines.manifest import Manifest as Manifest
+from rlinf.engines.packing import packed_micro_batches as packed_micro_batches
+from rlinf.engines.trainer import AmpAutocast as AmpAutocast
+from rlinf.engines.trainer import CheckpointConfig as CheckpointConfig
 from rlinf.engines.trainer import FSDPConfig as FSDPConfig
 from rlinf.engines.trainer import FSDPTrainerConfig as FSDPTrainerConfig
+from rlinf.engines.trainer import MixedPrecision as MixedPrecision
 from rlinf.engines.trainer import OptimConfig as OptimConfig
+from rlinf.engines.trainer import WrapPolicy as WrapPolicy
 from rlinf.engines.weight_sync import FullWeightSync as FullWeightSync

@@ -1,54 +1,91 @@
-"""The layout of FSDP2; imported only where several ranks share, since importing FSDP takes seconds."""
+"""The layout of FSDP2; imported only where it is used, since importing FSDP takes seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from rlinf.engines.fsdp import FSDPConfig, Precision
 from rlinf.engines.layout import total_square
 from rlinf.engines.ranks import Ranks
+from rlinf.engines.scores import DTYPES
 
 
 class Sharded:
-    """Each tensor's first axis is divided over ranks; the module is one unit, gathered for a whole step.
+    """Each tensor's first axis is divided over ranks; blocks are gathered for themselves, and the rest at once.
 
     Args:
         module: whose parameters are replaced by their shards.
+        blocks: modules inside it that are gathered one at a time.
         ranks: who shares.
-        device: where the weights are.
+        device: where is computed.
+        config: how.
     """
 
-    def __init__(self, module: nn.Module, ranks: Ranks, device: torch.device) -> None:
+    def __init__(
+        self, module: nn.Module, blocks: Sequence[nn.Module], ranks: Ranks, device: torch.device, config: FSDPConfig
+    ) -> None:
         self._world_size = ranks.world_size
-        fully_shard(module, mesh=init_device_mesh(device.type, (ranks.world_size,)))
-        self._module = cast("FSDPModule", module)
+        self._replicas = ranks.world_size // (config.shard_group_size or ranks.world_size)
+        self._keeps = config.sharding_strategy == "shard_grad_op"
+        self._accumulates = config.enable_gradient_accumulation
+        frozen = {parameter for parameter in module.parameters() if not parameter.requires_grad}
+        arguments = {
+            "mesh": self._mesh(device, config),
+            "mp_policy": _precision(config),
+            "offload_policy": _offload(config, device),
+            "ignored_params": frozen if config.ignore_frozen else None,
+        }
+        for block in blocks:
+            fully_shard(block, reshard_after_forward=not self._keeps, **cast("Any", arguments))
+        fully_shard(module, reshard_after_forward=False, **cast("Any", arguments))
+        self._root = cast("FSDPModule", module)
+        self._gathered = [cast("FSDPModule", each) for each in (*blocks, module)]
+
+    def _mesh(self, device: torch.device, config: FSDPConfig) -> DeviceMesh:
+        if config.shard_group_size is None:
+            return init_device_mesh(device.type, (self._world_size,))
+        shape = (self._replicas, config.shard_group_size)
+        return init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard"))
+
+    @property
+    def lockstep(self) -> bool:
+        """Blocks are gathered in each pass, unless they are kept for the whole step and gradients wait for its end."""
+        return not (self._keeps and self._accumulates) and self._world_size > 1
 
     def begin(self, *, last: bool) -> None:
-        """Ranks communicate in the first forward and the last backward pass only, so they may have different numbers of both."""
-        self._module.set_requires_gradient_sync(last)
-        self._module.set_reshard_after_backward(last)
+        """Gradients are added over ranks in the last backward pass, or in each."""
+        self._root.set_requires_gradient_sync(last or not self._accumulates)
+        self._root.set_reshard_after_backward(last or not self._keeps)
 
     def rest(self) -> None:
         """Gives back the gathered weights."""
-        self._module.reshard()
+        for module in self._gathered:
+            module.reshard()
 
     @torch.no_grad()
-    def collect(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-        """The gradients; FSDP gives their mean over ranks, and this undoes it."""
-        gradients = [_local(parameter.grad) for parameter in parameters if parameter.grad is not None]
-        for gradient in gradients:
+    def collect(self, parameters: Sequence[nn.Parameter]) -> None:
+        """FSDP has given the mean of the gradients over ranks; this undoes the division."""
+        for gradient in self.gradients(parameters):
             gradient.mul_(self._world_size)
-        return gradients
+
+    def gradients(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+        """This rank's shards of the gradients."""
+        return [self.local(parameter.grad) for parameter in parameters if parameter.grad is not None]
 
     def square_norm(self, gradients: Sequence[Tensor]) -> float:
-        """That of this rank's shards."""
-        return total_square(gradients)
+        """That of this rank's shards, which as many ranks have as there are copies."""
+        return total_square(gradients) / self._replicas
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """This rank's shard."""
+        return cast("Tensor", cast("Any", tensor.detach()).to_local()) if isinstance(tensor, DTensor) else tensor.detach()
 
     def whole(self, tensor: Tensor) -> Tensor:
         """The shards of all ranks, put together."""
@@ -57,9 +94,22 @@ class Sharded:
 
     def part(self, whole: Tensor, like: Tensor) -> Tensor:
         """This rank's shard."""
-        moved = whole.to(like.device)
-        return distribute_tensor(moved, like.device_mesh, like.placements) if isinstance(like, DTensor) else moved
+        if not isinstance(like, DTensor):
+            return whole.to(like.device)
+        moved = whole.to(like.device_mesh.device_type)
+        return distribute_tensor(moved, like.device_mesh, like.placements).to(like.device)
 
 
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+def _precision(config: FSDPConfig) -> MixedPrecisionPolicy:
+    chosen = config.mixed_precision
+    return MixedPrecisionPolicy(param_dtype=_dtype(chosen.param_dtype), reduce_dtype=_dtype(chosen.reduce_dtype))
+
+
+def _dtype(precision: Precision | None) -> torch.dtype | None:
+    return None if precision is None else DTYPES[precision]
+
+
+def _offload(config: FSDPConfig, device: torch.device) -> OffloadPolicy:
+    if not config.cpu_offload:
+        return OffloadPolicy()
+    return CPUOffloadPolicy(pin_memory=config.offload_pin_memory and device.type != "cpu")

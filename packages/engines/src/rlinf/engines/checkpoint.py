@@ -1,13 +1,19 @@
 """What a trainer leaves on disk, as safetensors alone: nothing in it can run code.
 
-model.safetensors            every weight, whole, and the version; rank 0 writes it
-optimizer.safetensors        what the optimizer remembers of each weight, whole; rank 0 writes it
-random_<rank>.safetensors    the state of torch's generators; each rank writes its own
+whole                        gathered, written by rank 0 unless said otherwise
+  model.safetensors          every weight, and the version
+  optimizer.safetensors      what the optimizers remember of each weight
+  random_<rank>.safetensors  the state of torch's generators; each rank writes its own
+sharded
+  shards/*.safetensors       all of that, through torch.distributed.checkpoint; each rank writes what it holds
+  model.safetensors          the export, if it is wanted
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,52 +22,189 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
-from rlinf.core.data import Weights
-from rlinf.core.errors import CheckpointError
+from rlinf.core.errors import CheckpointError, DeadlineExceeded, RLinfError
 from rlinf.engines.layout import Layout
 from rlinf.engines.manifest import Manifest
+from rlinf.engines.optimizer import Optimizers
 from rlinf.engines.ranks import Ranks
+from rlinf.engines.trainer import CheckpointConfig
 
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
+SHARDS = "shards"
+CLOSE_S = 600.0
+"""Seconds that a trainer which is closed waits for its last checkpoint."""
 
 
-def save(
-    folder: Path, weights: Weights[Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, layout: Layout, ranks: Ranks
-) -> None:
-    """Writes everything that training needs to go on; every rank calls it, and returns when all have written."""
-    memory = _memory(module, optimizer, layout)
-    version = {"version": str(weights.version)}
-    save_file(_random_state(), folder / _random_file(ranks.rank), version)
-    if ranks.rank == 0:
-        save_file(dict(weights.tensors), folder / MODEL, {"format": "pt", **version})
-        save_file(memory, folder / OPTIMIZER, version)
-    ranks.barrier()
+class Saving:
+    """A checkpoint that is being written: a `Future` of this rank's share.
 
-
-def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, layout: Layout, ranks: Ranks) -> int:
-    """Restores what `save` wrote, and returns the version; every rank calls it.
-
-    The number of ranks may differ from that of the writer; a rank that has no random state there keeps its own.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, of another version than its neighbours, or made for another model.
+    Args:
+        folder: where.
+        jobs: what writes it.
     """
-    tensors, version = _read(folder / MODEL)
-    state: dict[str, Tensor] = module.state_dict()
-    difference = Manifest.of(state).difference(Manifest.of(tensors))
-    if difference:
-        raise CheckpointError(str(folder / MODEL), f"made for another model: {difference}", "Use that model's configuration.")
-    memory, found = _read(folder / OPTIMIZER)
-    if found != version:
-        raise CheckpointError(str(folder / OPTIMIZER), f"expected version {version}, found {found}", "Use another checkpoint.")
-    with torch.no_grad():
-        for name, tensor in state.items():
-            tensor.copy_(layout.part(tensors[name], tensor))
-    _restore_memory(memory, module, optimizer, layout)
-    if (folder / _random_file(ranks.rank)).exists():
-        _restore_random_state(_read(folder / _random_file(ranks.rank))[0])
-    return version
+
+    def __init__(self, folder: Path, jobs: list[Future[Any]]) -> None:
+        self._folder, self._jobs = folder, jobs
+
+    @property
+    def label(self) -> str:
+        """What is written, for messages."""
+        return f"checkpoint {self._folder}"
+
+    def done(self) -> bool:
+        """Whether writing has ended, well or not."""
+        return all(job.done() for job in self._jobs)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Returns when this rank has written its share.
+
+        Raises:
+            CheckpointError: it could not be written.
+            DeadlineExceeded: it took longer than `timeout` seconds.
+        """
+        for job in self._jobs:
+            try:
+                job.result(timeout)
+            except FutureTimeout as error:
+                raise DeadlineExceeded(self.label, f"was not written in {timeout:g} s") from error
+            except Exception as error:
+                raise CheckpointError(str(self._folder), f"can't be written ({error})", "Is the disk full?") from error
+
+
+class Saver:
+    """Writes and reads the checkpoints of one trainer.
+
+    Args:
+        config: in which format.
+        module: the policy.
+        optimizers: those of its parameters.
+        layout: how they lie.
+        ranks: who writes.
+    """
+
+    def __init__(self, config: CheckpointConfig, module: nn.Module, optimizers: Optimizers, layout: Layout, ranks: Ranks) -> None:
+        self._config, self._module, self._optimizers = config, module, optimizers
+        self._layout, self._ranks = layout, ranks
+        self._thread: ThreadPoolExecutor | None = None
+        self._last: Saving | None = None
+
+    def save(self, folder: Path, version: int) -> None:
+        """Writes everything that training needs to go on; every rank calls it, and returns when all have written.
+
+        Raises:
+            RLinfError: the last asynchronous checkpoint is still being written.
+        """
+        for job in self._jobs(folder, version):
+            job()
+        if self._config.format == "sharded":
+            from rlinf.engines import _distributed_checkpoint as shards
+
+            shards.save(folder / SHARDS, self._state(version), self._ranks)
+        self._ranks.barrier()
+
+    def save_async(self, folder: Path, version: int) -> Saving:
+        """The same in the background; every rank calls it.
+
+        Raises:
+            RLinfError: the last one is still being written.
+        """
+        self._expect_idle(folder)
+        self._thread = self._thread or ThreadPoolExecutor(1, "checkpoint")
+        jobs: list[Future[Any]] = [self._thread.submit(job) for job in self._jobs(folder, version)]
+        if self._config.format == "sharded":
+            from rlinf.engines import _distributed_checkpoint as shards
+
+            jobs.append(shards.save_async(folder / SHARDS, self._state(version), self._ranks))
+        self._last = Saving(folder, jobs)
+        return self._last
+
+    def load(self, folder: Path) -> int:
+        """Restores what `save` wrote in either format, and returns the version; every rank calls it.
+
+        The number of ranks may differ from that of the writer; a rank that has no random state there keeps its own.
+
+        Raises:
+            CheckpointError: a file is missing, damaged, of another version than its neighbours, or made for another model.
+        """
+        if not (folder / SHARDS).is_dir():
+            return self._load_whole(folder)
+        from rlinf.engines import _distributed_checkpoint as shards
+
+        return shards.load(folder / SHARDS, self._module, self._optimizers, self._ranks)
+
+    def close(self) -> None:
+        """Waits for the last checkpoint."""
+        if self._last is not None:
+            self._last.wait(CLOSE_S)
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _expect_idle(self, folder: Path) -> None:
+        if self._last is not None and not self._last.done():
+            raise RLinfError(f"checkpoint {folder}", f"{self._last.label} is still being written", "Wait for it.")
+
+    def _jobs(self, folder: Path, version: int) -> list[Callable[[], None]]:
+        """What this rank has to write of files that are no shards, with contents as they are now."""
+        whole = self._config.format == "whole"
+        label = {"version": str(version)}
+        jobs: list[Callable[[], None]] = []
+
+        def write(name: str, tensors: Mapping[str, Tensor], **more: str) -> None:
+            jobs.append(lambda: save_file(dict(tensors), folder / name, {**label, **more}))
+
+        if whole or self._config.export:
+            state: dict[str, Tensor] = self._module.state_dict()
+            weights = {name: self._layout.whole(state[name]) for name in sorted(state)}
+            if self._ranks.rank == 0:
+                write(MODEL, weights, format="pt")
+        if whole:
+            memory = {name: self._layout.whole(tensor) for name, tensor in self._memory().items()}
+            write(_random_file(self._ranks.rank), random_state())
+            if self._ranks.rank == 0:
+                write(OPTIMIZER, memory)
+        return jobs
+
+    def _memory(self) -> dict[str, Tensor]:
+        """`<parameter>/<key>` → what an optimizer remembers, as it lies."""
+        named = ((name, self._optimizers.state(parameter)) for name, parameter in self._module.named_parameters())
+        return {f"{name}/{key}": tensor for name, held in named for key, tensor in held.items()}
+
+    def _state(self, version: int) -> dict[str, Tensor]:
+        """All that a sharded checkpoint holds, as it lies."""
+        state: dict[str, Tensor] = self._module.state_dict()
+        model = {f"model/{name}": tensor.detach() for name, tensor in state.items()}
+        memory = {f"{'counter' if not t.dim() else 'optimizer'}/{name}": t for name, t in self._memory().items()}
+        random = {f"random/{self._ranks.rank}/{name}": tensor for name, tensor in random_state().items()}
+        return {**model, **memory, **random, "version": torch.tensor([version])}
+
+    def _load_whole(self, folder: Path) -> int:
+        tensors, version = _read(folder / MODEL)
+        state: dict[str, Tensor] = self._module.state_dict()
+        difference = Manifest.of(state).difference(Manifest.of(tensors))
+        if difference:
+            raise CheckpointError(str(folder / MODEL), f"made for another model: {difference}", "Use that model's configuration.")
+        memory, found = _read(folder / OPTIMIZER)
+        if found != version:
+            raise CheckpointError(str(folder / OPTIMIZER), f"expected version {version}, found {found}", "Use another checkpoint.")
+        with torch.no_grad():
+            for name, tensor in state.items():
+                tensor.copy_(self._layout.part(tensors[name], tensor))
+        self._remember(memory)
+        if (folder / _random_file(self._ranks.rank)).exists():
+            restore_random_state(_read(folder / _random_file(self._ranks.rank))[0])
+        return version
+
+    def _remember(self, memory: Mapping[str, Tensor]) -> None:
+        parameters = dict(self._module.named_parameters())
+        held: dict[nn.Parameter, dict[str, Tensor]] = {}
+        for path, tensor in memory.items():
+            name, _, key = path.rpartition("/")
+            parameter = parameters[name]
+            counter = tensor.dim() == 0
+            own = tensor.to(parameter.device) if counter else self._layout.part(tensor, parameter)
+            held.setdefault(parameter, {})[key] = own
+        self._optimizers.remember(held)
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], int]:
@@ -73,32 +216,18 @@ def _read(path: Path) -> tuple[dict[str, Tensor], int]:
         raise CheckpointError(str(path), f"can't be read ({error})", "Use another checkpoint.") from error
 
 
-def _memory(module: nn.Module, optimizer: torch.optim.Optimizer, layout: Layout) -> dict[str, Tensor]:
-    """`<parameter>/<key>` → whole tensor; collective where parameters are sharded."""
-    named = ((name, optimizer.state.get(parameter, {})) for name, parameter in module.named_parameters())
-    return {f"{name}/{key}": layout.whole(tensor) for name, held in named for key, tensor in held.items()}
-
-
-def _restore_memory(memory: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, layout: Layout) -> None:
-    optimizer.state.clear()
-    parameters = dict(module.named_parameters())
-    for path, tensor in memory.items():
-        name, _, key = path.rpartition("/")
-        parameter = parameters[name]
-        counter = tensor.dim() == 0
-        optimizer.state[parameter][key] = tensor.to(parameter.device) if counter else layout.part(tensor, parameter)
-
-
 def _random_file(rank: int) -> str:
     return f"random_{rank}.safetensors"
 
 
-def _random_state() -> dict[str, Tensor]:
+def random_state() -> dict[str, Tensor]:
+    """The state of torch's generators."""
     state = {"cpu": torch.get_rng_state()}
     return {**state, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_initialized() else state
 
 
-def _restore_random_state(state: Mapping[str, Tensor]) -> None:
+def restore_random_state(state: Mapping[str, Tensor]) -> None:
+    """Goes back to a state of torch's generators."""
     torch.set_rng_state(state["cpu"])
     if "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"])

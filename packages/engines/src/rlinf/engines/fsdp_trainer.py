@@ -1,17 +1,16 @@
 """The trainer on torch: one rank, or many with FSDP2.
 
-micro-batches ─▶ policy ─▶ loss ─▶ total, weight           each rank, each micro-batch; gradients add up
-                             │
-          Σ over ranks: gradients · weights · metrics      once a step
-                             │
-          gradient / weight ─▶ clip ─▶ AdamW               skipped where the gradient is not finite
+micro-batches ─▶ (pack) ─▶ policy ─▶ (unpack) ─▶ loss ─▶ total, weight      each rank, each micro-batch; gradients add up
+                                                   │
+               Σ over ranks: gradients · weights · metrics                  once a step
+                                                   │
+               gradient / weight ─▶ clip ─▶ AdamW, for each optimizer       skipped where a gradient is not finite
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -25,47 +24,45 @@ from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss, Policy
 from rlinf.core.trajectory import Batch
 from rlinf.engines import checkpoint
+from rlinf.engines.blocks import blocks_of, recompute
 from rlinf.engines.layout import Layout, Replicated
-from rlinf.engines.optimizer import adamw, set_learning_rates
+from rlinf.engines.offload import PARTS, Offloader
+from rlinf.engines.optimizer import Optimizers, division, metric_name
+from rlinf.engines.packing import MicroBatch, Packing, pack, packed_micro_batches
 from rlinf.engines.ranks import Ranks
+from rlinf.engines.reference import reference_of
+from rlinf.engines.scores import Scores, on_device
 from rlinf.engines.trainer import FSDPTrainerConfig
-
-TINY = 1e-6
-
-
-class _Scores(nn.Module):
-    """Re-scoring as a forward pass that takes and returns what FSDP can follow: a tuple of tensors."""
-
-    def __init__(self, policy: nn.Module) -> None:
-        super().__init__()
-        self.policy = policy
-
-    def forward(self, batch: Batch[Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        evaluation = cast("Policy", self.policy).default_forward(batch)
-        return evaluation.logprob, evaluation.entropy, evaluation.value
 
 
 class FSDPTrainer:
-    """Owns a policy's weights and their optimizer; built by `FSDPTrainerConfig`."""
+    """Owns a policy's weights and their optimizers; built by `FSDPTrainerConfig`."""
 
     def __init__(self, config: FSDPTrainerConfig, policy: nn.Module, ranks: Ranks) -> None:
         self.config = config
         self.ranks = ranks
         self.device = self.device_of(policy)
         self._policy = policy
-        self._scores = _Scores(policy)
+        self._scores = Scores(policy, config.fsdp_config, self.device)
         for tensor in policy.state_dict().values():
             ranks.broadcast(tensor)
         self._layout = self._laid_out()
-        self._optimizer = adamw(policy, config.optim)
+        self._optimizers = Optimizers(policy, config.optim)
+        self._reference = reference_of(config.reference, policy, self._layout)
+        self._offloader = Offloader(f"trainer[{ranks.rank}]")
+        self._saver = checkpoint.Saver(config.checkpoint, policy, self._optimizers, self._layout, ranks)
         self._set_version(cast("Policy", policy).version)
 
     def _laid_out(self) -> Layout:
-        if self.ranks.alone or self.config.fsdp_config.strategy == "none":
+        config = self.config.fsdp_config
+        blocks = blocks_of(self._policy, config.wrap_policy)
+        if config.gradient_checkpointing:
+            recompute(blocks)
+        if not config.shards(self.ranks.world_size):
             return Replicated(self.ranks)
         from rlinf.engines._sharded import Sharded
 
-        return Sharded(self._scores, self.ranks, self.device)
+        return Sharded(self._scores, blocks, self.ranks, self.device, config)
 
     @staticmethod
     def device_of(policy: object) -> torch.device:
@@ -97,10 +94,33 @@ class FSDPTrainer:
 
         Args:
             batch: NumPy or torch; moved to the weights' device.
+
+        Raises:
+            RLinfError: the parameters are offloaded.
         """
-        logprob, entropy, value = self._scores(on_device(batch, self.device))
+        self._offloader.expect_here(["parameters"], by="evaluate")
+        parts = self._parts([batch])
+        rounds = self._rounds(len(parts), "evaluate(batch)")
+        found = [self._evaluated(on_device(part.batch, self.device), part.packing) for part in parts]
+        for _ in range(len(parts), rounds):
+            self._evaluated(on_device(parts[-1].batch, self.device), parts[-1].packing)
         self._layout.rest()
-        return Evaluation(logprob=logprob, entropy=entropy, value=value, version=self._version)
+        return found[0] if len(found) == 1 and parts[0].packing is None else _in_order(parts, found)
+
+    def reference(self, batch: Batch[Any]) -> Tensor:
+        """What the reference policy says of past decisions: log-probabilities as `Trajectory.logprob`, without a graph.
+
+        Every rank calls it equally often. The weights are afterwards what they were.
+
+        Raises:
+            ConfigError: no reference was configured.
+            RLinfError: the parameters are offloaded.
+        """
+        if self._reference is None:
+            raise ConfigError("actor.reference", "expected a reference policy, found 'none'", "Set device, cpu or adapters.")
+        self._offloader.expect_here(["parameters"], by="reference")
+        with self._reference.active():
+            return self.evaluate(batch).logprob
 
     def step(self, micro_batches: Sequence[Batch[Any]], loss: Loss) -> dict[str, Statistic]:
         """One optimizer step; every rank calls it, with at least one micro-batch each.
@@ -108,59 +128,95 @@ class FSDPTrainer:
         The gradient is that of Σ total / Σ weight, both sums over micro-batches and ranks, so that it does not depend on the split.
 
         Args:
-            micro_batches: NumPy or torch; ranks may have different numbers of them.
+            micro_batches: NumPy or torch; ranks may have different numbers. With `max_tokens_per_mbs` they are parted further.
             loss: what to minimise.
 
         Returns:
-            The loss's metrics over all ranks, and `loss`, `grad_norm` (before the clip), `lr`, and `skipped`: 1 if the
-            gradient was not finite, or nothing had weight, and the weights stay as they were.
+            The loss's metrics over all ranks, and `loss`, `grad_norm` (before the clip), `lr`, and `skipped`: 1 if a
+            gradient was not finite, or nothing had weight, and the weights stay as they were. A critic with an optimizer of its own
+            has `critic_grad_norm` and `critic_lr`.
 
         Raises:
             ShapeError: a rank has no micro-batch; raised on every rank.
+            RLinfError: something is offloaded.
         """
-        self._expect_work(len(micro_batches))
-        ends = [False] * (len(micro_batches) - 1) + [True]
-        metrics = merge([self._backward(batch, loss, last=last) for batch, last in zip(micro_batches, ends, strict=True)])
-        gradients = self._layout.collect(list(self._policy.parameters()))
-        metrics, square = self._over_ranks(metrics, self._layout.square_norm(gradients))
-        factor, norm = _division(square, cast("Metric", metrics["loss"]).weight, self.config.optim.clip_grad)
-        taken = math.isfinite(norm)
-        lr = set_learning_rates(self._optimizer, self.config.optim, self._version)
+        self._offloader.expect_here(PARTS, by="step")
+        parts = self._parts(micro_batches)
+        rounds = self._rounds(len(parts), "step(micro_batches)")
+        metrics = merge([self._backward(part, loss, last=i == rounds - 1) for i, part in enumerate(parts)])
+        for i in range(len(parts), rounds):
+            self._backward(parts[-1], loss, last=i == rounds - 1, idle=True)
+        self._layout.collect([parameter for part in self._optimizers.parts for parameter in part.parameters])
+        gradients = {part.name: self._layout.gradients(part.parameters) for part in self._optimizers.parts}
+        return self._update(metrics, gradients)
+
+    def _update(self, metrics: Mapping[str, Statistic], gradients: Mapping[str, list[Tensor]]) -> dict[str, Statistic]:
+        """Divides by the weight of all ranks, clips, and steps."""
+        metrics, squares = self._over_ranks(metrics, [self._layout.square_norm(held) for held in gradients.values()])
+        weight, clip = cast("Metric", metrics["loss"]).weight, self.config.optim.clip_grad
+        divided = {name: division(square, weight, clip) for name, square in zip(gradients, squares, strict=True)}
+        taken = all(math.isfinite(norm) for _, norm in divided.values())
+        rates = self._optimizers.set_learning_rates(self._version)
         if taken:
-            for gradient in gradients:
-                gradient.mul_(factor)
-            self._optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+            self._optimizers.step(gradients, {name: factor for name, (factor, _) in divided.items()}, self._version)
             self._set_version(self._version + 1)
-        self._optimizer.zero_grad(set_to_none=True)
-        return {**metrics, "grad_norm": Metric(norm), "lr": Metric(lr), "skipped": Metric(float(not taken))}
+        self._optimizers.zero_grad()
+        norms = {metric_name(name, "grad_norm"): norm for name, (_, norm) in divided.items()}
+        numbers = {**norms, **rates, "skipped": float(not taken)}
+        return {**metrics, **{name: Metric(number) for name, number in numbers.items()}}
 
-    def _expect_work(self, count: int) -> None:
-        idle = self.all_reduce(torch.tensor(float(count == 0)))
+    def _parts(self, batches: Sequence[Batch[Any]]) -> list[MicroBatch]:
+        """What is computed in one pass each."""
+        limit = self.config.max_tokens_per_mbs
+        if limit is None:
+            return [MicroBatch(batch, None, range(len(batch))) for batch in batches]
+        return [part for batch in batches for part in packed_micro_batches(batch, limit)]
+
+    def _rounds(self, own: int, place: str) -> int:
+        """How many passes this rank makes: its own, or where ranks must keep pace, as many as the busiest."""
+        counts = self.ranks.all_gather(own)
+        idle = sum(not count for count in counts)
         if idle:
-            raise ShapeError("step(micro_batches)", f"{int(idle)} ranks have no micro-batch", "Use larger batches or fewer ranks.")
+            raise ShapeError(place, f"{idle} ranks have no micro-batch", "Use larger batches or fewer ranks.")
+        return int(max(counts)) if self._layout.lockstep else own
 
-    def _backward(self, batch: Batch[Any], loss: Loss, *, last: bool) -> dict[str, Statistic]:
-        """Adds the gradient of one micro-batch; ranks communicate in the last one only."""
+    def _evaluated(self, batch: Batch[Tensor], packing: Packing | None) -> Evaluation[Tensor]:
+        """What the current weights say of a batch on the device, in the shape of its rows."""
+        if packing is None:
+            logprob, entropy, value = self._scores(batch)
+        else:
+            packed = pack(batch, packing)
+            found = self._scores(packed.batch)
+            logprob, entropy, value = (None if x is None else packed.unpack(x) for x in found)
+        return Evaluation(logprob=logprob, entropy=entropy, value=value, version=self._version)
+
+    def _backward(self, part: MicroBatch, loss: Loss, *, last: bool, idle: bool = False) -> dict[str, Statistic]:
+        """Adds the gradient of one micro-batch; an idle pass adds nothing and keeps pace with other ranks."""
         self._layout.begin(last=last)
-        moved = on_device(batch, self.device)
-        logprob, entropy, value = self._scores(moved)
-        output = loss(moved, Evaluation(logprob=logprob, entropy=entropy, value=value, version=self._version))
-        cast("Tensor", output.total).backward()  # pyright: ignore[reportUnknownMemberType]
+        moved = on_device(part.batch, self.device)
+        output = loss(moved, self._evaluated(moved, part.packing))
+        total = cast("Tensor", output.total)
+        (total * 0.0 if idle else total).backward()  # pyright: ignore[reportUnknownMemberType]
         return {"loss": Metric(output.total.item(), output.weight.item()), **output.metrics}
 
-    def _over_ranks(self, metrics: Mapping[str, Statistic], square: float) -> tuple[dict[str, Statistic], float]:
-        """Metrics and Σ g² over all ranks, in one message; the names are the same on every rank."""
+    def _over_ranks(self, metrics: Mapping[str, Statistic], squares: Sequence[float]) -> tuple[dict[str, Statistic], list[float]]:
+        """Metrics and Σ g² of each optimizer over all ranks, in one message; the names are the same on every rank."""
         if self.ranks.alone:
-            return dict(metrics), square
+            return dict(metrics), list(squares)
         names = sorted(metrics)
-        numbers = [square, *(n for name in names for n in metrics[name].parts)]
+        numbers = [*squares, *(n for name in names for n in metrics[name].parts)]
         total = self.all_reduce(torch.tensor(numbers, dtype=torch.float64))
-        square, *rest = cast("list[float]", total.tolist())  # pyright: ignore[reportUnknownMemberType]
-        left = iter(rest)
-        return {name: type(metrics[name])(*islice(left, len(metrics[name].parts))) for name in names}, square
+        left = iter(cast("list[float]", total.tolist()))  # pyright: ignore[reportUnknownMemberType]
+        summed = list(islice(left, len(squares)))
+        return {name: type(metrics[name])(*islice(left, len(metrics[name].parts))) for name in names}, summed
 
     def weights(self) -> Weights[Tensor]:
-        """All weights by sorted name, whole, on the CPU, in memory of their own; every rank calls it."""
+        """All weights by sorted name, whole, on the CPU, in memory of their own; every rank calls it.
+
+        Raises:
+            RLinfError: the parameters are offloaded.
+        """
+        self._offloader.expect_here(["parameters"], by="weights")
         state: dict[str, Tensor] = self._policy.state_dict()
         return Weights(tensors={name: self._layout.whole(state[name]) for name in sorted(state)}, version=self._version)
 
@@ -168,40 +224,90 @@ class FSDPTrainer:
         """The sum of a tensor over ranks; every rank calls it."""
         return self.ranks.all_reduce(value)
 
+    def offload(self, *parts: str) -> int:
+        """Moves `parameters`, `gradients` and `optimizer`, or those that are named, to host memory; see `rlinf.engines.offload`.
+
+        Returns:
+            The bytes that this rank's device has now free.
+
+        Raises:
+            ConfigError: there is no such part.
+            RLinfError: it failed, and everything is where it was.
+        """
+        return self._offloader.offload({part: self._tensors(part) for part in _known(parts)})
+
+    def onload(self, *parts: str) -> int:
+        """Brings back what `offload` moved, to the bit; all of it, or the parts that are named.
+
+        Returns:
+            The bytes that this rank's device has now less.
+
+        Raises:
+            ConfigError: there is no such part.
+            RLinfError: it failed, and everything is offloaded as it was; it can be called again.
+        """
+        return self._offloader.onload(_known(parts))
+
+    def _tensors(self, part: str) -> list[Tensor]:
+        """This rank's tensors of one part."""
+        parameters = list(self._policy.parameters())
+        if part == "parameters":
+            kept = () if self._reference is None else self._reference.tensors
+            return [*(self._layout.local(tensor) for tensor in (*parameters, *self._policy.buffers())), *kept]
+        if part == "gradients":
+            return self._layout.gradients(parameters)
+        memory = [tensor for parameter in parameters for tensor in self._optimizers.state(parameter).values()]
+        return [self._layout.local(tensor) for tensor in memory]
+
     def save(self, folder: Path) -> None:
-        """Writes weights, optimizer and random state below `folder`, which exists; every rank calls it."""
-        checkpoint.save(folder, self.weights(), self._policy, self._optimizer, self._layout, self.ranks)
+        """Writes weights, optimizer and random state below `folder`, which exists; every rank calls it, and all have written after.
+
+        Raises:
+            RLinfError: something is offloaded.
+        """
+        self._offloader.expect_here(PARTS, by="save")
+        self._saver.save(folder, self._version)
+
+    def save_async(self, folder: Path) -> checkpoint.Saving:
+        """As `save`, but files are written while training goes on; every rank calls it, and waits for what it returns.
+
+        What is written is the state at the call. A checkpoint is whole when every rank has waited.
+
+        Raises:
+            RLinfError: something is offloaded, or the last such checkpoint is still being written.
+        """
+        self._offloader.expect_here(PARTS, by="save_async")
+        return self._saver.save_async(folder, self._version)
 
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote; every rank calls it. The number of ranks may differ.
 
         Raises:
             CheckpointError: a file is missing or was written for another model; names the first tensor that differs.
+            RLinfError: something is offloaded.
         """
-        self._set_version(checkpoint.load(folder, self._policy, self._optimizer, self._layout, self.ranks))
+        self._offloader.expect_here(PARTS, by="load")
+        self._set_version(self._saver.load(folder))
 
     def close(self) -> None:
-        """Leaves the other ranks."""
+        """Leaves the other ranks, after a checkpoint that is still being written."""
+        self._saver.close()
         self.ranks.leave()
 
 
-def _division(square: float, weight: float, clip_grad: float | None) -> tuple[float, float]:
-    """From Σ g² of summed gradients and their weight: what to multiply gradients by, and the norm after the division."""
-    if not weight > 0:
-        return 0.0, math.nan
-    norm = math.sqrt(square) / weight
-    return (1.0 if clip_grad is None else min(1.0, clip_grad / (norm + TINY))) / weight, norm
+def _known(parts: Sequence[str]) -> Sequence[str]:
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise ConfigError("trainer.offload(parts)", f"no part '{unknown[0]}'", f"There are {', '.join(PARTS)}.")
+    return parts or PARTS
 
 
-def on_device(batch: Batch[Any], device: torch.device) -> Batch[Tensor]:
-    """The batch as tensors on a device; the batch itself if it is there."""
-    reward = batch.trajectory.reward
-    if isinstance(reward, Tensor) and reward.device == device:
-        return batch
+def _in_order(parts: Sequence[MicroBatch], found: Sequence[Evaluation[Tensor]]) -> Evaluation[Tensor]:
+    """One evaluation of all rows from those of parts."""
+    order = torch.tensor([row for part in parts for row in part.rows]).argsort()
 
-    def move(leaf: Any) -> Tensor:
-        return torch.as_tensor(leaf, device=device)
+    def joined(name: str) -> Any:
+        tensors: list[Any] = [getattr(evaluation, name) for evaluation in found]
+        return None if tensors[0] is None else torch.cat(tensors)[order.to(tensors[0].device)]
 
-    target = None if batch.credit.target is None else move(batch.credit.target)
-    credit = replace(batch.credit, advantage=move(batch.credit.advantage), target=target)
-    return Batch(trajectory=batch.trajectory.map(move), credit=credit)
+    return Evaluation(logprob=joined("logprob"), entropy=joined("entropy"), value=joined("value"), version=found[0].version)

@@ -14,20 +14,33 @@ from rlinf.engines.ranks import Ranks
 class Layout(Protocol):
     """What a trainer must know of where tensors lie. The order of calls is the same on every rank."""
 
+    @property
+    def lockstep(self) -> bool:
+        """Whether every rank must make the same number of forward and backward passes."""
+        ...
+
     def begin(self, *, last: bool) -> None:
         """Before the forward pass of a micro-batch; `last` if it is the step's last on this rank."""
         ...
 
     def rest(self) -> None:
-        """After a forward pass without a backward pass."""
+        """After forward passes without a backward pass."""
         ...
 
-    def collect(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-        """This rank's part of every gradient there is, summed over ranks; changing one in place changes the gradient."""
+    def collect(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Adds the gradients over ranks."""
+        ...
+
+    def gradients(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+        """This rank's part of every gradient there is; changing one in place changes the gradient."""
         ...
 
     def square_norm(self, gradients: Sequence[Tensor]) -> float:
         """What this rank adds to Σ g² over all entries of all gradients."""
+        ...
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """This rank's part of a tensor, not copied."""
         ...
 
     def whole(self, tensor: Tensor) -> Tensor:
@@ -42,6 +55,9 @@ class Layout(Protocol):
 class Replicated:
     """Everything whole on each rank; with one rank nothing is ever sent."""
 
+    lockstep = False
+    """Ranks communicate after the last backward pass only."""
+
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
 
@@ -52,21 +68,28 @@ class Replicated:
         """Nothing to undo."""
 
     @torch.no_grad()
-    def collect(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-        """The gradients, summed in one message."""
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        if self._ranks.alone or not gradients:
-            return gradients
-        flat = self._ranks.all_reduce(torch.cat([gradient.reshape(-1) for gradient in gradients]))
-        start = 0
-        for gradient in gradients:
-            gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
-            start += gradient.numel()
-        return gradients
+    def collect(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Adds the gradients, in one message for each type."""
+        gradients = self.gradients(parameters)
+        if self._ranks.alone:
+            return
+        for dtype in sorted({gradient.dtype for gradient in gradients}, key=str):
+            same = [gradient for gradient in gradients if gradient.dtype == dtype]
+            flat = self._ranks.all_reduce(torch.cat([gradient.reshape(-1) for gradient in same]))
+            for gradient, total in zip(same, torch.split(flat, [gradient.numel() for gradient in same]), strict=True):
+                gradient.copy_(total.view_as(gradient))
+
+    def gradients(self, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+        """The gradients."""
+        return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
     def square_norm(self, gradients: Sequence[Tensor]) -> float:
         """Every rank has the whole norm, and adds its share of it."""
         return total_square(gradients) / self._ranks.world_size
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """The tensor."""
+        return tensor.detach()
 
     def whole(self, tensor: Tensor) -> Tensor:
         """A copy."""

@@ -1,14 +1,19 @@
-"""AdamW with a learning rate for the policy and one for its critic."""
+"""AdamW for the policy, and one more for its critic where that has a learning rate or a warm-up of its own."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlinf.core.errors import ConfigError
-from rlinf.engines.trainer import OptimConfig
+from rlinf.engines.optim import OptimConfig
 
 CRITIC = frozenset({"critic", "value_head"})
+TINY = 1e-6
 
 
 def is_critic(name: str) -> bool:
@@ -16,27 +21,109 @@ def is_critic(name: str) -> bool:
     return not CRITIC.isdisjoint(name.split("."))
 
 
-def adamw(module: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """The optimizer of all parameters that are trained.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One optimizer and what it trains."""
+
+    name: str
+    """`policy` or `critic`."""
+    optimizer: torch.optim.AdamW
+    lr: float
+    """The learning rate before the schedule."""
+    idle_steps: int
+    """Optimizer steps at the start of a run in which it does nothing."""
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """What it trains."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+
+class Optimizers:
+    """All optimizers of a module; each parameter that is trained belongs to exactly one.
+
+    Args:
+        module: has the parameters; those that need no gradient belong to nobody.
+        config: of all optimizers.
 
     Raises:
-        ConfigError: `value_lr` is set and nothing is a critic's.
+        ConfigError: nothing is trained, or `value_lr` or `critic_warmup_steps` is set and nothing is a critic's.
     """
-    named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-    critic = [parameter for name, parameter in named if config.value_lr is not None and is_critic(name)]
-    if config.value_lr is not None and not critic:
-        found = f"expected parameters below {sorted(CRITIC)}, found none"
-        raise ConfigError("optim.value_lr", found, "Remove the key, or choose a model with a critic.")
-    policy = [parameter for _, parameter in named if not any(parameter is other for other in critic)]
-    groups: list[dict[str, object]] = [
-        {"params": parameters, "base_lr": lr} for parameters, lr in ((policy, config.lr), (critic, config.value_lr)) if parameters
-    ]
-    betas = (config.adam_beta1, config.adam_beta2)
-    return torch.optim.AdamW(groups, betas=betas, eps=config.adam_eps, weight_decay=config.weight_decay, fused=True)
+
+    def __init__(self, module: nn.Module, config: OptimConfig) -> None:
+        self.config = config
+        named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+        if not named:
+            raise ConfigError("trainer(policy)", "every parameter is frozen", "Train adapters, or unfreeze something.")
+        apart = config.value_lr is not None or config.critic_warmup_steps > 0
+        critic = [parameter for name, parameter in named.items() if apart and is_critic(name)]
+        policy = [parameter for name, parameter in named.items() if not (apart and is_critic(name))]
+        if apart and not critic:
+            key = "critic_warmup_steps" if config.value_lr is None else "value_lr"
+            found = f"expected parameters below {sorted(CRITIC)}, found none"
+            raise ConfigError(f"optim.{key}", found, "Remove the key, or choose a model with a critic.")
+        value_lr = config.lr if config.value_lr is None else config.value_lr
+        made = (("policy", policy, config.lr, config.critic_warmup_steps), ("critic", critic, value_lr, 0))
+        self.parts = [Part(name, adamw(held, lr, config), lr, idle) for name, held, lr, idle in made if held]
+
+    def set_learning_rates(self, step: int) -> dict[str, float]:
+        """Sets the learning rates of optimizer step `step`, counted from 0; returns `lr`, and `critic_lr` if there is one."""
+        rates = {part.name: part.lr * self.config.factor(step) * (step >= part.idle_steps) for part in self.parts}
+        for part in self.parts:
+            for group in part.optimizer.param_groups:
+                group["lr"] = rates[part.name]
+        return {metric_name(name, "lr"): rate for name, rate in rates.items()}
+
+    def step(self, gradients: Mapping[str, Sequence[Tensor]], factors: Mapping[str, float], step: int) -> None:
+        """One step of each optimizer that is not idle, its gradients multiplied by its factor.
+
+        Args:
+            gradients: by the name of the part; changed in place.
+            factors: by the name of the part.
+            step: optimizer steps taken before.
+        """
+        for part in self.parts:
+            if step < part.idle_steps:
+                continue
+            for gradient in gradients[part.name]:
+                gradient.mul_(factors[part.name])
+            part.optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+
+    def zero_grad(self) -> None:
+        """Drops all gradients."""
+        for part in self.parts:
+            part.optimizer.zero_grad(set_to_none=True)
+
+    def state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """What its optimizer remembers of a parameter, to be changed in place; nothing before the first step."""
+        held = (part.optimizer.state[parameter] for part in self.parts if parameter in part.optimizer.state)
+        return next(held, dict[str, Tensor]())
+
+    def remember(self, memory: Mapping[nn.Parameter, dict[str, Tensor]]) -> None:
+        """Replaces everything that is remembered."""
+        for part in self.parts:
+            part.optimizer.state.clear()
+            for parameter in part.parameters:
+                if parameter in memory:
+                    part.optimizer.state[parameter] = memory[parameter]
 
 
-def set_learning_rates(optimizer: torch.optim.Optimizer, config: OptimConfig, step: int) -> float:
-    """Sets the learning rates of optimizer step `step`, counted from 0; returns that of the policy."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["base_lr"] * config.factor(step)
-    return config.lr * config.factor(step)
+def adamw(parameters: Sequence[nn.Parameter], lr: float, config: OptimConfig) -> torch.optim.AdamW:
+    """The optimizer of some parameters: matrices decay, vectors don't."""
+    matrices = [parameter for parameter in parameters if parameter.dim() > 1]
+    vectors = [parameter for parameter in parameters if parameter.dim() <= 1]
+    groups = [{"params": held, "weight_decay": decay} for held, decay in ((matrices, config.weight_decay), (vectors, 0.0)) if held]
+    return torch.optim.AdamW(groups, lr=lr, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps, fused=True)
+
+
+def metric_name(part: str, name: str) -> str:
+    """How a number of one optimizer is logged: that of the policy has no prefix."""
+    return name if part == "policy" else f"{part}_{name}"
+
+
+def division(square: float, weight: float, clip_grad: float | None) -> tuple[float, float]:
+    """From Σ g² of summed gradients and their weight: what to multiply gradients by, and the norm after the division."""
+    if not weight > 0:
+        return 0.0, math.nan
+    norm = math.sqrt(square) / weight
+    return (1.0 if clip_grad is None else min(1.0, clip_grad / (norm + TINY))) / weight, norm

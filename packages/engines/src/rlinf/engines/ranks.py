@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -14,10 +15,12 @@ from rlinf.core.errors import ConfigError, DeadlineExceeded
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """One rank's view of all; a single rank has no process group."""
+    """One rank's view of all; a single rank sends nothing."""
 
     rank: int
     world_size: int
+    grouped: bool = False
+    """Whether a single rank has a process group of its own, as FSDP wants."""
 
     @property
     def alone(self) -> bool:
@@ -32,6 +35,12 @@ class Ranks:
         dist.all_reduce(total)  # pyright: ignore[reportUnknownMemberType]
         return total
 
+    def all_gather(self, value: float) -> list[float]:
+        """The number of each rank, in order; every rank calls it."""
+        own = torch.zeros(self.world_size, dtype=torch.float64)
+        own[self.rank] = value
+        return cast("list[float]", self.all_reduce(own).tolist())  # pyright: ignore[reportUnknownMemberType]
+
     def broadcast(self, tensor: Tensor) -> None:
         """Overwrites `tensor` by that of rank 0; every rank calls it."""
         if not self.alone:
@@ -43,12 +52,20 @@ class Ranks:
             dist.barrier()  # pyright: ignore[reportUnknownMemberType]
 
     def leave(self) -> None:
-        """Ends the process group."""
-        if not self.alone and dist.is_initialized():
+        """Ends the process group; that of a single rank with the last that uses it."""
+        if self.alone and not self.grouped:
+            return
+        if self.alone:
+            _SINGLES.pop()
+        if dist.is_initialized() and not _SINGLES:
             dist.destroy_process_group()
 
 
-def join(rank: int, world_size: int, rendezvous: str, *, device: torch.device, timeout_s: float) -> Ranks:
+_SINGLES: list[int] = []
+"""One entry for each trainer of this process that is a single rank in the process group, which they share."""
+
+
+def join(rank: int, world_size: int, rendezvous: str, *, device: torch.device, timeout_s: float, grouped: bool = False) -> Ranks:
     """Meets the other ranks: gloo for the CPU, and NCCL too if the weights are on a GPU.
 
     Args:
@@ -57,22 +74,34 @@ def join(rank: int, world_size: int, rendezvous: str, *, device: torch.device, t
         rendezvous: `tcp://host:port`; "" for one rank.
         device: where the weights are.
         timeout_s: seconds to wait for the others, here and in every collective.
+        grouped: whether a single rank gets a process group, too; it needs no rendezvous.
 
     Raises:
         ConfigError: several ranks without a rendezvous, or the process is in another group already.
         DeadlineExceeded: another rank did not come in time.
     """
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if world_size == 1:
-        return Ranks(0, 1)
+        return _single(backend) if grouped else Ranks(0, 1)
     place = f"trainer rank {rank} of {world_size}"
     if not rendezvous:
         raise ConfigError(place, "expected a rendezvous tcp://host:port, found none", "Launch each rank in its own process.")
     if dist.is_initialized():
         raise ConfigError(place, "this process is in a process group already", "Give each trainer a process of its own.")
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     deadline = timedelta(seconds=timeout_s)
     try:
         dist.init_process_group(backend, init_method=rendezvous, rank=rank, world_size=world_size, timeout=deadline)
     except (dist.DistError, TimeoutError) as error:
         raise DeadlineExceeded(place, f"the ranks did not meet at {rendezvous} in {timeout_s:g} s ({error})") from error
     return Ranks(rank, world_size)
+
+
+def _single(backend: str) -> Ranks:
+    if not dist.is_initialized():
+        dist.init_process_group(backend, store=cast("Any", dist).HashStore(), rank=0, world_size=1)
+    elif dist.get_world_size() != 1:
+        raise ConfigError(
+            "trainer", "this process is in a process group of several ranks", "Give each trainer a process of its own."
+        )
+    _SINGLES.append(1)
+    return Ranks(0, 1, grouped=True)

@@ -1,0 +1,113 @@
+"""How ranks share weights, gradients and optimizer state, and in which precision they compute; light to import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rlinf.core.errors import ConfigError
+
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True, slots=True)
+class MixedPrecision:
+    """In what FSDP computes and communicates; the weights that the optimizer changes keep their own type.
+
+    Micikevicius et al., "Mixed Precision Training" (2017), arXiv:1710.03740.
+    """
+
+    param_dtype: Precision | None = None
+    """Of weights, inputs and activations in the forward and backward pass; None for that of the weights."""
+    reduce_dtype: Precision | None = None
+    """In which gradients are added over ranks, and kept; None for `param_dtype`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AmpAutocast:
+    """torch's autocast around the forward pass: each operator in the precision that suits it."""
+
+    enabled: bool = False
+    """Whether it is on."""
+    precision: Precision = "bf16"
+    """Of the operators that allow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrapPolicy:
+    """Which modules FSDP gathers, and gradient checkpointing computes again, one at a time."""
+
+    transformer_layer_cls_to_wrap: tuple[str, ...] = ()
+    """Names of classes. None named: what the model declares (`_no_split_modules`), or else what is repeated in a `ModuleList`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FSDPConfig:
+    """How several ranks share the work.
+
+    Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel" (2023), arXiv:2304.11277; Rajbhandari et al.,
+    "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (2019), arXiv:1910.02054.
+    """
+
+    strategy: Literal["auto", "fsdp2", "fsdp", "none"] = "auto"
+    """`fsdp2` shards weights, gradients and optimizer state over ranks, of which there may be one, and `fsdp` is another name
+    of it; `none` keeps all of them on each rank; `auto` is `fsdp2` where it changes anything: with several ranks, another
+    precision or `cpu_offload`."""
+    sharding_strategy: Literal["full_shard", "shard_grad_op", "hybrid_shard", "no_shard"] = "full_shard"
+    """`full_shard` gathers the weights of one block at a time; `shard_grad_op` gathers all and keeps them for the whole step;
+    `hybrid_shard` shards over `shard_group_size` ranks and repeats over the others; `no_shard` is the strategy `none`."""
+    shard_group_size: int | None = None
+    """How many consecutive ranks share one copy under `hybrid_shard`, as a rule those of a node; it divides the number of ranks."""
+    wrap_policy: WrapPolicy = field(default_factory=WrapPolicy)
+    """What a block is."""
+    mixed_precision: MixedPrecision = field(default_factory=MixedPrecision)
+    """In what is computed; needs sharding, on one rank too."""
+    amp_autocast: AmpAutocast = field(default_factory=AmpAutocast)
+    """Another way to compute in less precision, with or without sharding."""
+    gradient_checkpointing: bool = False
+    """Whether the activations of a block are computed again on the way back instead of kept: less memory, a third more time."""
+    enable_gradient_accumulation: bool = True
+    """Whether gradients stay whole on each rank until the last micro-batch; otherwise they are added over ranks after each, which
+    costs time and saves the memory of whole gradients."""
+    cpu_offload: bool = False
+    """Whether weights, gradients and optimizer state rest in host memory all the time, where the optimizer computes, too."""
+    offload_pin_memory: bool = True
+    """Whether that memory is pinned; only where there is an accelerator."""
+    ignore_frozen: bool = False
+    """Whether weights that are not trained stay whole on each rank: fewer messages for LoRA, and more memory."""
+    timeout_s: float = 600.0
+    """Seconds that a rank waits for the others."""
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s > 0:
+            raise ConfigError("timeout_s", f"expected more than 0 seconds, found {self.timeout_s:g}")
+        if (self.sharding_strategy == "hybrid_shard") != (self.shard_group_size is not None):
+            found = f"expected a size with sharding_strategy 'hybrid_shard' and no other, found {self.shard_group_size}"
+            raise ConfigError("shard_group_size", f"{found} with '{self.sharding_strategy}'", "Set it to the ranks of a node.")
+        if self.shard_group_size is not None and self.shard_group_size < 1:
+            raise ConfigError("shard_group_size", f"expected at least 1, found {self.shard_group_size}")
+        if self.whole and (self._other_precision or self.cpu_offload):
+            problem = "weights that are not sharded have neither mixed_precision nor cpu_offload"
+            raise ConfigError("strategy", problem, "Use fsdp2, which works on one rank, too, or amp_autocast.")
+
+    @property
+    def whole(self) -> bool:
+        """Whether sharding is refused."""
+        return self.strategy == "none" or self.sharding_strategy == "no_shard"
+
+    @property
+    def _other_precision(self) -> bool:
+        return self.mixed_precision != MixedPrecision()
+
+    def shards(self, world_size: int) -> bool:
+        """Whether so many ranks use FSDP2.
+
+        Raises:
+            ConfigError: `shard_group_size` does not divide them.
+        """
+        if self.whole:
+            return False
+        if self.shard_group_size is not None and world_size % self.shard_group_size:
+            found = f"{self.shard_group_size} does not divide {world_size} ranks"
+            raise ConfigError("actor.fsdp_config.shard_group_size", found, "Use a divisor.")
+        return self.strategy != "auto" or world_size > 1 or self._other_precision or self.cpu_offload

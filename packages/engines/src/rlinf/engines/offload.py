@@ -1,0 +1,143 @@
+"""Weights, gradients and optimizer state that leave the device while others need it, and come back to the bit.
+
+    offload   copy to host memory ─▶ compare ─▶ free          nothing is freed before everything is safe
+    onload    allocate ─▶ copy ─▶ compare ─▶ drop the copies   what doesn't fit is freed again, and the copies stay
+
+Each of the two happens as a whole or not at all, so that a failure leaves a state from which one can go on. Memory is exchanged
+beneath the tensors: whoever holds one (FSDP, an optimizer) holds the same one afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlinf.core.errors import RLinfError
+
+PARTS = ("parameters", "gradients", "optimizer")
+"""What can be offloaded."""
+REMEDY = "Free memory on the device and call onload again: nothing is lost."
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Memory of the device that was freed, and what it held."""
+
+    storage: torch.UntypedStorage
+    copy: Tensor
+    """The bytes, in host memory."""
+
+
+class Offloader:
+    """What of a trainer is in host memory at the moment.
+
+    Args:
+        place: who this is, for messages.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._away: dict[str, list[Held]] = {}
+
+    def away(self, part: str) -> bool:
+        """Whether a part is offloaded."""
+        return part in self._away
+
+    def expect_here(self, parts: Iterable[str], *, by: str) -> None:
+        """Refuses to go on without what `by` needs.
+
+        Raises:
+            RLinfError: a part is offloaded.
+        """
+        missing = [part for part in parts if part in self._away]
+        if missing:
+            raise RLinfError(f"{self._place}.{by}", f"{' and '.join(missing)} are offloaded", f"Call onload({missing[0]!r}) first.")
+
+    @torch.no_grad()
+    def offload(self, tensors: Mapping[str, Sequence[Tensor]]) -> int:
+        """Moves parts to host memory; those that are there stay.
+
+        Args:
+            tensors: this rank's, by part. Memory that torch can't resize (a file's, another process's) stays where it is.
+
+        Returns:
+            The bytes that were freed.
+
+        Raises:
+            RLinfError: a copy failed or differs; everything is where it was.
+        """
+        seen: set[int] = set()
+        moved: dict[str, list[Held]] = {}
+        for part in (name for name in tensors if name not in self._away):
+            storages = [s for s in map(Tensor.untyped_storage, tensors[part]) if s.nbytes() and s.resizable()]
+            fresh = {s.data_ptr(): s for s in storages if s.data_ptr() not in seen}
+            seen.update(fresh)
+            moved[part] = [self._copied(storage, part) for storage in fresh.values()]
+        freed = sum(held.copy.numel() for part in moved.values() for held in part)
+        for held in (each for part in moved.values() for each in part):
+            held.storage.resize_(0)
+        self._away |= moved
+        _return_memory()
+        return freed
+
+    @torch.no_grad()
+    def onload(self, parts: Iterable[str]) -> int:
+        """Brings parts back; those that are here stay.
+
+        Returns:
+            The bytes that were allocated.
+
+        Raises:
+            RLinfError: there is not enough memory, or a copy differs; the parts are offloaded as they were.
+        """
+        wanted = [part for part in parts if part in self._away]
+        back: list[Held] = []
+        try:
+            for held in (each for part in wanted for each in self._away[part]):
+                back.append(held)
+                allocate(held.storage, held.copy.numel())
+                _bytes(held.storage).copy_(held.copy)
+                if _checksum(_bytes(held.storage)) != _checksum(held.copy):
+                    raise RuntimeError("a copy differs from what was offloaded")
+        except (RuntimeError, MemoryError) as error:
+            for held in back:
+                held.storage.resize_(0)
+            _return_memory()
+            raise RLinfError(f"{self._place}.onload({', '.join(wanted)})", f"failed ({error})", REMEDY) from error
+        for part in wanted:
+            del self._away[part]
+        return sum(held.copy.numel() for held in back)
+
+    def _copied(self, storage: torch.UntypedStorage, part: str) -> Held:
+        try:
+            copy = _bytes(storage).to("cpu", copy=True)
+            if _checksum(copy) != _checksum(_bytes(storage)):
+                raise RuntimeError("the copy differs")
+        except (RuntimeError, MemoryError) as error:
+            raise RLinfError(
+                f"{self._place}.offload({part})", f"failed ({error})", "Free host memory; nothing was moved."
+            ) from error
+        return Held(storage, copy)
+
+
+def allocate(storage: torch.UntypedStorage, size: int) -> None:
+    """Gives a storage without memory `size` bytes."""
+    storage.resize_(size)
+
+
+def _bytes(storage: torch.UntypedStorage) -> Tensor:
+    """The memory as `[n]` bytes, not copied."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def _checksum(data: Tensor) -> int:
+    return int(data.sum(dtype=torch.int64))
+
+
+def _return_memory() -> None:
+    """Gives freed memory to other processes, too."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -1,0 +1,191 @@
+"""Rows of text of different lengths, laid side by side so that little padding is computed.
+
+    rows of a batch            a packed micro-batch                 what the loss sees
+    aaaaaaaa                   aaaaaaaa                             aaaaaaaa
+    bbb.....      ── pack ─▶   bbbddcc.   ── forward, unpack ─▶     bbb.....
+    cc......                                                        cc......
+    dd......                                                        dd......
+
+Only the forward pass is packed. Log-probabilities, entropies and values go back to their rows before the loss, which sees whole
+rows with all their fields. So every loss stays right: of tokens, of sequences, with groups, with `value` and its T + 1 columns.
+Krell et al., "Efficient Sequence Packing without Cross-contamination" (2021), arXiv:2107.02027.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor
+
+from rlinf.core.errors import ShapeError
+from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.core.tree import tree_map
+
+SEGMENTS: Final = "segment_ids"
+IDS: Final = "input_ids"
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Which rows of a batch lie in which packed row."""
+
+    width: int
+    """Columns of a packed row: the length of the longest member."""
+    bins: tuple[tuple[int, ...], ...]
+    """For each packed row its members, rows of the batch, side by side from the left."""
+
+    @property
+    def tokens(self) -> int:
+        """Columns that are computed, padding included."""
+        return self.width * len(self.bins)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """All rows, in the order of the batch."""
+        return tuple(sorted(row for one in self.bins for row in one))
+
+    def alone(self) -> Packing:
+        """The same for a batch that has no rows but the members."""
+        place = {row: i for i, row in enumerate(self.members)}
+        return Packing(self.width, tuple(tuple(place[row] for row in one) for one in self.bins))
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Some rows of a batch, and how they are packed for the forward pass."""
+
+    batch: Batch[Any]
+    packing: Packing | None
+    """Of the rows of `batch`; None if they are computed as they are."""
+    rows: Sequence[int]
+    """Which rows of the larger batch they were."""
+
+
+def plan_packing(lengths: Sequence[int], max_tokens: int) -> list[Packing]:
+    """Divides rows into packed micro-batches, first-fit-decreasing: the same for the same lengths, on every rank.
+
+    Johnson, "Near-optimal bin packing algorithms" (1973). A micro-batch is as wide as its longest row and no wider, so that
+    attention over one packed row costs no more than over that row.
+
+    Args:
+        lengths: tokens of each row, ≥ 0.
+        max_tokens: the most columns of a micro-batch, padding included; a longer row goes alone.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    plans: list[Packing] = []
+    while order:
+        width = max(1, lengths[order[0]])
+        bins: list[list[int]] = [[] for _ in range(min(max(1, max_tokens // width), len(order)))]
+        room = [width] * len(bins)
+        left: list[int] = []
+        for row in order:
+            chosen = next((i for i, free in enumerate(room) if free >= lengths[row]), None)
+            if chosen is None:
+                left.append(row)
+            else:
+                bins[chosen].append(row)
+                room[chosen] -= lengths[row]
+        plans.append(Packing(width, tuple(tuple(one) for one in bins if one)))
+        order = left
+    return plans
+
+
+def token_lengths(batch: Batch[Any]) -> list[int]:
+    """How many columns of each row are no padding.
+
+    Raises:
+        ShapeError: the context is not that of a language model.
+    """
+    return cast("list[int]", (_segments(batch) > 0).sum(1).tolist())  # pyright: ignore[reportUnknownMemberType]
+
+
+def packed_micro_batches(batch: Batch[Any], max_tokens: int) -> list[MicroBatch]:
+    """Micro-batches of whole rows, each to be packed into no more than `max_tokens` columns; a longer row goes alone.
+
+    Raises:
+        ShapeError: the context is not that of a language model.
+    """
+    plans = plan_packing(token_lengths(batch), max_tokens)
+    return [MicroBatch(batch.rows(list(plan.members)), plan.alone(), plan.members) for plan in plans]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A batch laid out for the forward pass, and the way back."""
+
+    batch: Batch[Tensor]
+    """`[R, W]`: context, action and what else has a time axis. Groups and values belong to rows, and are not here."""
+    shape: tuple[int, int]
+    """B and T of the rows."""
+    source: tuple[Tensor, Tensor]
+    """Row and column of each token in the rows."""
+    target: tuple[Tensor, Tensor]
+    """Row and column of each token in the packing."""
+
+    def unpack(self, tensor: Tensor) -> Tensor:
+        """`[B, T, …]` of `[R, W, …]`; 0 where the rows have padding. Differentiable."""
+        empty = tensor.new_zeros((*self.shape, *tensor.shape[2:]))
+        return empty.index_put(self.source, tensor[self.target])
+
+
+def pack(batch: Batch[Tensor], packing: Packing) -> Packed:
+    """Lays the rows of a batch out as planned; padding left of, right of or between tokens is dropped.
+
+    Args:
+        batch: rows of text; a row may hold several sequences, told apart by `segment_ids`.
+        packing: of exactly these rows.
+
+    Raises:
+        ShapeError: the context is not that of a language model.
+    """
+    segments = _segments(batch)
+    rows = [row for one in packing.bins for row in one]
+    columns = [torch.nonzero(segments[row] > 0).flatten() for row in rows]
+    lengths = {row: len(found) for row, found in zip(rows, columns, strict=True)}
+    starts = [sum(lengths[row] for row in one[:i]) for one in packing.bins for i in range(len(one))]
+    bins = [number for number, one in enumerate(packing.bins) for _ in one]
+    source = torch.cat([torch.full_like(found, row) for row, found in zip(rows, columns, strict=True)]), torch.cat(columns)
+    target = (
+        torch.cat([torch.full_like(found, number) for number, found in zip(bins, columns, strict=True)]),
+        torch.cat([start + torch.arange(len(found), device=found.device) for start, found in zip(starts, columns, strict=True)]),
+    )
+
+    def gather(leaf: Any) -> Tensor:
+        empty = leaf.new_zeros((len(packing.bins), packing.width, *leaf.shape[2:]))
+        empty[target] = leaf[source]
+        return empty
+
+    # Members differ in the number that is added, and so do their sequences from those of their neighbours.
+    widest = int(segments.max()) + 1
+    numbered = gather(segments + widest * torch.arange(len(batch), device=segments.device)[:, None])
+    return Packed(_gathered(batch, gather, numbered, len(packing.bins)), (len(batch), batch.trajectory.horizon), source, target)
+
+
+def _gathered(batch: Batch[Tensor], gather: Any, segments: Tensor, rows: int) -> Batch[Tensor]:
+    t, credit = batch.trajectory, batch.credit
+    context = {**cast("Mapping[str, Tensor]", tree_map(gather, t.context)), SEGMENTS: segments}
+    return Batch(
+        trajectory=Trajectory(
+            context=context,
+            group=torch.arange(rows, device=segments.device),
+            task=torch.zeros(rows, dtype=torch.int64, device=segments.device),
+            **{name: gather(getattr(t, name)) for name in _TIMED},
+        ),
+        credit=Credit(advantage=gather(credit.advantage)),
+    )
+
+
+_TIMED: Final = ("action", "logprob", "reward", "terminated", "truncated", "mask", "version")
+
+
+def _segments(batch: Batch[Any]) -> Tensor:
+    context: Any = batch.trajectory.context
+    if not isinstance(context, Mapping) or IDS not in context:
+        found = sorted(cast("Mapping[str, Any]", context)) if isinstance(context, Mapping) else "an array"
+        remedy = "Remove actor.max_tokens_per_mbs: only text is packed."
+        raise ShapeError("pack(batch)", f"expected a context with '{IDS}', found {found}", remedy)
+    leaves = cast("Mapping[str, Any]", context)
+    return torch.as_tensor(leaves[SEGMENTS]) if SEGMENTS in leaves else torch.ones_like(torch.as_tensor(leaves[IDS]))

@@ -1,0 +1,110 @@
+"""Text on several ranks: what each case does. Run as a program, one rank of all cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from engines_text import ToyWriter, sequence_loss, text_batch, token_loss
+from engines_toy import parts_of
+from safetensors.torch import save_file
+
+from rlinf.engines import CheckpointConfig, FSDPConfig, FSDPTrainerConfig, OptimConfig
+
+STEPS = 2
+SHARED = {"timeout_s": 60.0}
+SIZES = {1: [[2, 1, 1, 2, 1]], 2: [[2, 1, 1], [3]], 4: [[2, 1], [1], [2], [1]]}
+"""How many rows the micro-batches of each rank have, for each number of ranks."""
+SHARDS = CheckpointConfig(format="sharded")
+
+CASES: dict[str, FSDPTrainerConfig] = {
+    "full_shard": FSDPTrainerConfig(fsdp_config=FSDPConfig(**SHARED)),
+    "shard_grad_op": FSDPTrainerConfig(fsdp_config=FSDPConfig(sharding_strategy="shard_grad_op", **SHARED), max_tokens_per_mbs=11),
+    "packed": FSDPTrainerConfig(fsdp_config=FSDPConfig(strategy="fsdp", **SHARED), max_tokens_per_mbs=11),
+    "recomputed": FSDPTrainerConfig(
+        fsdp_config=FSDPConfig(gradient_checkpointing=True, enable_gradient_accumulation=False, **SHARED)
+    ),
+    "no_shard": FSDPTrainerConfig(fsdp_config=FSDPConfig(sharding_strategy="no_shard", **SHARED)),
+    "offloaded": FSDPTrainerConfig(fsdp_config=FSDPConfig(cpu_offload=True, **SHARED)),
+    "frozen": FSDPTrainerConfig(fsdp_config=FSDPConfig(ignore_frozen=True, **SHARED), reference="cpu"),
+    "hybrid": FSDPTrainerConfig(fsdp_config=FSDPConfig(sharding_strategy="hybrid_shard", shard_group_size=2, **SHARED)),
+}
+
+
+def visible(name: str) -> FSDPTrainerConfig:
+    """With a large epsilon, Adam's step shows the size of the gradient; the clip bites."""
+    optim = OptimConfig(lr=1.0, value_lr=0.5, adam_eps=1.0, clip_grad=0.2)
+    return replace(CASES[name], optim=optim)
+
+
+def run_case(name: str, rank: int, world_size: int, rendezvous: str, folder: Path) -> None:
+    """Steps over this rank's rows, and writes what came of it."""
+    policy = ToyWriter(seed=rank, frozen=name == "frozen")
+    trainer = visible(name).build(policy, rank=rank, world_size=world_size, rendezvous=rendezvous)
+    mine = share(rank, world_size)
+    seen = []
+    for loss in (token_loss, sequence_loss):
+        trainer.evaluate(mine[0])
+        trainer.offload("optimizer")
+        trainer.onload()
+        seen.append({key: metric.mean for key, metric in trainer.step(mine, loss).items()})
+    found = {**trainer.weights().tensors, "scored": trainer.evaluate(text_batch()).logprob}
+    if name == "frozen":
+        found["reference"] = trainer.reference(text_batch())
+    save_file(found, folder / f"weights_{rank}.safetensors")
+    (folder / f"seen_{rank}.json").write_text(json.dumps(seen))
+    trainer.close()
+
+
+def share(rank: int, world_size: int) -> list:
+    sizes = SIZES[world_size]
+    first = sum(len(one) for one in sizes[:rank])
+    return parts_of(text_batch(), [n for one in sizes for n in one])[first : first + len(sizes[rank])]
+
+
+def run_chain(rank: int, rendezvous: list[str], folder: Path) -> None:
+    """Two ranks write a checkpoint while they go on; one takes it over, and hands on to two."""
+    config = replace(visible("full_shard"), checkpoint=SHARDS)
+    trainer = config.build(ToyWriter(seed=rank), rank=rank, world_size=2, rendezvous=rendezvous[0])
+    trainer.step(share(rank, 2), token_loss)
+    kept = trainer.weights().tensors
+    saving = trainer.save_async(folder / "two")
+    trainer.step(share(rank, 2), sequence_loss)
+    saving.wait(60.0)
+    trainer.close()
+    seen = {}
+    if rank == 0:
+        alone = config.build(ToyWriter(seed=5), rank=0, world_size=1, rendezvous="")
+        alone.load(folder / "two")
+        seen["same"] = all(torch.equal(kept[name], tensor) for name, tensor in alone.weights().tensors.items())
+        seen["version"] = alone.version
+        alone.step(share(0, 1), sequence_loss)
+        kept = alone.weights().tensors
+        alone.save(folder / "one")
+        alone.close()
+    trainer = config.build(ToyWriter(seed=6), rank=rank, world_size=2, rendezvous=rendezvous[1])
+    trainer.load(folder / "one")
+    again = trainer.weights().tensors
+    if rank == 0:
+        seen["again"] = all(torch.equal(kept[name], tensor) for name, tensor in again.items())
+    trainer.step(share(rank, 2), token_loss)
+    save_file(dict(trainer.weights().tensors), folder / f"weights_{rank}.safetensors")
+    (folder / f"seen_{rank}.json").write_text(json.dumps(seen))
+    trainer.close()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    the_rank, the_world, the_folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    for the_name, ports in json.loads(sys.argv[4]).items():
+        addresses = [f"tcp://127.0.0.1:{port}" for port in ports]
+        if the_name == "chain":
+            run_chain(the_rank, addresses, the_folder / the_name)
+        else:
+            run_case(the_name, the_rank, the_world, addresses[0], the_folder / the_name)
+    # Past the interpreter's end, in which a thread of gloo that still holds a tensor may abort (pytorch/pytorch#190489).
+    os._exit(0)

@@ -1,76 +1,11 @@
-import pickle
-import queue
-import threading
-from collections import defaultdict
-
 import pytest
 import torch
+from weight_sync_toy import Post, exchange, model
 
-from rlinf.core import Weights
-from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError, WeightSyncError
+from rlinf.core.errors import ConfigError, DeadlineExceeded, WeightSyncError
 from rlinf.core.registry import WEIGHT_SYNCS
 from rlinf.engines import FullWeightSync, Manifest
 from rlinf.engines.weight_sync import PAYLOAD, Payload
-
-
-class Post:
-    """Messages between threads; everything is pickled on its way, as between processes."""
-
-    def __init__(self) -> None:
-        self.queues = defaultdict(queue.Queue)
-        self.sent = []
-
-    def at(self, group: str, rank: int) -> "Desk":
-        return Desk(self, (group, rank))
-
-
-class Desk:
-    def __init__(self, post: Post, address: tuple[str, int]) -> None:
-        self.post, self.address = post, address
-
-    def send(self, item, group, rank, *, tag=""):
-        self.post.sent.append((self.address, (group, rank), tag))
-        self.post.queues[self.address, (group, rank), tag].put(pickle.dumps(item, protocol=5))
-
-    def recv(self, group, rank, *, tag="", timeout=None):
-        try:
-            return pickle.loads(self.post.queues[(group, rank), self.address, tag].get(timeout=timeout))
-        except queue.Empty:
-            raise DeadlineExceeded(f"{tag} from {group}[{rank}]", "nothing came") from None
-
-
-def model(version: int = 0, **changes) -> Weights:
-    tensors = {
-        "b.weight": torch.randn(3, 2),
-        "a.bias": torch.randn(4).to(torch.bfloat16),
-        "step": torch.tensor(7),
-        "empty": torch.zeros(0, 2),
-        "turned": torch.randn(2, 3).T,
-    }
-    return Weights(tensors={k: v for k, v in (tensors | changes).items() if v is not None}, version=version, extra={"scale": 2})
-
-
-def exchange(published: Weights, *held: Weights, timeout_s: float = 20.0) -> list:
-    """Runs a sender and its receivers; what each returned or raised, the sender first."""
-    post, sync = Post(), FullWeightSync(timeout_s=timeout_s)
-    ranks = list(range(len(held)))
-    calls = [lambda: sync.send(post.at("actor", 0), published, "rollout", ranks)]
-    calls += [lambda r=r: sync.recv(post.at("rollout", r), held[r], "actor", 0) for r in ranks if held[r] is not None]
-    results = [None] * len(calls)
-
-    def run(i):
-        try:
-            results[i] = calls[i]()
-        except RLinfError as error:
-            results[i] = error
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
-    return results
 
 
 def test_everything_arrives_to_the_bit():

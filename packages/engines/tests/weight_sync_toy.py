@@ -1,0 +1,133 @@
+"""Senders and receivers of weights as threads, and what may happen to their messages."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from rlinf.core import Weights
+from rlinf.core.errors import DeadlineExceeded, RLinfError
+from rlinf.engines import FullWeightSync
+
+
+class Killed(BaseException):
+    """A process that is gone says nothing any more."""
+
+
+class Post:
+    """Messages between threads; everything is pickled on its way, as between processes."""
+
+    def __init__(self) -> None:
+        self.queues = defaultdict(queue.Queue)
+        self.sent = []
+        self.spoil: Callable[[Any], Any] = lambda item: item
+
+    def at(self, group: str, rank: int, dies_after: int | None = None) -> Desk:
+        return Desk(self, (group, rank), dies_after)
+
+    def put(self, key: Any, item: Any) -> Done:
+        data = pickle.dumps(self.spoil(item), protocol=5)
+        self.queues[key].put(data)
+        return Done(None)
+
+    def get(self, key: Any, timeout: float | None) -> Any:
+        try:
+            return pickle.loads(self.queues[key].get(timeout=timeout))
+        except queue.Empty:
+            raise DeadlineExceeded(str(key), "nothing came") from None
+
+
+class Done:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def wait(self, timeout: float | None = None) -> Any:
+        return self.value() if callable(self.value) else self.value
+
+
+class Desk:
+    """One worker's messenger; it may die after some messages."""
+
+    def __init__(self, post: Post, address: tuple[str, int], dies_after: int | None) -> None:
+        self.post, self.address, self.left = post, address, dies_after
+
+    def tick(self) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+
+    def send(self, item, group, rank, *, tag="", async_op=False):
+        self.tick()
+        self.post.sent.append((self.address, (group, rank), tag))
+        return self.post.put((self.address, (group, rank), tag), item)
+
+    def recv(self, group, rank, *, tag="", timeout=None):
+        self.tick()
+        return self.post.get(((group, rank), self.address, tag), timeout)
+
+    def broadcast(self, item, members, src, *, tag="", async_op=False):
+        self.tick()
+        assert async_op
+        tag = f"broadcast {members} {tag}"
+        if src != self.address:
+            work = Done(None)
+            work.wait = lambda timeout: self.post.get((src, self.address, tag), timeout)
+            return work
+        self.post.sent.append((self.address, None, tag))
+        for member in members:
+            if member != src:
+                self.post.put((self.address, member, tag), item)
+        return Done(item)
+
+
+def model(version: int = 0, **changes) -> Weights:
+    tensors = {
+        "b.weight": torch.randn(3, 2),
+        "a.bias": torch.randn(4).to(torch.bfloat16),
+        "step": torch.tensor(7),
+        "empty": torch.zeros(0, 2),
+        "turned": torch.randn(2, 3).T,
+    }
+    return Weights(tensors={k: v for k, v in (tensors | changes).items() if v is not None}, version=version, extra={"scale": 2})
+
+
+def together(*calls: Callable[[], Any], join_s: float = 60) -> list[Any]:
+    """Runs calls in threads of their own; what each returned or raised."""
+    results: list[Any] = [None] * len(calls)
+
+    def run(i):
+        try:
+            results[i] = calls[i]()
+        except (RLinfError, Killed) as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(join_s)
+        assert not thread.is_alive()
+    return results
+
+
+def exchange(published: Weights, *held: Weights | None, timeout_s: float = 20.0, sync=None, post=None) -> list[Any]:
+    """Runs a sender and its receivers (None never asks); what each returned or raised, the sender first."""
+    post, sync = post or Post(), sync or FullWeightSync(timeout_s=timeout_s)
+    sender = post.at("actor", 0)
+    return exchange_at(sync, sender, published, [post.at("rollout", r) for r in range(len(held))], held)
+
+
+def exchange_at(sync, sender: Desk, published: Weights, desks: list[Desk], held) -> list[Any]:
+    """The same with messengers that live longer than one exchange."""
+    ranks = [desk.address[1] for desk in desks]
+    calls = [lambda: sync.send(sender, published, "rollout", ranks)]
+    pairs = [(desk, current) for desk, current in zip(desks, held, strict=True) if current is not None]
+    calls += [lambda d=desk, c=current: sync.recv(d, c, "actor", 0) for desk, current in pairs]
+    return together(*calls)

@@ -88,9 +88,10 @@ def read_merged(
         place: the dotted path of the section.
         built: fields of `cls` that the caller has read itself.
     """
-    if key not in section and default is None:
-        raise ConfigError(f"{place}.{key}", "missing", f"Installed: {', '.join(registry.names())}.")
-    name = section.get(key, default)
+    name = default if section.get(key) is None else section[key]
+    if not isinstance(name, str):
+        problem = "missing" if name is None else f"expected a name, found {name!r}"
+        raise ConfigError(f"{place}.{key}", problem, f"Installed: {', '.join(registry.names())}.")
     item = registry.get(name, place=f"{place}.{key}")
     own = [field for field in field_names(cls) if field != into]
     chosen = registry.build(name, section, place=place, allowed=own)

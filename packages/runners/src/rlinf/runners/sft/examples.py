@@ -1,0 +1,130 @@
+"""From worked solutions to batches: tokens, packed rows, and masks that leave prompts out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlinf.core.data import Evaluation, LossOutput
+from rlinf.core.errors import ConfigError
+from rlinf.core.metrics import Metric
+from rlinf.core.problems import Problem, Split, TaskConfig, Tokenizer
+from rlinf.core.random import keyed_generator
+from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.runners.reasoning.language import encode_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A prompt, and what should follow it, up to and with the token that ends it."""
+
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.response)
+
+
+def read_examples(
+    task: TaskConfig, split: Split, tokenizer: Tokenizer, *, max_length: int, limit: int | None = None
+) -> list[Example]:
+    """The problems of a split that have a solution of at most `max_length` tokens with their prompt.
+
+    Raises:
+        ConfigError: there is none, or problems show images.
+    """
+    problems = task.problems(split)[:limit]
+    if any(problem.images for problem in problems):
+        raise ConfigError("data.type", f"problems of '{split}' show images, which are not trained on here", "Choose another task.")
+    examples = [example(problem, tokenizer) for problem in problems if problem.solution is not None]
+    short = [each for each in examples if len(each) <= max_length]
+    if not short:
+        found = f"{len(problems)} problems, {len(examples)} of them with a solution, none so short"
+        raise ConfigError("data", f"expected solutions of at most {max_length} tokens in '{split}', found {found}")
+    return short
+
+
+def example(problem: Problem, tokenizer: Tokenizer) -> Example:
+    """The tokens of a problem's prompt, and of its solution with the tokenizer's end."""
+    response = tokenizer.encode(problem.solution or "", add_special_tokens=False)
+    return Example(tuple(encode_prompt(tokenizer, problem)), (*response, tokenizer.eos_token_id))
+
+
+def drawn(count: int, step: int, size: int, seed: int) -> Iterator[int]:
+    """Which examples the optimizer step `step` is made of; every pass over all of them has an order of its own.
+
+    Args:
+        count: how many examples there are.
+        step: counted from 0 over the whole run.
+        size: examples in one step.
+        seed: decides the orders.
+    """
+    at, end = step * size, (step + 1) * size
+    while at < end:
+        epoch, begin = divmod(at, count)
+        stop = min(count, begin + end - at)
+        yield from keyed_generator(seed, "sft order", epoch).permutation(count)[begin:stop].tolist()
+        at += stop - begin
+
+
+def packed(examples: Sequence[Example], length: int) -> list[list[Example]]:
+    """Rows of at most `length` tokens, the longest examples first, each into the first row that it fits into.
+
+    First-fit decreasing: Johnson, "Near-optimal bin packing algorithms" (1973), which needs at most 11/9 of the fewest rows.
+    """
+    rows: list[list[Example]] = []
+    free: list[int] = []
+    for each in sorted(examples, key=len, reverse=True):
+        at = next((row for row, left in enumerate(free) if left >= len(each)), len(rows))
+        if at == len(rows):
+            rows.append([])
+            free.append(length)
+        rows[at].append(each)
+        free[at] -= len(each)
+    return rows
+
+
+def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]:
+    """A batch whose mask is True where the next token belongs to a response; the sequences of a row are told apart by number."""
+    width = max(sum(len(each) - 1 for each in row) for row in rows)
+    ids, action = (torch.full((len(rows), width), pad_id) for _ in range(2))
+    segment = torch.zeros((len(rows), width), dtype=torch.long)
+    mask = torch.zeros((len(rows), width), dtype=torch.bool)
+    for row, sequences in enumerate(rows):
+        begin = 0
+        for number, each in enumerate(sequences, start=1):
+            tokens = torch.tensor([*each.prompt, *each.response])
+            end = begin + len(tokens) - 1
+            ids[row, begin:end], action[row, begin:end], segment[row, begin:end] = tokens[:-1], tokens[1:], number
+            mask[row, begin + len(each.prompt) - 1 : end] = True
+            begin = end
+    nothing, never = torch.zeros((len(rows), width)), torch.zeros_like(mask)
+    trajectory: Trajectory[Any] = Trajectory(
+        context={"input_ids": ids, "segment_ids": segment},
+        action=action[..., None, None],
+        logprob=nothing,
+        reward=nothing,
+        terminated=never,
+        truncated=never,
+        mask=mask,
+        version=torch.zeros_like(segment),
+        group=torch.arange(len(rows)),
+        task=torch.zeros(len(rows), dtype=torch.long),
+    )
+    return Batch(trajectory=trajectory, credit=Credit(advantage=nothing))
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEntropy:
+    """−Σ log π of the tokens of responses, over how many there are."""
+
+    def __call__(self, batch: Batch[Tensor], evaluation: Evaluation[Tensor]) -> LossOutput[Tensor]:
+        """The sum and its weight; the metric `nll` is the mean, whose exponential is the perplexity."""
+        mask = batch.trajectory.mask
+        total = -torch.where(mask, evaluation.logprob, 0.0).sum()
+        weight = mask.sum().to(total.dtype)
+        return LossOutput(total=total, weight=weight, metrics={"nll": Metric(float(total.detach()), float(weight))})

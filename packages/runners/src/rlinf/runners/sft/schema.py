@@ -1,0 +1,72 @@
+"""The configuration of supervised fine-tuning, section by section; YAML holds only what a run changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlinf.core.problems import TaskConfig
+from rlinf.runners.schema import MERGED, ActorConfig, RunnerConfig, positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTRunnerConfig(RunnerConfig):
+    """`runner`; an iteration is `steps_per_iteration` optimizer steps."""
+
+    task_type: Literal["embodied", "reasoning", "sft"] = "sft"
+    """Which kind of run this is: which sections there are, and which runner runs it."""
+    steps_per_iteration: int = 10
+    """Optimizer steps in one iteration."""
+    export: bool = True
+    """Whether the folder `huggingface` is written at the end, which transformers, vLLM and SGLang read."""
+
+    def __post_init__(self) -> None:
+        RunnerConfig.__post_init__(self)
+        positive(steps_per_iteration=self.steps_per_iteration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTDataConfig:
+    """`data`; its section also holds the fields of the task, of which the problems with solutions are used."""
+
+    type: str
+    """A registered task."""
+    task: TaskConfig = field(metadata=MERGED)
+    """The task's own fields."""
+    val_problems: int = 128
+    """Problems on which the validation loss is measured, the first of the validation split."""
+    max_length: int = 512
+    """Tokens of the longest example, prompt and solution; a longer one is left out, and counted."""
+    packing: bool = True
+    """Whether several examples share a row of `max_length` tokens, in which they don't see each other. The loss is the same."""
+
+    def __post_init__(self) -> None:
+        positive(val_problems=self.val_problems, max_length=self.max_length)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTActorConfig(ActorConfig):
+    """`actor`; its section also holds the fields of the trainer. `global_batch_size` counts examples, `micro_batch_size` rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTConfig:
+    """A whole run; every choice by name is already made and its parameters are checked."""
+
+    runner: SFTRunnerConfig
+    cluster: Mapping[str, Any]
+    """Read by the cluster that is given it."""
+    data: SFTDataConfig
+    actor: SFTActorConfig
+    source: Mapping[str, Any]
+    """The mapping that all this was read from; a checkpoint carries it."""
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.runner.max_steps * self.runner.steps_per_iteration
+
+    def check(self) -> None:
+        """Refuses early what would fail when the workers are built, such as a file that is not there."""
+        self.data.task.check("data")

@@ -1,0 +1,80 @@
+"""The warm start of a reasoning run: supervised fine-tuning of the same model on the same task, done once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from rlinf.core.errors import CheckpointError
+from rlinf.core.protocols import WorkerGroup
+from rlinf.runners.checkpoint import read_checkpoint
+from rlinf.runners.run_folder import open_run_folder, run_folder
+from rlinf.runners.schema import LoggerConfig
+from rlinf.runners.sections import Section, subsection
+from rlinf.runners.sft.actor_worker import SFTActor
+from rlinf.runners.sft.reading import read_sft
+from rlinf.runners.sft.runner import SFTRunner
+from rlinf.runners.sft.schema import SFTConfig
+
+FOLDER: Final = "warm_starts"
+"""Below `runner.logger.log_path`, holds a folder for each warm start that was ever made there."""
+_NOT_OF_SFT: Final = ("temperature", "add_value_head")
+"""What the model of a reasoning run may have that learning from examples has no use for."""
+_NOT_OF_DATA: Final = ("rollout_batch_size", "final_problems", "shuffle", "val_problems")
+
+
+def warm_start(source: Section, launch: Callable[[SFTConfig], WorkerGroup[SFTActor]]) -> Path:
+    """The checkpoint to start from, which `runner.ckpt_path` can name; made if it is not there yet.
+
+    Args:
+        source: the configuration of a reasoning run with a section `sft`.
+        launch: starts a group of `SFTActor` where the run's actors will be; not called if the warm start is there.
+
+    Raises:
+        ConfigError: the section `sft` has faults.
+    """
+    cfg = warm_start_config(source)
+    made = finished(cfg)
+    if made is not None:
+        return made
+    runner = SFTRunner(cfg=cfg, actor=launch(cfg), folder=open_run_folder(cfg))
+    runner.init_workers()
+    return runner.run()
+
+
+def warm_start_config(source: Section) -> SFTConfig:
+    """The configuration of a run's warm start: its model, task, seed and cluster, and what the section `sft` says.
+
+    The section is laid out as a recipe of supervised fine-tuning (`runner`, `data`, `actor`) and may leave out what the run says.
+    The folder is named after everything that the weights depend on.
+    """
+    own = subsection(source, "sft")
+    run, data, actor = (subsection(source, name) for name in ("runner", "data", "actor"))
+    model = {key: value for key, value in subsection(actor, "model", "actor").items() if key not in _NOT_OF_SFT}
+    merged: dict[str, Any] = {
+        **own,
+        "runner": {"seed": run.get("seed", 1), "export": False, **subsection(own, "runner", "sft")},
+        "data": {**{k: v for k, v in data.items() if k not in _NOT_OF_DATA}, **subsection(own, "data", "sft")},
+        "actor": {"model": model, **subsection(own, "actor", "sft")},
+    }
+    logger = subsection(run, "logger", "runner")
+    digest = hashlib.sha256(json.dumps(merged, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    log_path = Path(logger.get("log_path", LoggerConfig().log_path)) / FOLDER
+    merged["runner"] = {
+        "experiment_name": digest,
+        "logger": {**logger, "log_path": str(log_path)},
+        **merged["runner"],
+    }
+    return read_sft({**merged, "cluster": subsection(source, "cluster")})
+
+
+def finished(cfg: SFTConfig) -> Path | None:
+    """The last checkpoint of a warm start that ran to its end; None if it did not, or is damaged."""
+    try:
+        checkpoint = read_checkpoint(run_folder(cfg).checkpoints / f"global_step_{cfg.runner.max_steps}")
+    except CheckpointError:
+        return None
+    return checkpoint.folder

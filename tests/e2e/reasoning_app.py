@@ -1,0 +1,80 @@
+"""Runs `apps/reasoning` with the recipe `toy_reasoning`: in this process, or as a user would."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TOY = ("--config-dir", str(HERE / "config"), "--config-name", "toy_reasoning")
+EXPERIMENT = "toy_reasoning"
+
+
+@dataclass
+class ReasoningApp:
+    """The app with a log folder of its own."""
+
+    logs: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.logs / EXPERIMENT
+
+    def train(self, *overrides: str, backend: str = "local") -> str:
+        """A whole run in this process; returns what it says on stderr."""
+        return self._main("train.py", *TOY, f"cluster.backend={backend}", *self._logs(), *overrides)
+
+    def evaluate(self, *arguments: str) -> str:
+        return self._main("eval.py", *arguments, "cluster.backend=local")
+
+    def start(self, *overrides: str) -> subprocess.Popen[str]:
+        """A run on Ray in a process of its own."""
+        command = [sys.executable, str(ROOT / "apps/reasoning/train.py"), *TOY, *self._logs(), *overrides]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE), "COLUMNS": "200"}
+        return subprocess.Popen(
+            command, env=environment, cwd=self.logs, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def metrics(self) -> list[dict[str, Any]]:
+        path = self.folder / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def rows(self) -> dict[int, dict[str, float]]:
+        """The metrics of each iteration."""
+        return {row["step"]: row for row in self.metrics() if "train/loss" in row}
+
+    def summary(self) -> dict[str, Any]:
+        return json.loads((self.folder / "summary.json").read_text())
+
+    def weights(self, step: int) -> dict[str, Any]:
+        return load_file(self.folder / f"checkpoints/global_step_{step}/actor/model.safetensors")
+
+    def _logs(self) -> tuple[str, ...]:
+        return (f"runner.logger.log_path={self.logs}",)
+
+    def _main(self, script: str, *arguments: str) -> str:
+        spec = importlib.util.spec_from_file_location(f"reasoning_{script[:-3]}", ROOT / "apps/reasoning" / script)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        said = io.StringIO()
+        handler = signal.getsignal(signal.SIGINT)
+        try:
+            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+                assert module.main(list(arguments)) == 0
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        return said.getvalue()

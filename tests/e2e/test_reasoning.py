@@ -1,0 +1,170 @@
+"""The reasoning app from end to end on real parts, in one process: what it writes, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from reasoning_app import ReasoningApp
+
+from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> ReasoningApp:
+    torch.set_num_threads(1)
+    return ReasoningApp(tmp_path)
+
+
+COMPARED = ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens", "rollout/response_length")
+
+
+def test_two_iterations_and_two_more_are_four_to_the_bit(app: ReasoningApp) -> None:
+    short = ("runner.val_check_interval=0", "data.val_problems=4", "reward={reward_type: exact_match, extraction: number}")
+    app.train("runner.max_steps=4", *short)
+    whole, weights = app.rows(), app.weights(4)
+    app.train("runner.max_steps=2", *short)
+    resume = f"runner.resume_dir={app.folder / 'checkpoints/global_step_2'}"
+    app.train("runner.max_steps=4", resume, *short)
+    resumed = {step: row for step, row in app.rows().items() if step > 2}
+    assert sorted(resumed) == [3, 4]
+    for step, row in resumed.items():
+        assert {name: row[name] for name in COMPARED} == {name: whole[step][name] for name in COMPARED}
+    again = app.weights(4)
+    assert all(torch.equal(again[name], tensor) for name, tensor in weights.items())
+    assert len({row["rollout/tokens"] for row in whole.values()}) > 1, "the iterations must differ"
+
+
+def test_a_run_says_what_it_achieved_and_shows_what_was_written(app: ReasoningApp) -> None:
+    said = app.train("eval={samples: 4, temperature: 1.0, pass_k: [1, 2, 4]}")
+    summary = app.summary()
+    assert summary["problems"] == 8
+    assert summary["eval/accuracy"] == pytest.approx(summary["eval/pass@1"])
+    assert summary["eval/pass@1"] <= summary["eval/pass@2"] <= summary["eval/pass@4"]
+    low, high = summary["eval/accuracy_ci95"]
+    assert low <= summary["eval/accuracy"] <= high
+    assert summary["protocol"]["hash"] in said
+    lines = [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+    training = [line for line in lines if line["kind"] == "train"]
+    last = [line for line in lines if line["kind"] == "eval" and line["step"] == 2]
+    assert [len(training), len(last)] == [2 * 2, 8]
+    assert all(len(line["responses"]) == 4 for line in lines)
+    assert last[0]["prompt"] == "0+0="
+    assert "0+0= →" in said
+    for line in last:
+        for response in line["responses"]:
+            assert response["right"] == (response["text"].strip() == line["answer"])
+    assert next(app.folder.glob("tensorboard/events*"))
+
+
+def test_a_checkpoint_evaluates_by_itself(app: ReasoningApp) -> None:
+    app.train("runner.max_steps=1", "runner.val_check_interval=0")
+    trained = app.summary()
+    said = app.evaluate(str(app.folder))
+    evaluated = json.loads((app.folder / "checkpoints/global_step_1_eval/summary.json").read_text())
+    for name in ("eval/accuracy", "eval/response_length", "problems"):
+        assert evaluated[name] == trained[name]
+    assert evaluated["protocol"]["hash"] == trained["protocol"]["hash"]
+    assert "eval/accuracy" in said
+
+
+def test_a_damaged_checkpoint_is_refused(app: ReasoningApp) -> None:
+    app.train("runner.max_steps=1", "runner.val_check_interval=0")
+    model = app.folder / "checkpoints/global_step_1/actor/model.safetensors"
+    content = bytearray(model.read_bytes())
+    content[-1] ^= 1
+    model.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: differs from the manifest"):
+        app.evaluate(str(app.folder))
+
+
+def test_a_critic_learns_beside_the_policy(app: ReasoningApp) -> None:
+    app.train(
+        "actor.model.add_value_head=true",
+        "algorithm={adv_type: gae, gamma: 1.0, gae_lambda: 1.0, loss_type: actor_critic, update_epoch: 2}",
+        "actor.optim={lr: 0.001, value_lr: 0.01}",
+    )
+    rows = app.rows()
+    assert rows[2]["train/value_loss"] != rows[1]["train/value_loss"]
+    assert all(row["rollout/returns_mean"] == pytest.approx(row["rollout/rewards"], abs=0.3) for row in rows.values())
+
+
+def test_a_reference_starts_at_no_distance_and_is_left_behind(app: ReasoningApp) -> None:
+    reward = "reward={reward_type: exact_match, extraction: number}"
+    app.train("reference.source=initial", "algorithm.kl_beta=0.01", "actor.optim.lr=0.01", reward, "data.rollout_batch_size=12")
+    rows = app.rows()
+    assert rows[1]["train/kl_ref"] < rows[2]["train/kl_ref"]
+
+
+def test_faults_are_reported_together_before_anything_starts(app: ReasoningApp) -> None:
+    with pytest.raises(ConfigError) as caught:
+        app.train("rollout.group_sise=4", "reward.reward_type=exact_mach", "data.type=null", "actor.global_batch_size=12000")
+    for words in (
+        "rollout.group_sise: unknown key. Did you mean 'group_size'?",
+        "data.type: missing. Installed: ",
+        "reward.reward_type: no reward named 'exact_mach'. Did you mean 'exact_match'?",
+    ):
+        assert words in str(caught.value)
+    assert not app.folder.exists()
+
+
+def test_weights_that_do_not_arrive_are_noticed_before_the_first_update(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlinf.engines.generation._hf import HFGenerator
+
+    async def loses(self: HFGenerator, weights: object) -> None: ...
+
+    monkeypatch.setattr(HFGenerator, "load", loses)
+    monkeypatch.setattr("rlinf.runners.reasoning.rollout_worker.build_policy", other_weights)
+    with pytest.raises(RLinfError, match="log-probabilities differ from the rollout's by up to"):
+        app.train("runner.val_check_interval=0")
+
+
+def other_weights(cfg: object, *, starting_weights: bool) -> object:
+    from toy_reasoning import TinyLM
+
+    return TinyLM().build(None, seed=12345)
+
+
+def test_the_rollout_runs_ahead_by_so_many_updates_and_no_more(app: ReasoningApp) -> None:
+    app.train("rollout.max_lag=2", "runner.max_steps=5", "runner.val_check_interval=0", "algorithm.recompute_logprobs=true")
+    lags = [row["rollout/lag_max"] for row in app.rows().values()]
+    assert max(lags) <= 2
+    assert lags[0] == 0
+    assert lags[-1] > 0, "nothing was written ahead"
+    assert {row["rollout/groups_trained"] for row in app.rows().values()} == {6.0}
+
+
+def test_the_tail_is_aborted_and_comes_back(app: ReasoningApp) -> None:
+    app.train("rollout.oversample=1.5", "runner.max_steps=3", "runner.val_check_interval=0", "runner.transcripts=100")
+    rows = app.rows()
+    assert [row["rollout/groups_trained"] for row in rows.values()] == [6.0] * 3
+    assert all(row["rollout/groups_aborted"] == 3 for row in rows.values())
+    lines = [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+    trained = [line["problem"] for line in lines if line["kind"] == "train"]
+    assert len(set(trained)) == len(trained) == 18, "a problem was trained on twice in one pass"
+    state = json.loads((app.folder / "checkpoints/global_step_3/state.json").read_text())
+    assert state["data"]["position"] == 18 + 3
+    assert len(state["data"]["returned"]) == 3
+
+
+def test_groups_that_agree_are_replaced(app: ReasoningApp) -> None:
+    recipe = ("algorithm={dynamic_sampling: {max_waves: 3}}", "reward={reward_type: overlong, max_length: 6, cache: 6, unit: characters}")
+    app.train("runner.val_check_interval=0", "rollout.group_size=2", *recipe)
+    rows = app.rows().values()
+    assert any(row["rollout/groups_alike"] > 0 for row in rows)
+    for row in rows:
+        assert row["rollout/groups_drawn"] > row["rollout/groups_trained"] or row["rollout/groups_alike"] == 0
+        assert row["rollout/advantages_abs"] > 0
+
+
+def test_a_penalty_of_length_changes_rewards_and_not_what_is_right(app: ReasoningApp) -> None:
+    app.train("reward={overlong: {max_length: 6, cache: 5, weight: 2}}", "runner.max_steps=1", "runner.val_check_interval=0")
+    (row,) = app.rows().values()
+    lines = [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+    responses = [r for line in lines if line["kind"] == "train" for r in line["responses"]]
+    assert responses
+    for r in responses:
+        assert r["reward"] == pytest.approx(float(r["right"]) + 2 * min(0, -(r["tokens"] - 1) / 5))
+    assert row["rollout/rewards"] < row["rollout/accuracy"]

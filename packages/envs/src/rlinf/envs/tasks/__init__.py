@@ -1,0 +1,10 @@
+"""Problems with answers that can be checked: generated, or read from files."""
+
+from rlinf.envs.tasks.arithmetic import Arithmetic as Arithmetic
+from rlinf.envs.tasks.arithmetic import Expression as Expression
+from rlinf.envs.tasks.countdown import Countdown as Countdown
+from rlinf.envs.tasks.countdown import Puzzle as Puzzle
+from rlinf.envs.tasks.countdown import solve as solve
+from rlinf.envs.tasks.dataset import Dataset as Dataset
+from rlinf.envs.tasks.shapes import Shapes as Shapes
+from rlinf.envs.tasks.splits import split_of as split_of

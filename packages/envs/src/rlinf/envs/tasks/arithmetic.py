@@ -1,0 +1,162 @@
+"""Sums to be worked out step by step: of `7+5-4=` a worked solution is `7+5=12-4#8`, and one without its work `#8`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.problems import Problem, Split
+from rlinf.core.random import keyed_generator, keyed_seed
+from rlinf.envs.tasks.splits import check_sizes, distinct
+
+Operation = Literal["+", "-", "*"]
+_DRAWS = 4096
+_PARTS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of an expression."""
+
+    left: int
+    operation: str
+    right: int
+    result: int
+    goes_on: bool
+    """Whether `left` is the result of the step before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Numbers and the operations between them; multiplication binds closer."""
+
+    numbers: tuple[int, ...]
+    operations: tuple[str, ...]
+    """One less than there are numbers."""
+
+    def __str__(self) -> str:
+        rest = zip(self.operations, self.numbers[1:], strict=True)
+        return str(self.numbers[0]) + "".join(f"{operation}{number}" for operation, number in rest)
+
+    def steps(self) -> list[Step]:
+        """The operations in the order in which they are carried out; the result of the last is the value."""
+        numbers, operations, found = list(self.numbers), list(self.operations), list[Step]()
+        before = -1
+        while operations:
+            at = operations.index("*") if "*" in operations else 0
+            left, right, operation = numbers[at], numbers.pop(at + 1), operations.pop(at)
+            numbers[at] = left + right if operation == "+" else left - right if operation == "-" else left * right
+            found.append(Step(left, operation, right, numbers[at], goes_on=at == before))
+            before = at
+        return found
+
+    def worked(self) -> str:
+        """All steps; each begins with the result of the one before it, or after a comma. The last result follows a `#`."""
+        text = ""
+        for step in self.steps():
+            begin = "" if step.goes_on else f",{step.left}" if text else str(step.left)
+            text += f"{begin}{step.operation}{step.right}={step.result}"
+        before, _, value = text.rpartition("=")
+        return f"{before}#{value}"
+
+    def key(self) -> str:
+        """The same for all expressions that differ by the order of their terms and factors only."""
+        products: list[list[int]] = [[self.numbers[0]]]
+        signs = ["+"]
+        for operation, number in zip(self.operations, self.numbers[1:], strict=True):
+            if operation == "*":
+                products[-1].append(number)
+            else:
+                products.append([number])
+                signs.append(operation)
+        parts = Counter(sign + "*".join(map(str, sorted(product))) for sign, product in zip(signs, products, strict=True))
+        return "".join(sorted(parts.elements()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """Generated arithmetic, by name: `task_type: arithmetic`.
+
+    The solutions are those of a hasty teacher: a share of them shows its work, the others state the answer alone. A model that
+    imitates them has seen how to reason, and has to find out by itself that it pays. In any response the answer follows a `#`
+    (the reward `exact_match` with `after: "#"`).
+    """
+
+    operations: tuple[Operation, ...] = ("+", "-")
+    """Those that occur, each equally often."""
+    terms: int = 5
+    """Numbers in a problem, at least 2."""
+    digits: int = 1
+    """Digits of each number, of which the first is not 0."""
+    largest: int | None = 20
+    """No result on the way is larger; None for any."""
+    negative: bool = False
+    """Whether a result on the way may be below 0."""
+    worked_share: float = 0.35
+    """The share of problems whose solution shows its work; that of the others is `#` and the answer."""
+    train: int = 10_000
+    """Problems to train on, all different."""
+    validation: int = 256
+    """Problems held out, all different; none of them is a problem to train on with its terms in another order."""
+    validation_share: float = 0.1
+    """The share of all there could be from which those held out are taken."""
+    seed: int = 0
+    """Decides the problems, their splits and their solutions."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self.train, self.validation, self.validation_share)
+        for name, value, least in (("terms", self.terms, 2), ("digits", self.digits, 1), ("operations", len(self.operations), 1)):
+            if value < least:
+                raise ConfigError(name, f"expected at least {least}, found {value}")
+        if not 0 <= self.worked_share <= 1:
+            raise ConfigError("worked_share", f"expected a share from 0 to 1, found {self.worked_share:g}")
+
+    def check(self, place: str) -> None:
+        """Nothing has to be installed."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split.
+
+        Raises:
+            ConfigError: there are not so many different ones.
+        """
+        expressions = distinct(
+            self._drawn(),
+            Expression.key,
+            split,
+            self.train if split == "train" else self.validation,
+            seed=self.seed,
+            validation_share=self.validation_share,
+            place="arithmetic",
+        )
+        return [self._problem(number, expression) for number, expression in enumerate(expressions)]
+
+    def _problem(self, number: int, expression: Expression) -> Problem:
+        answer = str(expression.steps()[-1].result)
+        worked = keyed_seed(self.seed, f"worked {expression}") % _PARTS < self.worked_share * _PARTS
+        solution = expression.worked() if worked else f"#{answer}"
+        return Problem(prompt=f"{expression}=", answer=answer, id=number, solution=solution)
+
+    def _drawn(self) -> Iterator[Expression]:
+        """Expressions without end, from one stream for all splits; those with forbidden results are left out."""
+        generator = keyed_generator(self.seed, "arithmetic")
+        low = 10 ** (self.digits - 1)
+        while True:
+            numbers: list[list[int]] = generator.integers(low, 10 * low, size=(_DRAWS, self.terms)).tolist()
+            chosen: list[list[int]] = generator.integers(len(self.operations), size=(_DRAWS, self.terms - 1)).tolist()
+            allowed = 0
+            for row, picks in zip(numbers, chosen, strict=True):
+                expression = Expression(tuple(row), tuple(self.operations[pick] for pick in picks))
+                if self._allows(expression):
+                    allowed += 1
+                    yield expression
+            if not allowed:
+                found = f"no result on the way may exceed {self.largest}, found {_DRAWS} problems of which none is so small"
+                raise ConfigError("arithmetic.largest", found, "Raise it, or use fewer terms or digits.")
+
+    def _allows(self, expression: Expression) -> bool:
+        results = [step.result for step in expression.steps()]
+        return (self.negative or min(results) >= 0) and (self.largest is None or max(results) <= self.largest)

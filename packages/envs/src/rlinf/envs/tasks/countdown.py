@@ -1,0 +1,148 @@
+"""Countdown: from these numbers, make that one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.problems import Problem, Split
+from rlinf.core.random import keyed_generator
+from rlinf.envs.tasks.splits import check_sizes, distinct
+
+_DRAWS = 1024
+Sign = Literal["+", "-", "*", "/"]
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle:
+    """Numbers, and what is to be made of them."""
+
+    numbers: tuple[int, ...]
+    target: int
+
+    def key(self) -> str:
+        """The same whatever the order of the numbers."""
+        return f"{sorted(self.numbers)} {self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Countdown:
+    """Countdown puzzles, by name: `task_type: countdown`; scored by the reward `countdown`.
+
+    As in Pan et al., "TinyZero" (2025): every number is to be used exactly once. A puzzle is drawn by combining its numbers at
+    random, so that it has a solution; the one that is shown is found by search.
+    """
+
+    numbers: int = 3
+    """How many there are, from 2 to 6."""
+    largest: int = 20
+    """Numbers are from 1 to this."""
+    largest_target: int = 100
+    """Targets are from 1 to this."""
+    operations: tuple[Sign, ...] = ("+", "-", "*")
+    """What numbers may be combined with; a division must leave no rest."""
+    train: int = 4_000
+    """Puzzles to train on, all different."""
+    validation: int = 256
+    """Puzzles held out, all different; none of them is one to train on with its numbers in another order."""
+    validation_share: float = 0.1
+    """The share of all there could be from which those held out are taken."""
+    seed: int = 0
+    """Decides the puzzles and their splits."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self.train, self.validation, self.validation_share)
+        if not 2 <= self.numbers <= 6:
+            raise ConfigError("numbers", f"expected from 2 to 6, found {self.numbers}", "The search tries every way.")
+        for name, value in (("largest", self.largest), ("largest_target", self.largest_target)):
+            if value < 1:
+                raise ConfigError(name, f"expected at least 1, found {value}")
+        if not self.operations:
+            raise ConfigError("operations", "expected at least one, found none")
+
+    def check(self, place: str) -> None:
+        """Nothing has to be installed."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The puzzles of a split; `answer` is what the reward `countdown` reads, JSON of `numbers` and `target`.
+
+        Raises:
+            ConfigError: there are not so many different ones.
+        """
+        puzzles = distinct(
+            self._drawn(),
+            Puzzle.key,
+            split,
+            self.train if split == "train" else self.validation,
+            seed=self.seed,
+            validation_share=self.validation_share,
+            place="countdown",
+        )
+        return [self._problem(number, puzzle) for number, puzzle in enumerate(puzzles)]
+
+    def _problem(self, number: int, puzzle: Puzzle) -> Problem:
+        return Problem(
+            prompt=f"{','.join(map(str, puzzle.numbers))}={puzzle.target}:",
+            answer=json.dumps({"numbers": list(puzzle.numbers), "target": puzzle.target}),
+            id=number,
+            solution=solve(puzzle.numbers, puzzle.target, self.operations),
+        )
+
+    def _drawn(self) -> Iterator[Puzzle]:
+        generator = keyed_generator(self.seed, "countdown")
+        while True:
+            allowed = 0
+            for row in generator.integers(1, self.largest + 1, size=(_DRAWS, self.numbers)).tolist():
+                left = list(row)
+                while len(left) > 1:
+                    first, second = (left.pop(int(generator.integers(len(left)))) for _ in range(2))
+                    made = combined(first, second, self.operations)
+                    left.append(made[int(generator.integers(len(made)))][0] if made else 0)
+                if 1 <= left[0] <= self.largest_target:
+                    allowed += 1
+                    yield Puzzle(tuple(row), left[0])
+            if not allowed:
+                found = f"{_DRAWS} draws, of which none comes to 1 … {self.largest_target}"
+                raise ConfigError("countdown.largest_target", f"expected targets in reach, found {found}", "Raise it.")
+
+
+def solve(numbers: Sequence[int], target: int, operations: Sequence[Sign]) -> str | None:
+    """An expression that uses each number once and comes to the target, such as `(7-3)*5`; None if there is none.
+
+    All pairs are combined in all ways, one after the other; results on the way are never below 0 nor broken.
+    """
+    return _search([(number, str(number)) for number in numbers], target, operations)
+
+
+def _search(left: Sequence[tuple[int, str]], target: int, operations: Sequence[Sign]) -> str | None:
+    if len(left) == 1:
+        value, text = left[0]
+        return text.removeprefix("(").removesuffix(")") if value == target and text.startswith("(") else None
+    for i, (x, first) in enumerate(left):
+        for j, (y, second) in enumerate(left):
+            if i == j:
+                continue
+            rest = [item for k, item in enumerate(left) if k not in (i, j)]
+            for value, sign in combined(x, y, operations):
+                found = _search([*rest, (value, f"({first}{sign}{second})")], target, operations)
+                if found is not None:
+                    return found
+    return None
+
+
+def combined(x: int, y: int, operations: Sequence[Sign]) -> list[tuple[int, Sign]]:
+    """What two whole numbers make in this order, never below 0, and by which operation."""
+    made: list[tuple[int, Sign]] = []
+    for sign in operations:
+        if sign == "+":
+            made.append((x + y, sign))
+        elif sign == "-" and x >= y:
+            made.append((x - y, sign))
+        elif sign == "*":
+            made.append((x * y, sign))
+        elif sign == "/" and y and x % y == 0:
+            made.append((x // y, sign))
+    return made

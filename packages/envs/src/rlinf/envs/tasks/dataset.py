@@ -1,0 +1,186 @@
+"""Problems of a file: JSON lines or parquet, with fields like those of GSM8K."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.problems import Message, Problem, Split
+from rlinf.core.registry import require_modules
+from rlinf.envs.tasks.splits import split_of
+
+SUFFIXES: Final = (".jsonl", ".parquet")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Problems of a file, by name: `task_type: dataset`.
+
+    GSM8K, as it comes: `prompt_key: question`, `answer_key: answer`, `answer_after: "####"`.
+    """
+
+    path: str
+    """The problems to train on: `.jsonl` (a JSON object a line, UTF-8) or `.parquet`."""
+    validation_path: str | None = None
+    """The problems held out, another such file; None holds out a share of `path`."""
+    validation_share: float = 0.05
+    """The share of `path` that is held out where there is no `validation_path`."""
+    prompt_key: str = "prompt"
+    """The field of the question: a text, or a list of messages with `role` and `content`."""
+    answer_key: str = "answer"
+    """The field of the right answer: a text or a number."""
+    answer_after: str | None = None
+    """The answer is what follows the last of these marks, stripped, such as `####`; None for the whole field. With a mark, the
+    whole field is also the worked solution."""
+    solution_key: str | None = None
+    """The field of a worked solution for supervised fine-tuning; None for none but that of `answer_after`."""
+    system: str | None = None
+    """A system message that goes before each question."""
+    chat: bool = True
+    """Whether a question that is a text becomes a message of the user, for the tokenizer's chat template; otherwise it stands as
+    it is."""
+    limit: int | None = None
+    """Only so many rows of each file are read; None for all."""
+    seed: int = 0
+    """Decides what is held out where there is no `validation_path`."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.validation_share < 1:
+            raise ConfigError("validation_share", f"expected a share between 0 and 1, found {self.validation_share:g}")
+        if self.system is not None and not self.chat:
+            raise ConfigError("system", "a system message needs a chat template", "Set chat, or put the text into the prompts.")
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError("limit", f"expected at least 1, found {self.limit}")
+
+    def check(self, place: str) -> None:
+        """Refuses files that are not there, or that nothing here reads.
+
+        Raises:
+            ConfigError: no such file, or another ending.
+            MissingExtra: a parquet file, and pyarrow is not installed.
+        """
+        for name, path in (("path", self.path), ("validation_path", self.validation_path)):
+            if path is not None:
+                _check_file(Path(path).expanduser(), f"{place}.{name}")
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split, in the order of the file.
+
+        Raises:
+            ConfigError: a row lacks a field or holds something else there, a split is empty, or a question is in both files; the
+                message names file and line (of parquet: the row, from 1).
+        """
+        rows = {key: row for key, row in self._keyed(self.path) if self._part(key) == split}
+        if self.validation_path is not None:
+            held_out = dict(self._keyed(self.validation_path))
+            both = next((key for key in rows if key in held_out), None)
+            if both is not None:
+                found = f"the question of {rows[both][0]} is also that of {held_out[both][0]}"
+                raise ConfigError("dataset.validation_path", f"expected files without a common question, but {found}", "Drop one.")
+            rows = rows if split == "train" else held_out
+        if not rows:
+            raise ConfigError(
+                f"dataset.{split}", f"no problem is in '{self.path}'", "Raise validation_share, or name another file."
+            )
+        return [self._problem(number, place, row) for number, (place, row) in enumerate(rows.values())]
+
+    def _part(self, key: str) -> Split:
+        if self.validation_path is not None:
+            return "train"
+        return split_of(key, seed=self.seed, validation_share=self.validation_share)
+
+    def _keyed(self, path: str) -> Iterator[tuple[str, tuple[str, Row]]]:
+        """The rows with the question that each asks, and where each stands."""
+        for place, row in _rows(Path(path).expanduser(), self.limit):
+            yield json.dumps(_field(row, self.prompt_key, place), ensure_ascii=False), (place, row)
+
+    def _problem(self, number: int, place: str, row: Row) -> Problem:
+        whole = _text(row, self.answer_key, place)
+        answer, solution = whole, None
+        if self.answer_after is not None:
+            _, mark, answer = whole.rpartition(self.answer_after)
+            if not mark:
+                raise ConfigError(
+                    f"{place} {self.answer_key}", f"expected an answer after '{self.answer_after}', found {whole[-40:]!r}"
+                )
+            solution = whole
+        if self.solution_key is not None:
+            solution = _text(row, self.solution_key, place)
+        return Problem(prompt=self._prompt(row, place), answer=answer.strip(), id=number, solution=solution)
+
+    def _prompt(self, row: Row, place: str) -> str | tuple[Message, ...]:
+        asked = _field(row, self.prompt_key, place)
+        where = f"{place} {self.prompt_key}"
+        first: tuple[Message, ...] = () if self.system is None else ({"role": "system", "content": self.system},)
+        if isinstance(asked, str):
+            return (*first, {"role": "user", "content": asked}) if self.chat else asked
+        if not isinstance(asked, Iterable) or not self.chat:
+            raise ConfigError(where, f"expected a text{' or messages' if self.chat else ''}, found {asked!r:.80}")
+        messages = [_message(item, where) for item in cast("Iterable[object]", asked)]
+        if not messages:
+            raise ConfigError(where, "expected at least one message, found none")
+        return (*first, *messages)
+
+
+def _message(item: object, place: str) -> Message:
+    if isinstance(item, Mapping):
+        message = cast("Mapping[str, object]", item)
+        role, content = message.get("role"), message.get("content")
+        if isinstance(role, str) and isinstance(content, str):
+            return {"role": role, "content": content}
+    raise ConfigError(place, f"expected a message with the texts 'role' and 'content', found {item!r:.80}")
+
+
+def _field(row: Row, key: str, place: str) -> object:
+    found: object = row.get(key)
+    if found is None:
+        raise ConfigError(place, f"no field '{key}'", did_you_mean(key, sorted(row)))
+    return found
+
+
+def _text(row: Row, key: str, place: str) -> str:
+    found = _field(row, key, place)
+    if isinstance(found, bool) or not isinstance(found, str | int | float):
+        raise ConfigError(f"{place} {key}", f"expected a text or a number, found {found!r:.80}")
+    return str(found)
+
+
+def _rows(path: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
+    """Each row and where it stands, as `file:line`."""
+    _check_file(path, "dataset.path")
+    if path.suffix == ".parquet":
+        from rlinf.envs.tasks._parquet import read_rows
+
+        found = enumerate(read_rows(path, limit), start=1)
+        yield from ((f"{path}:{number}", row) for number, row in found)
+        return
+    with path.open(encoding="utf-8") as file:
+        read = 0
+        for number, line in enumerate(file, start=1):
+            if line.strip() and (limit is None or read < limit):
+                read += 1
+                yield f"{path}:{number}", _object(line, f"{path}:{number}")
+
+
+def _object(line: str, place: str) -> Row:
+    try:
+        found: object = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ConfigError(place, f"no JSON ({error})", "Write one JSON object a line.") from error
+    if not isinstance(found, dict):
+        raise ConfigError(place, f"expected a JSON object, found {found!r:.80}", "Write one JSON object a line.")
+    return cast("Row", found)
+
+
+def _check_file(path: Path, place: str) -> None:
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(place, f"expected a file ending in {' or '.join(SUFFIXES)}, found '{path}'")
+    if not path.is_file():
+        raise ConfigError(place, f"no file '{path}'", "Name a file that is there; nothing is downloaded.")
+    if path.suffix == ".parquet":
+        require_modules("pyarrow", place=place, extra="rlinf-envs[datasets]")

@@ -1,0 +1,138 @@
+"""Questions about pictures of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.problems import Problem, Split
+from rlinf.core.random import keyed_generator
+from rlinf.envs.tasks.drawing import COLORS, KINDS, Color, Kind, Shape, draw
+from rlinf.envs.tasks.splits import check_sizes, distinct
+
+Question = Literal["color", "kind", "count", "present"]
+QUESTIONS: Final[tuple[Question, ...]] = ("color", "kind", "count", "present")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Shapes on a square grid, and what is asked about them."""
+
+    shapes: tuple[Shape, ...]
+    """No two in the same cell."""
+    question: str
+    answer: str
+
+    def key(self) -> str:
+        """The same for the same picture, whatever is asked about it."""
+        return ";".join(sorted(f"{s.color} {s.kind} {s.row} {s.column}" for s in self.shapes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """Visual question answering on drawings, by name: `task_type: shapes`; scored by the reward `vqa`."""
+
+    questions: tuple[Question, ...] = QUESTIONS
+    """"color": that of the only circle, square or triangle; "kind": what the only shape of a colour is; "count": how many shapes
+    there are of a kind; "present": whether there is a shape of a colour and kind, yes or no."""
+    grid: int = 2
+    """Cells along each side, in each of which there is at most one shape."""
+    cell: int = 16
+    """Pixels along each side of a cell."""
+    fewest: int = 1
+    """The least number of shapes in a picture."""
+    most: int = 3
+    """The greatest number of shapes in a picture."""
+    image_mark: str = "<image>"
+    """What stands for the picture in the prompt, as the tokenizer of the model has it."""
+    train: int = 2_000
+    """Pictures to train on, all different, with a question each."""
+    validation: int = 128
+    """Pictures held out, all different, with a question each."""
+    validation_share: float = 0.1
+    """The share of all possible pictures from which those held out are taken."""
+    seed: int = 0
+    """Decides the pictures, their splits and their questions."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self.train, self.validation, self.validation_share)
+        for name, value in (("grid", self.grid), ("fewest", self.fewest), ("questions", len(self.questions))):
+            if value < 1:
+                raise ConfigError(name, f"expected at least 1, found {value}")
+        if self.cell < 8:
+            raise ConfigError("cell", f"expected at least 8 pixels, found {self.cell}", "Smaller shapes look alike.")
+        if not self.fewest <= self.most <= self.grid**2:
+            raise ConfigError(
+                "most", f"expected from {self.fewest} to {self.grid**2} shapes, found {self.most}", "Enlarge the grid."
+            )
+
+    def check(self, place: str) -> None:
+        """Nothing has to be installed."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The questions of a split, each with a picture of `[grid · cell, grid · cell, 3]`.
+
+        Raises:
+            ConfigError: there are not so many different pictures.
+        """
+        scenes = distinct(
+            self._drawn(),
+            Scene.key,
+            split,
+            self.train if split == "train" else self.validation,
+            seed=self.seed,
+            validation_share=self.validation_share,
+            place="shapes",
+        )
+        return [
+            Problem(
+                prompt=f"{self.image_mark}{scene.question}",
+                answer=scene.answer,
+                id=number,
+                solution=scene.answer,
+                images=(draw(scene.shapes, grid=self.grid, cell=self.cell),),
+            )
+            for number, scene in enumerate(scenes)
+        ]
+
+    def _drawn(self) -> Iterator[Scene]:
+        generator = keyed_generator(self.seed, "shapes")
+        while True:
+            count = int(generator.integers(self.fewest, self.most + 1))
+            cells = generator.permutation(self.grid**2)[:count]
+            shapes = tuple(
+                Shape(
+                    color=COLORS[int(generator.integers(len(COLORS)))],
+                    kind=KINDS[int(generator.integers(len(KINDS)))],
+                    row=int(cell) // self.grid,
+                    column=int(cell) % self.grid,
+                )
+                for cell in cells
+            )
+            asked = self.questions[int(generator.integers(len(self.questions)))]
+            found = _ask(asked, shapes, generator)
+            if found is not None:
+                yield Scene(shapes, *found)
+
+
+def _ask(asked: Question, shapes: Sequence[Shape], generator: np.random.Generator) -> tuple[str, str] | None:
+    """A question and its answer; None if the picture does not decide it."""
+    kind: Kind = KINDS[int(generator.integers(len(KINDS)))]
+    color: Color = COLORS[int(generator.integers(len(COLORS)))]
+    if asked == "count":
+        return f"How many {kind}s?", str(sum(shape.kind == kind for shape in shapes))
+    if asked == "color":
+        of_kind = [shape.color for shape in shapes if shape.kind == kind]
+        return (f"What color is the {kind}?", of_kind[0]) if len(of_kind) == 1 else None
+    if asked == "kind":
+        of_color = [shape.kind for shape in shapes if shape.color == color]
+        return (f"What is {color}?", of_color[0]) if len(of_color) == 1 else None
+    if generator.integers(2):
+        shape = shapes[int(generator.integers(len(shapes)))]
+        color, kind = shape.color, shape.kind
+    there = any((shape.color, shape.kind) == (color, kind) for shape in shapes)
+    return f"Is there a {color} {kind}?", "yes" if there else "no"

@@ -1,0 +1,63 @@
+"""Which split a problem belongs to: decided by what it asks, so that no problem is in two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.problems import Split
+from rlinf.core.random import keyed_seed
+
+T = TypeVar("T")
+PATIENCE: Final = 20_000
+"""Draws in a row without a new problem after which there are taken to be no more."""
+_STEPS: Final = 1 << 20
+
+
+def split_of(key: str, *, seed: int, validation_share: float) -> Split:
+    """The split of whatever has this key.
+
+    Args:
+        key: equal for problems that must stay together, such as `3+4` and `4+3`.
+        seed: another seed parts the same problems differently.
+        validation_share: of all keys, in (0, 1).
+    """
+    drawn = keyed_seed(seed, f"split of {key}") % _STEPS
+    return "validation" if drawn < validation_share * _STEPS else "train"
+
+
+def distinct(
+    drawn: Iterator[T], key: Callable[[T], str], split: Split, count: int, *, seed: int, validation_share: float, place: str
+) -> list[T]:
+    """The first `count` of an endless stream that belong to a split, each key once.
+
+    Raises:
+        ConfigError: the stream does not have so many.
+    """
+    found: dict[str, T] = {}
+    idle = 0
+    while len(found) < count and idle < PATIENCE:
+        item = next(drawn)
+        name = key(item)
+        idle += 1
+        if name not in found and split_of(name, seed=seed, validation_share=validation_share) == split:
+            found[name] = item
+            idle = 0
+    if len(found) < count:
+        problem = f"expected {count} different problems for '{split}', found {len(found)}"
+        raise ConfigError(f"{place}.{split}", problem, "Ask for fewer, or make the problems larger.")
+    return list(found.values())
+
+
+def check_sizes(train: int, validation: int, validation_share: float) -> None:
+    """Refuses splits that can't be filled.
+
+    Raises:
+        ConfigError: a split has no problem, or the share is not between 0 and 1.
+    """
+    for name, size in (("train", train), ("validation", validation)):
+        if size < 1:
+            raise ConfigError(name, f"expected at least 1 problem, found {size}")
+    if not 0 < validation_share < 1:
+        raise ConfigError("validation_share", f"expected a share between 0 and 1, found {validation_share:g}")

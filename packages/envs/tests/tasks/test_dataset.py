@@ -1,0 +1,140 @@
+import json
+
+import pytest
+
+from rlinf.core.errors import ConfigError, MissingExtra
+from rlinf.envs.tasks import Dataset
+
+ROWS = [
+    {"question": f"What is {n} + {n}?", "answer": f"{n} and {n} make {2 * n}.\n#### {2 * n:,}", "level": n} for n in range(600, 640)
+]
+GSM8K = {"prompt_key": "question", "answer_key": "answer", "answer_after": "####"}
+
+
+def lines(path, rows):
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def jsonl(tmp_path):
+    return lines(tmp_path / "train.jsonl", ROWS)
+
+
+def parquet(path, rows):
+    pa = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(pa.Table.from_pylist(rows), path)
+    return str(path)
+
+
+def test_gsm8k_as_it_comes(jsonl):
+    task = Dataset(path=jsonl, **GSM8K, system="Think.", validation_share=0.2)
+    problem = task.problems("train")[0]
+    row = next(row for row in ROWS if row["question"] == problem.prompt[1]["content"])
+    assert problem.prompt == ({"role": "system", "content": "Think."}, {"role": "user", "content": row["question"]})
+    assert problem.answer == f"{2 * row['level']:,}"
+    assert problem.solution == row["answer"]
+
+
+def test_every_row_is_in_one_split_in_the_order_of_the_file(jsonl):
+    task = Dataset(path=jsonl, **GSM8K, chat=False, validation_share=0.3)
+    train, held_out = ([problem.prompt for problem in task.problems(split)] for split in ("train", "validation"))
+    asked = [row["question"] for row in ROWS]
+    assert sorted(train + held_out) == asked
+    assert train == sorted(train)
+    assert 4 <= len(held_out) <= 20
+
+
+def test_a_row_that_is_there_twice_is_one_problem(tmp_path):
+    path = lines(tmp_path / "twice.jsonl", [*ROWS, *ROWS])
+    task = Dataset(path=path, **GSM8K, chat=False, validation_share=0.3)
+    assert len(task.problems("train")) + len(task.problems("validation")) == len(ROWS)
+
+
+def test_parquet_is_read_like_lines(tmp_path, jsonl):
+    path = parquet(tmp_path / "train.parquet", ROWS)
+    for split in ("train", "validation"):
+        assert Dataset(path=path, **GSM8K).problems(split) == Dataset(path=jsonl, **GSM8K).problems(split)
+
+
+def test_a_file_of_its_own_for_validation(tmp_path, jsonl):
+    held_out = [{"question": "1?", "answer": "#### 1"}, {"question": "2?", "answer": "#### 2"}]
+    task = Dataset(path=jsonl, validation_path=lines(tmp_path / "test.jsonl", held_out), **GSM8K)
+    assert [problem.answer for problem in task.problems("validation")] == ["1", "2"]
+    assert len(task.problems("train")) == len(ROWS)
+
+
+def test_a_question_in_both_files_is_refused(tmp_path, jsonl):
+    task = Dataset(path=jsonl, validation_path=lines(tmp_path / "test.jsonl", ROWS[4:5]), **GSM8K)
+    with pytest.raises(ConfigError, match=r"train.jsonl:5 is also that of .*test.jsonl:1"):
+        task.problems("train")
+
+
+def test_messages_are_taken_as_they_are(tmp_path):
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "2+2"}]
+    path = lines(
+        tmp_path / "chat.jsonl", [{"prompt": chat, "answer": 4, "how": "2+2=4"}] + [{"prompt": "x", "answer": "y", "how": "z"}] * 1
+    )
+    found = [
+        p for split in ("train", "validation") for p in _all(Dataset(path=path, solution_key="how", validation_share=0.5), split)
+    ]
+    problem = next(p for p in found if p.answer == "4")
+    assert problem.prompt == tuple(chat)
+    assert problem.solution == "2+2=4"
+
+
+def _all(task, split):
+    try:
+        return task.problems(split)
+    except ConfigError:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{broken", r"bad.jsonl:2: no JSON"),
+        ("[1]", r"bad.jsonl:2: expected a JSON object"),
+        ({"answer": "#### 1"}, r"bad.jsonl:2: no field 'question'"),
+        ({"question": "q"}, r"bad.jsonl:2: no field 'answer'. Known: question"),
+        ({"question": "q", "answer": "7"}, r"bad.jsonl:2 answer: expected an answer after '####', found '7'"),
+        ({"question": "q", "answer": [7]}, r"bad.jsonl:2 answer: expected a text or a number"),
+        ({"question": 5, "answer": "#### 1"}, r"bad.jsonl:2 question: expected a text or messages, found 5"),
+        ({"question": [{"role": "user"}], "answer": "#### 1"}, r"bad.jsonl:2 question: expected a message"),
+        ({"question": [], "answer": "#### 1"}, r"bad.jsonl:2 question: expected at least one message"),
+    ],
+)
+def test_faults_name_file_and_line(tmp_path, row, message):
+    path = lines(tmp_path / "bad.jsonl", [ROWS[0], row, *ROWS[1:9]])
+    task = Dataset(path=path, **GSM8K, validation_share=0.5)
+    with pytest.raises(ConfigError, match=message):
+        [task.problems(split) for split in ("train", "validation")]
+
+
+def test_files_that_are_not_there_or_not_read(tmp_path, jsonl):
+    with pytest.raises(ConfigError, match=r"data.path: no file '.*nowhere.jsonl'"):
+        Dataset(path=str(tmp_path / "nowhere.jsonl")).check("data")
+    with pytest.raises(ConfigError, match=r"ending in .jsonl or .parquet, found 'a.csv'"):
+        Dataset(path="a.csv").check("data")
+    with pytest.raises(ConfigError, match=r"data.validation_path"):
+        Dataset(path=jsonl, validation_path="b.jsonl").check("data")
+    (tmp_path / "no.parquet").write_text("text")
+    pytest.importorskip("pyarrow")
+    with pytest.raises(ConfigError, match="no parquet file"):
+        Dataset(path=str(tmp_path / "no.parquet")).problems("train")
+
+
+def test_without_pyarrow(tmp_path, monkeypatch):
+    (tmp_path / "a.parquet").write_text("")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"rlinf-envs\[datasets\]"):
+        Dataset(path=str(tmp_path / "a.parquet")).check("data")
+
+
+def test_limit_and_wrong_settings(jsonl):
+    task = Dataset(path=jsonl, **GSM8K, limit=10, validation_share=0.4)
+    assert len(task.problems("train")) + len(task.problems("validation")) == 10
+    with pytest.raises(ConfigError, match="needs a chat template"):
+        Dataset(path=jsonl, system="s", chat=False)
+    with pytest.raises(ConfigError, match="limit"):
+        Dataset(path=jsonl, limit=0)

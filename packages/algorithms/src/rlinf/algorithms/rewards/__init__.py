@@ -11,6 +11,7 @@ from rlinf.algorithms.rewards.code import Sandbox as Sandbox
 from rlinf.algorithms.rewards.code import register_sandbox as register_sandbox
 from rlinf.algorithms.rewards.composite import Composite as Composite
 from rlinf.algorithms.rewards.composite import Part as Part
+from rlinf.algorithms.rewards.countdown import Countdown as Countdown
 from rlinf.algorithms.rewards.exact import ExactMatch as ExactMatch
 from rlinf.algorithms.rewards.format import AnswerFormat as AnswerFormat
 from rlinf.algorithms.rewards.format import TagFormat as TagFormat

@@ -9,3 +9,4 @@ from rlinf.models.language.scoring import score_tokens as score_tokens
 from rlinf.models.language.tokens import TokenBatch as TokenBatch
 from rlinf.models.language.tokens import text_context as text_context
 from rlinf.models.language.tokens import token_batch as token_batch
+from rlinf.models.language.vocabulary import TokensConfig as TokensConfig

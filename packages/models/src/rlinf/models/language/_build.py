@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -13,11 +14,12 @@ from torch import Tensor
 
 from rlinf.core.errors import CheckpointError, ConfigError, UnknownName, did_you_mean
 from rlinf.models.heads import ValueHead
-from rlinf.models.language._tiny import TINY, TINY_VISION
+from rlinf.models.language._tiny import IMAGE_TOKEN, TINY, TINY_VISION
 from rlinf.models.language.config import CausalLMConfig, VisionLanguageConfig
 from rlinf.models.language.folder import load_value_head
 from rlinf.models.language.images import VisionInputs
 from rlinf.models.language.model import Inputs, LanguageModel, text_inputs
+from rlinf.models.language.vocabulary import IMAGE_TOKENS
 from rlinf.models.lora import apply_lora
 from rlinf.models.seeding import seeded_weights
 
@@ -33,12 +35,16 @@ Config: TypeAlias = "CausalLMConfig | VisionLanguageConfig | SequenceRewardConfi
 
 def build_causal(config: CausalLMConfig, *, seed: int) -> LanguageModel:
     """See `CausalLMConfig.build`."""
+    if config.tokens is not None:
+        config = replace(config, tokens=None, overrides=_merged(_vocabulary(config.tokens.vocabulary), config.overrides))
     network = network_of(config, "AutoModelForCausalLM", TINY, seed=seed)
     return _finish(config, network, text_inputs, seed=seed)
 
 
 def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
     """See `VisionLanguageConfig.build`."""
+    if config.tokens is not None:
+        config = replace(config, tokens=None, overrides=_merged(_seeing(config.tokens.vocabulary), config.overrides))
     network = network_of(config, "AutoModelForImageTextToText", TINY_VISION, seed=seed)
     own = network.config
     grid = hasattr(network.base_model, "get_rope_index")
@@ -46,6 +52,20 @@ def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
     if config.freeze_vision:
         network.base_model.visual.requires_grad_(False)
     return _finish(config, network, inputs, seed=seed)
+
+
+def _vocabulary(size: int) -> dict[str, Any]:
+    """The sizes and ids of a model whose tokenizer is made on the spot."""
+    return {"vocab_size": size, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def _seeing(size: int) -> dict[str, Any]:
+    """The same of a vision-language model, which has tokens of its own behind those of the tokenizer."""
+    own = dict(
+        zip(("video_token_id", "vision_start_token_id", "vision_end_token_id"), range(size, size + IMAGE_TOKENS), strict=True)
+    )
+    text = {"vocab_size": size + IMAGE_TOKENS, "pad_token_id": 0}
+    return {"text_config": text, "image_token_id": IMAGE_TOKEN, **own}
 
 
 def network_of(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
+from rlinf.core.problems import Tokenizer
 from rlinf.core.registry import require_modules
+from rlinf.models.language.vocabulary import IMAGE_TOKENS, TokensConfig
 from rlinf.models.lora import LoRAConfig
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class LanguageConfig:
     """Random weights: "tiny" is built in seconds, "base" has the sizes that transformers gives `architecture`."""
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of the model's own configuration that differ: sizes, `tie_word_embeddings`, sections such as `text_config`."""
+    tokens: TokensConfig | None = None
+    """The tokens of a preset, which decide the size of its vocabulary; None for bytes, or for those of `model_path`."""
     add_value_head: bool = False
     """Whether there is a critic, linear in the last hidden states."""
     lora: LoRAConfig | None = None
@@ -46,10 +50,34 @@ class LanguageConfig:
 
     def __post_init__(self) -> None:
         check_source(self.model_path, self.preset)
+        if self.tokens is not None and (self.model_path is not None or "vocab_size" in self.overrides):
+            other = "model_path" if self.model_path is not None else "overrides.vocab_size"
+            raise ConfigError("tokens", f"expected one vocabulary, found that of {other} too", f"Set tokens or {other}.")
         if self.temperature <= 0:
             raise ConfigError("temperature", f"expected a number above 0, found {self.temperature}")
         if self.logit_chunk < 1:
             raise ConfigError("logit_chunk", f"expected at least 1, found {self.logit_chunk}")
+
+    def tokenizer(self, corpus: Iterable[str]) -> Tokenizer:
+        """The tokenizer of `model_path`, or one that is made for a preset; without a template for chats it gets a plain one.
+
+        Args:
+            corpus: texts that it must be able to write, and of which "bytes" learns what to merge; the same texts in the same
+                order give the same tokenizer. Not read if there is a folder.
+
+        Raises:
+            ConfigError: "characters" misses one that is in the texts.
+            CheckpointError: the folder has no tokenizer.
+            MissingExtra: transformers is not installed.
+        """
+        require_modules("transformers", "tokenizers", place="actor.model.tokens", extra="rlinf-models[language]")
+        from rlinf.models.language._tokenizers import made, of_folder
+
+        return of_folder(self.model_path) if self.model_path is not None else made(self._tokens(), corpus)
+
+    def _tokens(self) -> TokensConfig:
+        """Those of a preset."""
+        return self.tokens or TokensConfig(size=self.overrides.get("vocab_size", TokensConfig().size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +113,10 @@ class VisionLanguageConfig(LanguageConfig):
     """The `model_type` of transformers (`qwen2_5_vl`, `qwen3_vl`), for a preset."""
     freeze_vision: bool = False
     """Whether the vision tower is left as it is."""
+
+    def _tokens(self) -> TokensConfig:
+        """Those of a preset; the largest of the bytes' default are those that stand for the parts of images and videos."""
+        return self.tokens or TokensConfig(size=TokensConfig().size - IMAGE_TOKENS)
 
     def build(self, spec: EnvSpec | None = None, *, seed: int) -> LanguageModel:
         """The model; see `CausalLMConfig.build`."""

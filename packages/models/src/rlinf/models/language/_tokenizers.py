@@ -1,0 +1,90 @@
+"""Tokenizers of transformers: made on the spot, or of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, cast
+
+import transformers
+from tokenizers import Regex, Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.decoders import Fuse
+from tokenizers.models import BPE, WordLevel
+from tokenizers.pre_tokenizers import ByteLevel, Split
+from tokenizers.trainers import BpeTrainer
+
+from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.models.language.vocabulary import SPECIAL, TokensConfig
+
+CHAT: Final = (
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+"""The chat template of a tokenizer that has none."""
+
+
+def made(config: TokensConfig, corpus: Iterable[str]) -> Any:
+    """A `transformers.PreTrainedTokenizerFast` that is the same for the same texts, on every machine.
+
+    Args:
+        config: says which.
+        corpus: what it must be able to write, and what merges are learned from.
+
+    Raises:
+        ConfigError: a text has characters that are not in the alphabet.
+    """
+    own = _characters(config.alphabet, corpus) if config.kind == "characters" else _bytes(config.size, corpus)
+    pad, bos, eos, _ = SPECIAL
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=own, pad_token=pad, bos_token=bos, eos_token=eos)
+    return _chatting(tokenizer)
+
+
+def of_folder(folder: str) -> Any:
+    """The tokenizer that a folder holds; where it has no token for padding, the one that ends a text fills up.
+
+    Raises:
+        CheckpointError: it holds none, or one without an end.
+    """
+    remedy = "Point to a folder with the files of its tokenizer."
+    if not Path(folder).is_dir():
+        raise CheckpointError("model_path", f"no folder '{folder}'", remedy)
+    try:
+        tokenizer = cast("Any", transformers.AutoTokenizer).from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError("model_path", f"no tokenizer in '{folder}' ({str(error).splitlines()[0]})", remedy) from error
+    if tokenizer.eos_token_id is None:
+        raise CheckpointError("model_path", f"the tokenizer of '{folder}' has no token that ends a text", remedy)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return _chatting(tokenizer)
+
+
+def _chatting(tokenizer: Any) -> Any:
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = CHAT
+    return tokenizer
+
+
+def _characters(alphabet: str, corpus: Iterable[str]) -> Tokenizer:
+    foreign = sorted({character for text in corpus for character in text} - set(alphabet))
+    if foreign:
+        found = f"the texts also have {''.join(foreign[:20])!r}"
+        raise ConfigError("actor.model.tokens.alphabet", f"expected all characters of the texts, {found}", "Add them.")
+    entries = {token: number for number, token in enumerate([*SPECIAL, *alphabet])}
+    tokenizer: Any = Tokenizer(WordLevel(entries, unk_token=SPECIAL[0]))
+    tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.decoder = Fuse()
+    tokenizer.add_special_tokens(list(SPECIAL))
+    return tokenizer
+
+
+def _bytes(size: int, corpus: Iterable[str]) -> Tokenizer:
+    tokenizer: Any = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    trainer: Any = BpeTrainer(
+        vocab_size=size, special_tokens=list(SPECIAL), initial_alphabet=ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(corpus, trainer)
+    return tokenizer

@@ -1,0 +1,181 @@
+"""A server of text on this machine or elsewhere, spoken to over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from rlinf.core.capabilities import Writing
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.engines.generation._log_tail import log_tail
+
+_POLL_S: Final = 0.25
+_GRACE_S: Final = 15.0
+_DIE_WITH_PARENT: Final = 1
+"""`PR_SET_PDEATHSIG` of Linux."""
+
+
+class Server:
+    """Somebody's server, or one that was started here and ends with us.
+
+    Args:
+        base_url: `http://host:port`.
+        log: where a server that was started here writes; None for somebody's.
+    """
+
+    def __init__(self, base_url: str, log: Path | None) -> None:
+        self._aiohttp: Final[Any] = importlib.import_module("aiohttp")
+        self._base_url, self._log = base_url.rstrip("/"), log
+        self._process: subprocess.Popen[bytes] | None = None
+        waits = self._aiohttp.ClientTimeout(total=None)  # deadlines are the caller's
+        self._session: Final = self._aiohttp.ClientSession(timeout=waits, connector=self._aiohttp.TCPConnector(limit=0))
+
+    @classmethod
+    async def start(cls, command: Sequence[str], *, port: int, env: Mapping[str, str], log: Path) -> Server:
+        """Starts a server on the loopback interface; it is not up yet.
+
+        Args:
+            command: the program and its arguments.
+            port: on which it will listen.
+            env: what its environment has beside ours.
+            log: where its output goes.
+        """
+        server = cls(f"http://127.0.0.1:{port}", log)
+        with log.open("wb") as output:
+            server._process = subprocess.Popen(  # noqa: S603
+                command,
+                env={**os.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        return server
+
+    async def up(self, path: str) -> None:
+        """Returns when a GET of `path` is answered with 200.
+
+        Raises:
+            RLinfError: the process ended; the message has the end of its log.
+        """
+        while True:
+            try:
+                async with self._session.get(self._base_url + path) as answer:
+                    if answer.status == 200:
+                        return
+            except self._aiohttp.ClientError:
+                pass
+            self._alive()
+            await asyncio.sleep(_POLL_S)
+
+    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The answer to a POST, read as JSON if it is.
+
+        Raises:
+            RLinfError: the server refuses, with its own words, or it is gone.
+        """
+        try:
+            async with self._session.post(self._base_url + path, json=body or {}) as answer:
+                text: str = await answer.text()
+                if answer.status != 200:
+                    raise RLinfError(f"POST {path}", f"the server answers {answer.status}: {text[:2000]}")
+                return json.loads(text) if text.startswith(("{", "[")) else text
+        except self._aiohttp.ClientError as error:
+            self._alive()
+            raise RLinfError(f"POST {path}", f"the server is gone: {error}") from error
+
+    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        """The answer to a POST, event by event; closing it closes the connection, which ends the request.
+
+        Raises:
+            RLinfError: the server refuses, with its own words, or it is gone.
+        """
+        try:
+            async with self._session.post(self._base_url + path, json=body) as answer:
+                if answer.status != 200:
+                    raise RLinfError(f"POST {path}", f"the server answers {answer.status}: {(await answer.text())[:2000]}")
+                async for line in answer.content:
+                    data = line.decode().removeprefix("data:").strip()
+                    if data == "[DONE]":
+                        return
+                    if data:
+                        yield json.loads(data)
+        except self._aiohttp.ClientError as error:
+            self._alive()
+            raise RLinfError(f"POST {path}", f"the server is gone: {error}") from error
+
+    async def close(self) -> None:
+        """Ends what was started here, with all its children."""
+        await self._session.close()
+        process = self._process
+        if process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            _signal_group(process.pid, number)
+            for _ in range(int(_GRACE_S / _POLL_S)):
+                if process.poll() is not None:
+                    break
+                await asyncio.sleep(_POLL_S)
+        process.wait(timeout=_GRACE_S)
+
+    def last_words(self) -> str:
+        """The end of the log; "" if there is none."""
+        return "" if self._log is None else log_tail(self._log)
+
+    def _alive(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            found = f"its process ended with exit status {self._process.returncode}"
+            raise RLinfError("server", f"{found}. The end of its log:\n{self.last_words()}\n")
+
+
+def command_line(arguments: Mapping[str, Any]) -> list[str]:
+    """Arguments as flags: `a_b` as `--a-b`, True alone, False as `--no-a-b`, a sequence as several words."""
+    words: list[str] = []
+    for name, value in arguments.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            several = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
+            words += [f"--{flag}", *map(str, several)]
+    return words
+
+
+def context_length(asked: int | None, policy: Writing) -> int:
+    """The longest prompt and response together.
+
+    Raises:
+        ConfigError: the network was made for less.
+    """
+    made: int = policy.network.config.get_text_config().max_position_embeddings
+    if asked is not None and asked > made:
+        raise ConfigError("max_model_len", f"the network was made for {made} tokens, found {asked}", "Lower it, or leave it out.")
+    return asked or made
+
+
+def free_port() -> int:
+    """A port of the loopback interface on which nobody listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, number)
+
+
+def _die_with_parent() -> None:
+    """Runs in the child, before the program: Linux ends it when the thread that started it is gone."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)

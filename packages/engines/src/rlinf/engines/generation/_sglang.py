@@ -1,0 +1,168 @@
+"""SGLang as a server, over its own HTTP interface."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from rlinf.core.capabilities import Writing
+from rlinf.core.errors import RLinfError
+from rlinf.engines.generation._served import Server, command_line, context_length, free_port
+from rlinf.engines.generation._streamed import Asked, Piece, StreamedGenerator
+from rlinf.engines.generation._weight_folder import WeightFolder
+
+if TYPE_CHECKING:
+    from rlinf.engines.generation.sglang import SGLangGeneratorConfig
+
+_SLACK: Final = 8
+"""Columns that SGLang keeps back from a request of full length."""
+_CPU: Final = {
+    "attention_backend": "torch_native",
+    "disable_overlap_schedule": True,
+    "disable_cuda_graph": True,
+    "max_total_tokens": 32768,
+}
+
+
+def build(config: SGLangGeneratorConfig, policy: Writing) -> StreamedGenerator:
+    """See `SGLangGeneratorConfig.build`."""
+    folder = WeightFolder(policy, config.transfer_dir)
+    start = start_server(config, folder, policy)
+    try:
+        return StreamedGenerator(start, policy, timeout_s=config.timeout_s, start_timeout_s=config.start_timeout_s)
+    except BaseException:
+        folder.remove()
+        raise
+
+
+async def start_server(config: SGLangGeneratorConfig, folder: WeightFolder, policy: Writing) -> SGLangEngine:
+    """A server that was started, or the one that `base_url` names, with the policy's weights."""
+    limit = context_length(config.max_model_len, policy)
+    if config.base_url is None:
+        port = free_port()
+        own = {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}
+        server = await Server.start(_command(config, folder, policy, port), port=port, env=own, log=folder.log)
+    else:
+        server = Server(config.base_url, None)
+    engine = SGLangEngine(server, folder, policy, limit)
+    try:
+        await server.up("/health")
+        if config.base_url is not None:
+            await engine.pause()
+            await engine.update(policy.network.state_dict())
+            await engine.resume()
+    except BaseException:
+        await engine.close()
+        raise
+    folder.empty()
+    return engine
+
+
+def _command(config: SGLangGeneratorConfig, folder: WeightFolder, policy: Writing, port: int) -> list[str]:
+    device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    arguments: dict[str, Any] = {
+        "model_path": str(folder.path),
+        "host": "127.0.0.1",
+        "port": port,
+        "device": device,
+        "skip_tokenizer_init": True,
+        "skip_server_warmup": True,
+        "dtype": str(policy.network.dtype).removeprefix("torch."),
+        "tp_size": config.tensor_parallel_size,
+        "context_length": context_length(config.max_model_len, policy) + _SLACK,
+        "max_running_requests": config.max_running_requests,
+        # Seeds count only with the first of these; the others bring each token as soon as it is there, and once.
+        "enable_deterministic_inference": True,
+        "sampling_backend": "pytorch",
+        "incremental_streaming_output": True,
+        "stream_interval": 1,
+        **(_CPU if device == "cpu" else {"mem_fraction_static": config.mem_fraction_static}),
+    }
+    if config.max_cached_tokens is not None:
+        arguments["max_total_tokens"] = config.max_cached_tokens
+    return [config.python or sys.executable, "-m", "sglang.launch_server", *command_line({**arguments, **config.server_args})]
+
+
+class SGLangEngine:
+    """An `Engine` over a server of SGLang."""
+
+    def __init__(self, server: Server, folder: WeightFolder, policy: Writing, limit: int) -> None:
+        self._server, self._folder, self.limit = server, folder, limit
+        self.vocabulary: int = policy.network.config.get_text_config().vocab_size
+        self._ids: Final = count()
+
+    async def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
+        """Tokens as they come; closing it ends the request in the engine."""
+        name = f"rlinf-{id(self):x}-{next(self._ids)}"
+        body = {
+            "rid": name,
+            "input_ids": asked.tokens,
+            "sampling_params": _sampling(asked),
+            "return_logprob": True,
+            "stream": True,
+        }
+        events, finished = self._server.events("/generate", body), False
+        try:
+            async for event in events:
+                about: dict[str, Any] = event.get("meta_info") or {}
+                reason: dict[str, Any] = about.get("finish_reason") or {}
+                if "error" in event or reason.get("type") == "abort":
+                    raise RLinfError("generate", f"the server answers {event.get('error') or reason}")
+                scored: list[tuple[float, int, Any]] = about["output_token_logprobs"]
+                finished = bool(reason)
+                yield Piece(tokens=[one[1] for one in scored], logprobs=[one[0] for one in scored])
+        finally:
+            if not finished:
+                await self._server.post("/abort_request", {"rid": name})
+            await events.aclose()
+
+    async def pause(self) -> None:
+        """Returns when no forward pass runs; what is still there of requests that were closed is aborted."""
+        await self._server.post("/pause_generation", {"mode": "abort"})
+
+    async def resume(self) -> None:
+        """Goes on."""
+        await self._server.post("/continue_generation")
+
+    async def update(self, tensors: Mapping[str, Tensor]) -> None:
+        """Each worker of the server reads the weights from the folder; its cache of prefixes is flushed."""
+        self._folder.write(tensors)
+        try:
+            await self._succeed("/begin_weight_update", {})
+            await self._succeed("/update_weights_from_disk", {"model_path": str(self._folder.path), "flush_cache": True})
+            await self._succeed("/end_weight_update", {})
+        finally:
+            self._folder.empty()
+
+    async def close(self) -> None:
+        """Ends a server that was started here; somebody's stays."""
+        await self._server.close()
+        self._folder.remove()
+
+    def last_words(self) -> str:
+        """The end of the log; "" if there is none."""
+        return self._server.last_words()
+
+    async def _succeed(self, path: str, body: Mapping[str, Any]) -> None:
+        answer = await self._server.post(path, body)
+        if not answer.get("success"):
+            raise RLinfError("load", f"SGLang refuses {path}: {answer.get('message')}")
+
+
+def _sampling(asked: Asked) -> dict[str, Any]:
+    s = asked.sampling
+    return {
+        "max_new_tokens": s.max_new_tokens - asked.written,
+        "temperature": s.temperature,
+        "top_k": -1 if s.top_k is None else s.top_k,
+        "top_p": s.top_p,
+        "stop_token_ids": list(s.stop_token_ids),
+        "ignore_eos": True,
+        "no_stop_trim": True,
+        "sampling_seed": asked.seed,
+    }

@@ -1,0 +1,330 @@
+"""A `Generator` over an engine that streams tokens: a loop of its own, and a version for each token.
+
+    caller's loop ──generate()──▶ loop of the engine ──stream()──▶ engine
+                                   │ pause, load: streams are ended; what was written goes on as a longer prompt
+
+A stream that was ended gives no more tokens, so each token is known to be of the weights that were there when it came. Nothing that
+old weights computed is used again, for the longer prompt is read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from torch import Tensor
+
+from rlinf.core.capabilities import Writing
+from rlinf.core.data import Completion, Weights
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
+from rlinf.core.generation import SamplingConfig
+from rlinf.engines.generation._streamed_request import StreamedRequest, streamed_request
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What an engine is asked for."""
+
+    tokens: list[int]
+    """The prompt, and what was written of the completion."""
+    written: int
+    """How many of them belong to the completion."""
+    sampling: SamplingConfig
+    """Its `max_new_tokens` counts those that were written."""
+    seed: int
+    """Of the completion as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Tokens that came at once."""
+
+    tokens: list[int]
+    logprobs: list[float]
+
+
+class Engine(Protocol):
+    """An engine of text, driven from one event loop."""
+
+    limit: int
+    """The longest prompt and response together."""
+    vocabulary: int
+    """Token ids are below."""
+
+    def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
+        """Tokens as they come; closing it ends the request in the engine."""
+        ...
+
+    async def pause(self) -> None:
+        """Returns when no forward pass runs."""
+        ...
+
+    async def resume(self) -> None:
+        """Goes on."""
+        ...
+
+    async def update(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes over weights, and forgets what it cached; called while it is paused and has no requests."""
+        ...
+
+    async def close(self) -> None:
+        """Gives back memory and processes."""
+        ...
+
+    def last_words(self) -> str:
+        """The end of the engine's log; "" if there is none."""
+        ...
+
+
+class StreamedGenerator:
+    """A `rlinf.core.generation.Generator`; see the top of this file. Any event loop may call it.
+
+    Args:
+        start: makes the engine, in the generator's own loop.
+        policy: whose weights the engine has.
+        timeout_s: how long a request waits for its next token, and a caller for anything else.
+        start_timeout_s: how long the engine may take to start.
+
+    Raises:
+        DeadlineExceeded: it took longer.
+    """
+
+    def __init__(self, start: Coroutine[Any, Any, Engine], policy: Writing, *, timeout_s: float, start_timeout_s: float) -> None:
+        self._loop: Final = asyncio.new_event_loop()
+        self._thread: Final = threading.Thread(target=self._loop.run_forever, name="generator", daemon=True)
+        self._thread.start()
+        try:
+            engine = asyncio.run_coroutine_threadsafe(start, self._loop).result(timeout=start_timeout_s)
+        except BaseException as error:
+            self._end_loop()
+            if type(error) is TimeoutError:
+                found = f"the engine did not start within {start_timeout_s:g} s"
+                raise DeadlineExceeded("generator", found, "Raise rollout.start_timeout_s.") from error
+            raise
+        self._streams: Final = _Streams(engine, policy, timeout_s)
+        self._closed = False
+
+    @property
+    def version(self) -> int:
+        """That of the weights."""
+        return self._streams.version
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that somebody waits for."""
+        return len(self._streams.flying)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens whose keys and values the engine holds for requests in flight, at most."""
+        return self._streams.cached_tokens
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingConfig,
+        *,
+        seed: int,
+        request_id: str | None = None,
+        partial: Completion[Any] | None = None,
+    ) -> Completion[Tensor]:
+        """A completion of one prompt; see `rlinf.core.generation.Generator`. Its arrays are tensors on the CPU.
+
+        Raises:
+            ConfigError: the prompt is empty, too long, or has tokens that the network doesn't know; the id is in flight.
+            RLinfError: the engine failed; the message has the end of its log.
+            DeadlineExceeded: no token came in time.
+        """
+        return await self._call(self._streams.generate(prompt, sampling, seed, request_id, partial))
+
+    def abort(self, request_ids: Collection[str] | None = None) -> None:
+        """Ends requests, all if None; see `rlinf.core.generation.Generator`."""
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._streams.abort, None if request_ids is None else list(request_ids))
+
+    async def pause(self) -> None:
+        """Returns when no forward pass runs."""
+        await self._call(self._streams.pause())
+
+    async def resume(self) -> None:
+        """Goes on."""
+        await self._call(self._streams.resume())
+
+    async def load(self, weights: Weights[Any]) -> None:
+        """Takes over weights; requests in flight are read again with them, and go on.
+
+        Raises:
+            WeightSyncError: the policy has no such weights; the old ones stay.
+            RLinfError: the engine did not take them; it can't be used any more, for nobody knows what it holds.
+        """
+        await self._call(self._streams.load(weights))
+
+    async def close(self) -> None:
+        """Aborts what is in flight, and ends the engine's processes."""
+        if self._closed:
+            return
+        try:
+            await self._call(self._streams.close())
+        finally:
+            self._closed = True
+            self._end_loop()
+
+    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            work.close()
+            raise ConfigError("generator", "the generator is closed")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10.0)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+class _Streams:
+    """The state of a generator, touched in the engine's loop alone."""
+
+    def __init__(self, engine: Engine, policy: Writing, timeout_s: float) -> None:
+        self._engine, self._policy, self._timeout_s = engine, policy, timeout_s
+        self.version: int = policy.version
+        self.flying: Final[dict[object, StreamedRequest]] = {}
+        self._tasks: Final[dict[StreamedRequest, asyncio.Task[None]]] = {}
+        self._calls: Final = asyncio.Lock()
+        self._held = False
+        """Whether the engine stands, and requests wait here."""
+        self._paused = False
+        """Whether a caller wants that."""
+        self._broken: RLinfError | None = None
+
+    @property
+    def cached_tokens(self) -> int:
+        return sum(len(request.prompt) + len(request.tokens) for request in list(self._tasks))
+
+    async def generate(
+        self, prompt: Sequence[int], sampling: SamplingConfig, seed: int, request_id: str | None, partial: Completion[Any] | None
+    ) -> Completion[Tensor]:
+        request = streamed_request(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
+        self._refuse_if_broken()
+        request.check(limit=self._engine.limit, vocabulary=self._engine.vocabulary)
+        if request.finish is not None:
+            request.end(request.finish)
+            return await request.future
+        if request.id in self.flying:
+            raise ConfigError("generate(request_id)", f"'{request.id}' is in flight already", "Give each request its own.")
+        self.flying[request.id] = request
+        self._start(request)
+        try:
+            return await request.future
+        finally:
+            if self.flying.get(request.id) is request:
+                del self.flying[request.id]
+            await self._cut([request])
+
+    def abort(self, request_ids: Iterable[str] | None) -> None:
+        for name in list(self.flying) if request_ids is None else request_ids:
+            request = self.flying.pop(name, None)
+            if request is not None:
+                request.end("abort")
+
+    async def pause(self) -> None:
+        async with self._calls:
+            self._paused = True
+            await self._hold()
+
+    async def resume(self) -> None:
+        async with self._calls:
+            self._paused = False
+            await self._release()
+
+    async def load(self, weights: Weights[Any]) -> None:
+        async with self._calls:
+            self._refuse_if_broken()
+            tensors: Mapping[str, Tensor] = self._policy.network_weights(weights)
+            await self._hold()
+            try:
+                await self._in_time("new weights", self._engine.update(tensors))
+            except Exception as error:
+                raise self._break("load", error) from error
+            self.version = weights.version
+            if not self._paused:
+                await self._release()
+
+    async def close(self) -> None:
+        self.abort(None)
+        await self._cut(list(self._tasks))
+        await self._in_time("its end", self._engine.close())
+
+    async def _hold(self) -> None:
+        """Ends the streams, and waits until no forward pass runs."""
+        if not self._held:
+            self._held = True
+            await self._cut(list(self._tasks))
+            await self._in_time("a pause", self._engine.pause())
+
+    async def _release(self) -> None:
+        if self._held:
+            await self._in_time("the end of a pause", self._engine.resume())
+            self._held = False
+            for request in self.flying.values():
+                self._start(request)
+
+    def _start(self, request: StreamedRequest) -> None:
+        if not self._held:
+            self._tasks[request] = asyncio.get_running_loop().create_task(self._write(request))
+
+    async def _cut(self, requests: Iterable[StreamedRequest]) -> None:
+        """Ends the streams of requests, which can go on later."""
+        tasks = [task for task in (self._tasks.pop(request, None) for request in requests) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _write(self, request: StreamedRequest) -> None:
+        so_far = [*request.prompt, *request.tokens]
+        asked = Asked(tokens=so_far, written=len(request.tokens), sampling=request.sampling, seed=request.seed)
+        stream = self._engine.stream(asked)
+        try:
+            while request.finish is None:
+                piece = await self._in_time("a token", anext(stream))
+                request.add(piece.tokens, piece.logprobs, self.version)
+            request.end(request.finish)
+        except DeadlineExceeded as error:
+            request.fail(error)
+        except StopAsyncIteration:
+            request.fail(RLinfError("generate", f"the engine ended a completion after {len(request.tokens)} tokens"))
+        except Exception as error:  # noqa: BLE001
+            self._break("generate", error)
+        finally:
+            await stream.aclose()
+
+    def _break(self, place: str, error: Exception) -> RLinfError:
+        """The engine can't be used any more; whoever waits is told the first cause."""
+        if self._broken is None:
+            problem = f"the engine failed: {type(error).__name__}: {error}{self._log()}"
+            self._broken = RLinfError(place, problem, "Build the generator again.")
+            self._broken.__cause__ = error
+        for request in self.flying.values():
+            request.fail(self._broken)
+        return self._broken
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    async def _in_time(self, what: str, work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await work
+        except TimeoutError as error:
+            found = f"the engine did not come back with {what} within {self._timeout_s:g} s{self._log()}"
+            raise DeadlineExceeded("generator", found) from error
+
+    def _log(self) -> str:
+        words = self._engine.last_words()
+        return f"\nThe end of its log:\n{words}\n" if words else ""

@@ -1,0 +1,94 @@
+"""One request for text to an engine that streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlinf.core.arrays import as_numpy
+from rlinf.core.data import Completion
+from rlinf.core.errors import ConfigError
+from rlinf.core.generation import SamplingConfig
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class StreamedRequest:
+    """A prompt and what was written after it."""
+
+    id: object
+    prompt: list[int]
+    sampling: SamplingConfig
+    seed: int
+    future: asyncio.Future[Completion[Tensor]]
+    tokens: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    versions: list[int] = field(default_factory=list[int])
+
+    @property
+    def finish(self) -> Literal["stop", "length"] | None:
+        """Why nothing more is to be written; None if something is."""
+        if self.tokens and self.tokens[-1] in self.sampling.stop_token_ids:
+            return "stop"
+        return "length" if len(self.tokens) >= self.sampling.max_new_tokens else None
+
+    def add(self, tokens: Sequence[int], logprobs: Sequence[float], version: int) -> None:
+        """Takes tokens over, up to the last one that is wanted."""
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            if self.finish is None:
+                self.tokens.append(token)
+                self.logprobs.append(logprob)
+                self.versions.append(version)
+
+    def check(self, *, limit: int, vocabulary: int) -> None:
+        """Refuses what an engine would refuse late, or not at all.
+
+        Raises:
+            ConfigError: the prompt is empty, too long, or has tokens that the network doesn't know.
+        """
+        if not self.prompt:
+            raise ConfigError("generate(prompt)", "expected at least one token, found none")
+        if len(self.prompt) + self.sampling.max_new_tokens > limit:
+            found = f"{len(self.prompt)} tokens and {self.sampling.max_new_tokens} new ones are more than {limit}"
+            raise ConfigError("generate(prompt)", found, "Lower max_new_tokens, or raise rollout.max_model_len.")
+        wrong = [token for token in (*self.prompt, *self.tokens) if not 0 <= token < vocabulary]
+        if wrong:
+            raise ConfigError("generate(prompt)", f"expected tokens below {vocabulary}, found {wrong[0]}")
+
+    def end(self, finish: Literal["stop", "length", "abort"]) -> None:
+        """Hands what was written to who waits for it."""
+        if not self.future.done():
+            self.future.set_result(
+                Completion(
+                    tokens=torch.tensor(self.tokens, dtype=torch.long),
+                    logprob=torch.tensor(self.logprobs, dtype=torch.float32),
+                    version=torch.tensor(self.versions, dtype=torch.long),
+                    finish=finish,
+                )
+            )
+
+    def fail(self, error: Exception) -> None:
+        """Hands the cause of a fault to who waits."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+def streamed_request(
+    prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str | None, partial: Completion[Any] | None
+) -> StreamedRequest:
+    """A request of the running event loop."""
+    request = StreamedRequest(
+        id=object() if request_id is None else request_id,
+        prompt=[int(token) for token in prompt],
+        sampling=sampling,
+        seed=seed,
+        future=asyncio.get_running_loop().create_future(),
+    )
+    if partial is not None:
+        tokens, logprobs, versions = (as_numpy(x).tolist() for x in (partial.tokens, partial.logprob, partial.version))
+        request.tokens, request.logprobs, request.versions = tokens, logprobs, versions
+    return request

@@ -1,0 +1,212 @@
+"""vLLM in this process: `AsyncLLM`, whose engine runs in a child."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+from collections.abc import AsyncGenerator, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from torch import Tensor
+
+from rlinf.core.capabilities import Writing
+from rlinf.core.errors import RLinfError
+from rlinf.core.generation import SamplingConfig
+from rlinf.engines.generation._log_tail import log_tail
+from rlinf.engines.generation._served import context_length
+from rlinf.engines.generation._streamed import Asked, Piece, StreamedGenerator
+from rlinf.engines.generation._weight_folder import WeightFolder
+
+if TYPE_CHECKING:
+    from rlinf.engines.generation.vllm import VLLMGeneratorConfig
+
+EXTRA: Final = "rlinf"
+"""The key of `SamplingParams.extra_args` that `_vllm_sampling` reads."""
+_ENVIRONMENT: Final = {
+    # The interface of `_vllm_sampling` is that of the first runner of models.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    # A fork of a process with threads may hang.
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
+_CPU: Final = {
+    # Engines that share a machine would all be bound to its first cores.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # One process for the engine and its only worker.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+}
+_FAULT: Final = re.compile(r"[\w.]*(?:Error|Exception|Interrupt): .*")
+
+
+def build(config: VLLMGeneratorConfig, policy: Writing) -> StreamedGenerator:
+    """See `VLLMGeneratorConfig.build`."""
+    from rlinf.engines.generation._vllm_server import start_server
+
+    folder = WeightFolder(policy, config.transfer_dir)
+    start = start_server(config, folder, policy) if config.mode == "server" else start_here(config, folder, policy)
+    try:
+        return StreamedGenerator(start, policy, timeout_s=config.timeout_s, start_timeout_s=config.start_timeout_s)
+    except BaseException:
+        folder.remove()
+        raise
+
+
+def engine_arguments(config: VLLMGeneratorConfig, folder: WeightFolder, policy: Writing) -> dict[str, Any]:
+    """Arguments of `vllm.AsyncEngineArgs`, by name."""
+    return {
+        "model": str(folder.path),
+        "skip_tokenizer_init": True,
+        "dtype": str(policy.network.dtype).removeprefix("torch."),
+        "tensor_parallel_size": config.tensor_parallel_size,
+        "max_num_seqs": config.max_running_requests,
+        "max_model_len": context_length(config.max_model_len, policy),
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "enforce_eager": config.enforce_eager,
+        "enable_prefix_caching": True,
+        # The processor must have seen a token before it chooses the next one.
+        "async_scheduling": False,
+        "logprobs_mode": "processed_logits",
+        "logits_processors": ["rlinf.engines.generation._vllm_sampling:SeededDraw"],
+        **config.engine_args,
+    }
+
+
+def sampling_arguments(asked: Asked) -> dict[str, Any]:
+    """Arguments of `vllm.SamplingParams`, as plain JSON; vLLM takes the one token that `_vllm_sampling` leaves."""
+    s: SamplingConfig = asked.sampling
+    how = {"max_new_tokens": s.max_new_tokens, "temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p}
+    return {
+        "max_tokens": s.max_new_tokens - asked.written,
+        "temperature": 0.0,
+        "logprobs": 0,
+        "detokenize": False,
+        "ignore_eos": True,
+        "stop_token_ids": list(s.stop_token_ids),
+        "extra_args": {EXTRA: {**how, "seed": asked.seed, "offset": asked.written}},
+    }
+
+
+def environment(config: VLLMGeneratorConfig, *, cpu: bool) -> dict[str, str]:
+    """What the engine's processes should find."""
+    own = {**_ENVIRONMENT, "VLLM_ENGINE_READY_TIMEOUT_S": str(int(config.start_timeout_s))}
+    return own | {**_CPU, "VLLM_CPU_KVCACHE_SPACE": str(config.cpu_cache_gib)} if cpu else own
+
+
+async def start_here(config: VLLMGeneratorConfig, folder: WeightFolder, policy: Writing) -> VLLMEngine:
+    """The engine, up."""
+    held = _Environment()
+    held.set({"VLLM_LOGGING_CONFIG_PATH": str(_logging(folder))})  # read by the import
+    try:
+        vllm: Any = importlib.import_module("vllm")
+        cpu: bool = importlib.import_module("vllm.platforms").current_platform.is_cpu()
+        held.set(environment(config, cpu=cpu))
+        arguments = vllm.AsyncEngineArgs(**engine_arguments(config, folder, policy))
+        llm = importlib.import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(arguments)
+    except Exception as error:
+        held.restore()
+        found = last_words(log_tail(folder.log, lines=400))
+        raise RLinfError("generator", f"vLLM did not start: {type(error).__name__}: {error}\n{found}\n") from error
+    folder.empty()
+    return VLLMEngine(llm, folder, held, policy, context_length(config.max_model_len, policy))
+
+
+class _Environment:
+    """Variables that are set as long as an engine needs them, where the user has not said otherwise."""
+
+    def __init__(self) -> None:
+        self._names: Final[list[str]] = []
+
+    def set(self, values: Mapping[str, str]) -> None:
+        for name, value in values.items():
+            if name not in os.environ:
+                os.environ[name] = value
+                self._names.append(name)
+
+    def restore(self) -> None:
+        for name in self._names:
+            os.environ.pop(name, None)
+        self._names.clear()
+
+
+def _logging(folder: WeightFolder) -> Any:
+    """A configuration of logging, as a file: warnings go where they went, and everything to a file of the folder, too."""
+    handlers = {
+        "console": {
+            "class": "logging.StreamHandler",
+            "level": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+            "formatter": "plain",
+        },
+        "file": {"class": "logging.FileHandler", "filename": str(folder.log), "formatter": "plain"},
+    }
+    configuration = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"plain": {"format": "%(levelname)s %(asctime)s vllm[%(process)d] %(message)s"}},
+        "handlers": handlers,
+        "loggers": {"vllm": {"handlers": list(handlers), "level": "INFO", "propagate": False}},
+    }
+    path = folder.path / "logging.json"
+    path.write_text(json.dumps(configuration))
+    return path
+
+
+def last_words(text: str) -> str:
+    """The faults that a log names, each once, then its end."""
+    faults = list(dict.fromkeys(_FAULT.findall(text)))
+    return "\n".join([*faults, *text.splitlines()[-6:]])
+
+
+class VLLMEngine:
+    """An `Engine` over `AsyncLLM`."""
+
+    def __init__(self, llm: Any, folder: WeightFolder, held: _Environment, policy: Writing, limit: int) -> None:
+        self._llm: Any = llm
+        self._folder, self._held, self.limit = folder, held, limit
+        self.vocabulary: int = policy.network.config.get_text_config().vocab_size
+        self._ids: Final = count()
+        parameters: Any = importlib.import_module("vllm.sampling_params")
+        self._parameters, self._delta = parameters.SamplingParams, parameters.RequestOutputKind.DELTA
+
+    async def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
+        """Tokens as they come; closing it ends the request in the engine."""
+        parameters = self._parameters(**sampling_arguments(asked), output_kind=self._delta)
+        outputs = self._llm.generate({"prompt_token_ids": asked.tokens}, parameters, f"rlinf-{next(self._ids)}")
+        try:
+            async for output in outputs:
+                one = output.outputs[0]
+                tokens: list[int] = list(one.token_ids)
+                logprobs = [found[token].logprob for token, found in zip(tokens, one.logprobs, strict=True)]
+                yield Piece(tokens=tokens, logprobs=logprobs)
+        finally:
+            await outputs.aclose()
+
+    async def pause(self) -> None:
+        """Returns when no forward pass runs."""
+        await self._llm.pause_generation(mode="keep", clear_cache=False)
+
+    async def resume(self) -> None:
+        """Goes on."""
+        await self._llm.resume_generation()
+
+    async def update(self, tensors: Mapping[str, Tensor]) -> None:
+        """Each worker reads the weights from the folder, as it did at its start."""
+        self._folder.write(tensors)
+        try:
+            await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(self._folder.path)})
+        finally:
+            self._folder.empty()
+        if not await self._llm.reset_prefix_cache():
+            raise RLinfError("load", "vLLM still holds its cache of prefixes, of which old weights made a part")
+
+    async def close(self) -> None:
+        """Ends the engine's process."""
+        self._llm.shutdown()
+        self._llm = None  # its finaliser fails when the interpreter ends
+        self._held.restore()
+        self._folder.remove()
+
+    def last_words(self) -> str:
+        """Faults in the log, and its end."""
+        return last_words(log_tail(self._folder.log, lines=400))

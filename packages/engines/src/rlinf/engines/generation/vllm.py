@@ -1,0 +1,101 @@
+"""The configuration of the generator over vLLM; light to import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rlinf.core.errors import ConfigError, MissingExtra
+from rlinf.core.registry import require_modules
+
+if TYPE_CHECKING:
+    from rlinf.engines.generation._streamed import StreamedGenerator
+
+INSTALL: Final = (
+    "For a GPU: pip install 'rlinf-engines[vllm]'. "
+    "For a CPU: an environment of its own, from requirements-vllm-cpu.txt of rlinf-engines."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VLLMGeneratorConfig:
+    """vLLM, by name: `rollout.rollout_backend: vllm`.
+
+    vLLM computes logits. Tokens are drawn as the `hf` generator draws them: the same seed and weights give the same tokens wherever
+    they are drawn, up to rounding.
+    """
+
+    mode: Literal["in_process", "server"] = "in_process"
+    """"in_process" imports vLLM here, and runs its engine in a process that belongs to this one. "server" talks to it over HTTP."""
+    base_url: str | None = None
+    """A server that runs already, `http://host:port`, see the guide; it must see our folders. None starts one on this machine."""
+    python: str | None = None
+    """The Python that runs a server that is started, which may be of an environment of its own; None for this one."""
+    tensor_parallel_size: int = 1
+    """GPUs that share the network."""
+    max_running_requests: int = 64
+    """Completions that are written at the same time; others wait."""
+    max_model_len: int | None = None
+    """The longest prompt and response together; None for what the network was made for."""
+    gpu_memory_utilization: float = 0.85
+    """The part of a GPU's memory that weights and cache may take; not used on a CPU."""
+    cpu_cache_gib: int = 1
+    """GiB of the cache on a CPU; not used on a GPU."""
+    enforce_eager: bool = False
+    """Whether to run without compilation and CUDA graphs: up at once, slower then."""
+    engine_args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further arguments of `vllm.AsyncEngineArgs`, by its names."""
+    transfer_dir: str | None = None
+    """Where weights lie on their way to the engine; None for memory if there is room, otherwise the folder for temporary files."""
+    timeout_s: float = 600.0
+    """Seconds that a request waits for its next token, and a caller for a pause or new weights."""
+    start_timeout_s: float = 900.0
+    """Seconds that the engine may take to start."""
+
+    def __post_init__(self) -> None:
+        for name in ("tensor_parallel_size", "max_running_requests", "cpu_cache_gib"):
+            if getattr(self, name) < 1:
+                raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
+        for name in ("timeout_s", "start_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(name, f"expected more than 0 seconds, found {getattr(self, name):g}")
+        if self.max_model_len is not None and self.max_model_len < 2:
+            raise ConfigError("max_model_len", f"expected at least 2, found {self.max_model_len}")
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ConfigError(
+                "gpu_memory_utilization", f"expected more than 0 and at most 1, found {self.gpu_memory_utilization:g}"
+            )
+        if self.mode == "in_process" and (self.base_url or self.python):
+            given = "base_url" if self.base_url else "python"
+            raise ConfigError(given, "it belongs to a server, and mode is 'in_process'", "Set mode: server.")
+
+    def check(self, place: str) -> None:
+        """Refuses a machine without vLLM, or without what talks to it."""
+        if self.python is not None and not Path(self.python).is_file():
+            raise ConfigError(f"{place}.python", f"no file '{self.python}'", "Point to the Python of an environment with vLLM.")
+        elsewhere = self.base_url is not None or self.python is not None
+        try:
+            require_modules("aiohttp" if elsewhere else "vllm", place=place, extra="rlinf-engines[vllm]")
+        except MissingExtra as error:
+            raise MissingExtra(error.place, error.problem, "pip install aiohttp." if elsewhere else INSTALL) from error
+
+    def build(self, policy: Any, *, rank: int = 0, world_size: int = 1) -> StreamedGenerator:
+        """A generator with a policy's weights; returns when the engine is up.
+
+        Args:
+            policy: a `rlinf.core.capabilities.Writing`; the generator owns it from now on.
+            rank: not used: ports and folders are picked free.
+            world_size: not used.
+
+        Raises:
+            ConfigError: the policy writes no text, or vLLM does not take the arguments.
+            MissingExtra: vLLM is not installed.
+            RLinfError: the engine died at its start; the message has the end of its log.
+            DeadlineExceeded: it was not up in time.
+        """
+        self.check("generator")
+        from rlinf.engines.generation._vllm import build
+
+        return build(self, policy)

@@ -81,7 +81,7 @@ def test_zeros_and_nans():
 
 def test_a_patch_of_another_tensor_is_refused():
     for change in (delta(torch.zeros(9), torch.ones(9)), Delta(np.zeros(2, np.uint8), torch.zeros(1, dtype=torch.int32))):
-        with pytest.raises(WeightSyncError, match="here: a patch of . positions does not fit"):
+        with pytest.raises(WeightSyncError, match=r"here: a patch of . positions does not fit"):
             apply(change, torch.zeros(4), "here")
     with pytest.raises(WeightSyncError):
         apply(delta(torch.zeros(4, dtype=torch.int16), torch.ones(4, dtype=torch.int16)), torch.zeros(4), "here")

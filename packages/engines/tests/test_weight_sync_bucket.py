@@ -45,7 +45,7 @@ def spied(post: Post, kind: type) -> list:
 def test_buckets_are_of_one_size_and_cut_through_tensors():
     post = Post()
     parts = spied(post, Part)
-    sender, received = exchange(weights(), weights(version=0, seed=1), sync=BucketWeightSync(bucket_size=64), post=post)
+    sender, _received = exchange(weights(), weights(version=0, seed=1), sync=BucketWeightSync(bucket_size=64), post=post)
     assert sender is None
     assert [part.content.numel() for part in parts] == [64, 64, 64, 8]
     assert torch.equal(torch.cat([part.content for part in parts]).view(torch.float32), torch.cat([*weights().tensors.values()]))

@@ -167,7 +167,7 @@ def test_a_bit_that_flips_on_the_way_is_seen_if_asked_for(make):
             assert results[0] is None  # so it was a bit that nothing else notices
             continue
         for result in results:
-            with pytest.raises(WeightSyncError, match="has checksum .* the sender's has"):
+            with pytest.raises(WeightSyncError, match=r"has checksum .* the sender's has"):
                 raise result
 
 

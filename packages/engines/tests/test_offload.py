@@ -110,6 +110,23 @@ def test_a_reference_that_fails_gives_the_weights_back() -> None:
     assert same(trainer, control)
 
 
+def test_a_step_that_fails_leaves_nothing_behind() -> None:
+    trainer, control, calls = built(), built(), []
+
+    def failing(batch, evaluation):
+        calls.append(1)
+        if len(calls) == 2:
+            raise ValueError("no")
+        return token_loss(batch, evaluation)
+
+    halves = list(text_batch().micro_batches(4))
+    with pytest.raises(ValueError, match="no"):
+        trainer.step(halves, failing)
+    for one in (trainer, control):
+        one.step(halves, sequence_loss)
+    assert same(trainer, control)
+
+
 def test_adapters_off_are_the_reference() -> None:
     batch = text_batch()
     trainer = built(AdaptedWriter(frozen=True), reference="adapters")

@@ -1,4 +1,4 @@
-"""What a policy may be able to do beyond deciding and re-scoring: each a protocol of its own, asked for with `isinstance`."""
+"""What a policy or a trainer may be able to do beyond its protocol: each a protocol of its own, asked for with `isinstance`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from rlinf.core.data import Decision, LossOutput, Weights
+from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 
 
@@ -148,4 +149,32 @@ class Adapted(Protocol):
 
     def without_adapters(self) -> AbstractContextManager[None]:
         """Inside, adapters do nothing."""
+        ...
+
+
+@runtime_checkable
+class Offloading(Protocol):
+    """A trainer that can leave its device to others for a while."""
+
+    def offload(self, *parts: str) -> int:
+        """Moves `parameters`, `gradients` and `optimizer`, or those that are named, to host memory; returns the bytes freed.
+
+        It happens as a whole or not at all, as does `onload`. What is away can't be used until it is back.
+        """
+        ...
+
+    def onload(self, *parts: str) -> int:
+        """Brings everything back to the bit, or the parts that are named; returns the bytes allocated."""
+        ...
+
+
+@runtime_checkable
+class Referring(Protocol):
+    """A trainer that also knows a reference policy."""
+
+    def reference(self, batch: Batch[Any]) -> Any:
+        """What the reference policy says of past decisions: log-probabilities in the shape of `Trajectory.logprob`, no graph.
+
+        Every rank calls it equally often.
+        """
         ...

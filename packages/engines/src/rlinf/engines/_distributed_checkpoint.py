@@ -39,9 +39,13 @@ def save(folder: Path, state: Mapping[str, Tensor], ranks: Ranks) -> None:
     _dcp.save(dict(state), storage_writer=_writer(folder), no_dist=_no_group(ranks))
 
 
-def save_async(folder: Path, state: Mapping[str, Tensor], ranks: Ranks) -> Future[Any]:
+def new_group(ranks: Ranks) -> Any:
+    """The process group over which ranks write in the background, apart from training; every rank calls it."""
+    return None if ranks.alone else cast("Any", dist).new_group(backend="gloo", timeout=DEADLINE)
+
+
+def save_async(folder: Path, state: Mapping[str, Tensor], ranks: Ranks, group: Any) -> Future[Any]:
     """Copies every tensor, and writes the copies in a thread, over a process group of its own; every rank calls it."""
-    group = None if ranks.alone else cast("Any", dist).new_group(backend="gloo", timeout=DEADLINE)
     found = _dcp.async_save(dict(state), storage_writer=_writer(folder), process_group=group, no_dist=_no_group(ranks))
     return cast("Future[Any]", found)
 

@@ -88,13 +88,10 @@ class Saver:
         self._layout, self._ranks = layout, ranks
         self._thread: ThreadPoolExecutor | None = None
         self._last: Saving | None = None
+        self._group: Any = None
 
     def save(self, folder: Path, version: int) -> None:
-        """Writes everything that training needs to go on; every rank calls it, and returns when all have written.
-
-        Raises:
-            RLinfError: the last asynchronous checkpoint is still being written.
-        """
+        """Writes everything that training needs to go on; every rank calls it, and returns when all have written."""
         for job in self._jobs(folder, version):
             job()
         if self._config.format == "sharded":
@@ -115,7 +112,8 @@ class Saver:
         if self._config.format == "sharded":
             from rlinf.engines import _distributed_checkpoint as shards
 
-            jobs.append(shards.save_async(folder / SHARDS, self._state(version), self._ranks))
+            self._group = self._group or shards.new_group(self._ranks)
+            jobs.append(shards.save_async(folder / SHARDS, self._state(version), self._ranks, self._group))
         self._last = Saving(folder, jobs)
         return self._last
 

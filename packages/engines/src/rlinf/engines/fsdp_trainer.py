@@ -101,10 +101,12 @@ class FSDPTrainer:
         self._offloader.expect_here(["parameters"], by="evaluate")
         parts = self._parts([batch])
         rounds = self._rounds(len(parts), "evaluate(batch)")
-        found = [self._evaluated(on_device(part.batch, self.device), part.packing) for part in parts]
-        for _ in range(len(parts), rounds):
-            self._evaluated(on_device(parts[-1].batch, self.device), parts[-1].packing)
-        self._layout.rest()
+        try:
+            found = [self._evaluated(on_device(part.batch, self.device), part.packing) for part in parts]
+            for _ in range(len(parts), rounds):
+                self._evaluated(on_device(parts[-1].batch, self.device), parts[-1].packing)
+        finally:
+            self._layout.rest()
         return found[0] if len(found) == 1 and parts[0].packing is None else _in_order(parts, found)
 
     def reference(self, batch: Batch[Any]) -> Tensor:
@@ -143,9 +145,14 @@ class FSDPTrainer:
         self._offloader.expect_here(PARTS, by="step")
         parts = self._parts(micro_batches)
         rounds = self._rounds(len(parts), "step(micro_batches)")
-        metrics = merge([self._backward(part, loss, last=i == rounds - 1) for i, part in enumerate(parts)])
-        for i in range(len(parts), rounds):
-            self._backward(parts[-1], loss, last=i == rounds - 1, idle=True)
+        try:
+            metrics = merge([self._backward(part, loss, last=i == rounds - 1) for i, part in enumerate(parts)])
+            for i in range(len(parts), rounds):
+                self._backward(parts[-1], loss, last=i == rounds - 1, idle=True)
+        except BaseException:
+            self._optimizers.zero_grad()
+            self._layout.rest()
+            raise
         self._layout.collect([parameter for part in self._optimizers.parts for parameter in part.parameters])
         gradients = {part.name: self._layout.gradients(part.parameters) for part in self._optimizers.parts}
         return self._update(metrics, gradients)

@@ -40,6 +40,7 @@ class GeneratorContract:
         temperature: that of the oracle.
         tolerance: the largest difference between log-probabilities that must agree; 1e-4 is for float32, and whoever computes in
             bfloat16 says what to expect of it.
+        draws: how many tokens are counted to see what they are drawn from.
         deadline_s: seconds that one line may take.
     """
 
@@ -50,6 +51,7 @@ class GeneratorContract:
     max_model_len: int
     temperature: float = 1.0
     tolerance: float = 1e-4
+    draws: int = 512
     deadline_s: float = 120.0
     _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7), init=False, repr=False)
 
@@ -121,8 +123,14 @@ class GeneratorContract:
         return found
 
     async def together(self, asked: Sequence[Coroutine[Any, Any, Completion[Any]]]) -> list[Completion[Any]]:
-        """Several at once."""
-        return list(await asyncio.gather(*asked))
+        """Several at once; if one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(one) for one in asked]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     def agrees(self, prompt: Sequence[int], found: Completion[Any], *, since: int = 0, until: int | None = None) -> None:
         """Compares the log-probabilities of a part of a completion with the oracle's."""

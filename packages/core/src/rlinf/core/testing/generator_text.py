@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 _LENGTHS = (1, 2, 3, 7, 12, 12, 19, 30)
 _NEW = (9, 1, 12, 5, 17, 2, 21, 8)
-_DRAWS = 512
 
 
 async def greedy(contract: GeneratorContract) -> None:
@@ -48,16 +47,17 @@ async def _first(contract: GeneratorContract, prompt: list[int], draws: int, **c
 
 async def unbiased(contract: GeneratorContract) -> None:
     """Tokens are drawn from the distribution that is reported: Pearson's χ², rare tokens counted as one."""
-    drawn = await _first(contract, contract.prompt(5), _DRAWS)
+    draws = contract.draws
+    drawn = await _first(contract, contract.prompt(5), draws)
     tokens = [token for token, _ in drawn]
-    cells = {token: (tokens.count(token), _DRAWS * float(np.exp(logprob))) for token, logprob in drawn}
+    cells = {token: (tokens.count(token), draws * float(np.exp(logprob))) for token, logprob in drawn}
     often = {token: cell for token, cell in cells.items() if cell[1] >= 5}
-    rest = (_DRAWS - sum(n for n, _ in often.values()), _DRAWS - sum(expected for _, expected in often.values()))
+    rest = (draws - sum(n for n, _ in often.values()), draws - sum(expected for _, expected in often.values()))
     statistic = sum((n - expected) ** 2 / max(expected, 5.0) for n, expected in [*often.values(), rest])
     bound = len(often) + 4.5 * float(np.sqrt(2 * max(len(often), 1)))
     if statistic > bound:
         told = ", ".join(f"{token}: {n} of {expected:.0f}" for token, (n, expected) in sorted(often.items()))
-        raise ContractError("tokens", f"expected χ² up to {bound:.0f} in {_DRAWS} draws, found {statistic:.0f} ({told})")
+        raise ContractError("tokens", f"expected χ² up to {bound:.0f} in {draws} draws, found {statistic:.0f} ({told})")
 
 
 async def tempered(contract: GeneratorContract) -> None:

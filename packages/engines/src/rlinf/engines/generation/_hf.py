@@ -13,6 +13,7 @@ from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.engines.generation._hf_batch import Batch
+from rlinf.engines.generation._hf_network import check_cache, context_of
 from rlinf.engines.generation._hf_request import Request, new_request
 from rlinf.engines.generation.hf import HFGeneratorConfig
 
@@ -34,14 +35,11 @@ class HFGenerator:
             raise ConfigError("generator", f"expected a policy that writes text, found {type(policy).__name__}", "Use causal_lm.")
         self._policy: Writing | None = policy
         network = policy.network.eval()
-        own = network.config.get_text_config()
-        self._limit: Final[int] = config.max_model_len or own.max_position_embeddings
-        if self._limit > own.max_position_embeddings:
-            found = f"the network was made for {own.max_position_embeddings} tokens, found {self._limit}"
-            raise ConfigError("max_model_len", found, "Lower it, or leave it out.")
+        self._limit: Final = context_of(network, config.max_model_len)
         self._batch: Final = Batch(
             network, rows=config.max_running_requests, limit=self._limit, max_batch_tokens=config.max_batch_tokens
         )
+        check_cache(network, self._batch)
         self._version: int = policy.version
         self._flying: Final[dict[object, Request]] = {}
         self._waiting: list[Request] = []

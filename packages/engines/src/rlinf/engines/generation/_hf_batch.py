@@ -40,8 +40,8 @@ class Batch:
         own = network.config.get_text_config()
         self.vocabulary: Final[int] = network.get_input_embeddings().weight.shape[0]
         self._cache: Final = SlotCache(own.num_hidden_layers, rows, self.device)
-        self._dtype: Final[torch.dtype] = next(network.parameters()).dtype
-        self._mask = torch.empty(0, dtype=self._dtype, device=self.device)
+        self.dtype: Final[torch.dtype] = next(network.parameters()).dtype
+        self._mask = torch.empty(0, dtype=self.dtype, device=self.device)
         self._row: Final = torch.arange(rows, device=self.device)
         self._last = torch.zeros(rows, dtype=torch.long, device=self.device)
         self._length = torch.zeros(rows, dtype=torch.long, device=self.device)
@@ -59,6 +59,8 @@ class Batch:
 
     def admit(self, waiting: Sequence[Request]) -> int:
         """Takes requests in, in their order, as many as there are rows and as one pass can read; returns how many."""
+        if not waiting or len(self.requests) == self.rows:
+            return 0
         rows = {request.prefix: row for row, request in enumerate(self.requests)}
         read: list[Request] = []
         share: list[tuple[Request, int | Request]] = []
@@ -95,7 +97,7 @@ class Batch:
     def _reserve(self, columns: int) -> None:
         self._cache.reserve(columns, self._limit)
         if self._mask.shape[-1] != self._cache.columns:
-            self._mask = torch.empty(self.rows, self._cache.columns, dtype=self._dtype, device=self.device)
+            self._mask = torch.empty(self.rows, self._cache.columns, dtype=self.dtype, device=self.device)
             self._place(0)
 
     def _place(self, first: int) -> None:
@@ -106,15 +108,17 @@ class Batch:
             self._last[rows] = torch.tensor([request.last for request in requests], device=self.device)
             self._length[rows] = torch.tensor([request.cached for request in requests], device=self.device)
             columns = torch.arange(self._mask.shape[1], device=self.device)
-            self._mask[rows] = torch.where(columns < self._length[rows, None], 0.0, torch.finfo(self._dtype).min).to(self._dtype)
+            self._mask[rows] = torch.where(columns < self._length[rows, None], 0.0, torch.finfo(self.dtype).min).to(self.dtype)
         self._cuts = None
 
     def _read(self, first: int, requests: Sequence[Request]) -> None:
         """Reads all tokens but the last of requests in consecutive rows."""
-        width = max((request.cached for request in requests), default=0)
+        self._read_rows(first, [[*request.prompt, *request.tokens][:-1] for request in requests])
+
+    def _read_rows(self, first: int, ids: list[list[int]]) -> None:
+        width = max(map(len, ids), default=0)
         if width == 0:
             return
-        ids = [[*request.prompt, *request.tokens][:-1] for request in requests]
         padded = torch.tensor([row + [0] * (width - len(row)) for row in ids], device=self.device)
         positions = torch.arange(width, device=self.device).expand_as(padded)
         self._cache.target.read(first)
@@ -151,8 +155,9 @@ class Batch:
                 self._read(first, requests)
             self._stale = False
         taken = self.admit(waiting)
-        self._reserve(max(request.cached for request in self.requests) + 1)
-        tokens, logprobs = self._draw(self._forward())
+        longest = max(request.cached for request in self.requests) + 1
+        self._reserve(longest)
+        tokens, logprobs = self._draw(self._forward(len(self.requests), longest))
         if not all(map(math.isfinite, logprobs)):
             raise NonFiniteError("generate", f"the log-probability of a token is not finite at version {version}")
         finished: list[tuple[Request, Finish]] = []
@@ -164,9 +169,8 @@ class Batch:
             self.remove(request)
         return taken, finished
 
-    def _forward(self) -> Tensor:
-        """`[n, V]`."""
-        n, longest = len(self.requests), max(request.cached for request in self.requests) + 1
+    def _forward(self, n: int, longest: int) -> Tensor:
+        """`[n, V]`, the logits of the next token of the first rows, of which the longest has so many with the last one."""
         length = self._length[:n]
         places = self._row[:n] * self._cache.columns + length
         self._mask.view(-1).index_fill_(0, places, 0.0)
@@ -203,6 +207,17 @@ class Batch:
         self._cuts = None
         if not self.requests:
             self.clear()
+
+    def probe(self, tokens: list[int]) -> Tensor:
+        """`[V]`, the logits after some tokens, of which all but the last are read first; nothing may be in flight."""
+        self._reserve(len(tokens))
+        self._read_rows(0, [tokens[:-1]])
+        self._last[0], self._length[0] = tokens[-1], len(tokens) - 1
+        self._mask[0] = torch.finfo(self.dtype).min
+        self._mask[0, : len(tokens) - 1] = 0.0
+        logits = self._forward(1, len(tokens))[0]
+        self.clear()
+        return logits
 
     def clear(self) -> None:
         """Drops all requests, and gives the cache's memory back."""

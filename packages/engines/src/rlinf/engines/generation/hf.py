@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class HFGeneratorConfig:
     """Continuous batching over any causal language model of transformers, by name: `rollout.rollout_backend: hf`."""
 
-    max_running_requests: int = 32
+    max_running_requests: int = 64
     """Completions that are written at the same time; others wait."""
     max_batch_tokens: int = 2048
     """Tokens of prompts, with padding, that are read in one pass between two passes that write; a longer prompt is read alone."""

@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 
 from rlinf.runners import read_embodied
+from rlinf.runners.commands import config
 from rlinf.runners.composition import compose_recipe
 from rlinf.runners.reading import resolved
+from rlinf.runners.reasoning import read_reasoning
+from rlinf.runners.sft import read_sft
+from rlinf.runners.sft.warm_start import warm_start_config
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
-CONFIG = Path(__file__).parents[1] / "apps/embodied/config"
-RECIPES = sorted(path.stem for path in CONFIG.glob("*.yaml"))
+APPS = Path(__file__).parents[1] / "apps"
+CONFIG, REASONING, SFT = APPS / "embodied/config", APPS / "reasoning/config", APPS / "reasoning/config_sft"
+RECIPES, REASONING_RECIPES, SFT_RECIPES = (sorted(p.stem for p in folder.glob("*.yaml")) for folder in (CONFIG, REASONING, SFT))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -26,5 +31,40 @@ def test_a_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
     assert "env[0" in placement.describe()
 
 
+@pytest.mark.parametrize("recipe", REASONING_RECIPES)
+def test_a_reasoning_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
+    cfg = read_reasoning(compose_recipe(REASONING, recipe).data)
+    assert cfg.runner.experiment_name == recipe
+    assert resolved(read_reasoning(resolved(cfg))) == resolved(cfg)
+    template = cfg.cluster.get("virtual_accelerators") is None
+    if not template:
+        cfg.check()
+    cluster = {**cfg.cluster, "virtual_accelerators": {"count": 8}} if template else cfg.cluster
+    placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cluster))
+    assert {"actor", "rollout", "reward"} <= set(placement.components) <= {"actor", "rollout", "reward", "inference"}
+    assert "rollout[0" in placement.describe()
+    if cfg.sft is not None:
+        assert warm_start_config(cfg.source).optimizer_steps > 0
+
+
+@pytest.mark.parametrize("recipe", SFT_RECIPES)
+def test_a_recipe_of_fine_tuning_is_valid_and_can_be_placed(recipe: str) -> None:
+    cfg = read_sft(compose_recipe(SFT, recipe).data)
+    assert cfg.runner.experiment_name == recipe
+    assert resolved(read_sft(resolved(cfg))) == resolved(cfg)
+    cfg.check()
+    assert "actor[0" in HybridComponentPlacement(cfg, Cluster(cluster_cfg=cfg.cluster)).describe()
+
+
+@pytest.mark.parametrize("recipe", ["grpo_arithmetic", "grpo_arithmetic_async"])
+def test_rlinf_config_explains_a_reasoning_recipe(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert config([str(REASONING / f"{recipe}.yaml"), "rollout.group_size=4", "--explain", "rollout"]) == 0
+    said = capsys.readouterr().out
+    assert "rollout.group_size = 4  (command line)" in said
+    assert "rollout.sampling_params.temperature = 1.0  (default of the schema)" in said
+
+
 def test_there_are_recipes() -> None:
     assert len(RECIPES) >= 5
+    assert len(REASONING_RECIPES) >= 10
+    assert len(SFT_RECIPES) >= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rlinf.runners import open_run_folder, parse_command_line, run_app, run_folder
 from rlinf.runners.reasoning import (
@@ -16,13 +17,14 @@ from rlinf.runners.reasoning import (
     explain_reasoning,
     read_reasoning,
 )
+from rlinf.runners.sft import SFTActor, SFTConfig, warm_start
 from rlinf.scheduler import Cluster, HybridComponentPlacement, Supervisor
 
 CONFIG_DIR = Path(__file__).parent / "config"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Reads the configuration, places the workers, and runs the loop."""
+    """Reads the configuration, places the workers, warms the model up where the recipe says so, and runs the loop."""
     command = parse_command_line(argv, config_dir=CONFIG_DIR, default="grpo_arithmetic", description=__doc__ or "")
     cfg = read_reasoning(command.composition.data)
     if command.explain is not None:
@@ -33,22 +35,28 @@ def main(argv: Sequence[str]) -> int:
     with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(path)}) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
         on = {name: placement.get_strategy(name) for name in placement.components}
+
+        def start(worker: Any, name: str, config: Any = cfg, place: str = "", **options: Any) -> Any:
+            strategy = on[place or name]
+            return worker.create_group(config).launch(cluster, name=name, placement_strategy=strategy, **options)
+
+        def start_sft(config: SFTConfig) -> Any:
+            return start(SFTActor, "sft", config, "actor")
+
         folder = open_run_folder(cfg)
         sys.stderr.write(f"{placement.describe()}\nwriting to {path}; starting workers and generators\n")
-        actor = ReasoningActor.create_group(cfg).launch(cluster, name="actor", placement_strategy=on["actor"])
-        rollout = ReasoningRolloutWorker.create_group(cfg).launch(
-            cluster,
-            name="rollout",
-            placement_strategy=on["rollout"],
-            supervisor=Supervisor("restart", max_restarts=cfg.rollout.max_restarts),
+        if cfg.wants_warm_start:
+            cfg = cfg.starting_from(warm_start(cfg.source, start_sft))
+        runner = ReasoningRunner(
+            cfg=cfg,
+            actor=start(ReasoningActor, "actor", cfg),
+            rollout=start(
+                ReasoningRolloutWorker, "rollout", cfg, supervisor=Supervisor("restart", max_restarts=cfg.rollout.max_restarts)
+            ),
+            reward=start(RewardWorker, "reward", cfg),
+            inference=start(InferenceWorker, "inference", cfg) if "inference" in on else None,
+            folder=folder,
         )
-        reward = RewardWorker.create_group(cfg).launch(cluster, name="reward", placement_strategy=on["reward"])
-        inference = None
-        if "inference" in on:
-            inference = InferenceWorker.create_group(cfg).launch(
-                cluster, name="inference", placement_strategy=on["inference"]
-            )
-        runner = ReasoningRunner(cfg=cfg, actor=actor, rollout=rollout, reward=reward, inference=inference, folder=folder)
         runner.init_workers()
         runner.run()
     return 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlinf.core.problems import Problem
@@ -42,13 +45,21 @@ class Characters:
 
 @dataclass(frozen=True)
 class TinyLM:
-    """The tiny preset with a vocabulary of characters."""
+    """The tiny preset with a vocabulary of characters; a rollout worker may tell its process id, and write slowly."""
 
     add_value_head: bool = False
+    pids: str | None = None
+    pass_s: float = 0.0
 
     def build(self, spec: Any, *, seed: int) -> Any:
         overrides = {"vocab_size": FIRST + len(ALPHABET), "initializer_range": 0.02}
-        return CausalLMConfig(preset="tiny", overrides=overrides, add_value_head=self.add_value_head).build(seed=seed)
+        model = CausalLMConfig(preset="tiny", overrides=overrides, add_value_head=self.add_value_head).build(seed=seed)
+        if os.environ.get("GROUP_NAME") == "rollout":
+            if self.pids is not None:
+                (Path(self.pids) / os.environ["RANK"]).write_text(str(os.getpid()))
+            if self.pass_s:
+                model.network.register_forward_pre_hook(lambda *_: time.sleep(self.pass_s))
+        return model
 
     def tokenizer(self, corpus: Sequence[str]) -> Characters:
         return Characters()

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.composition import compose_recipe
+from rlinf.runners.composition import Composition, compose_recipe
 from rlinf.runners.reading import explain_embodied, read_embodied
+from rlinf.runners.reasoning.reading import explain_reasoning, read_reasoning
+from rlinf.runners.sections import subsection
+from rlinf.runners.sft.reading import explain_sft, read_sft
 
 
 def config(args: Sequence[str]) -> int:
@@ -25,5 +28,16 @@ def config(args: Sequence[str]) -> int:
         raise ConfigError("rlinf config", "a recipe is missing", "rlinf config path/to/recipe.yaml [key=value …]")
     recipe = Path(arguments[0])
     composition = compose_recipe(recipe.parent, recipe.stem, arguments[1:])
-    sys.stdout.write(explain_embodied(read_embodied(composition.data), composition.provenance, key) + "\n")
+    sys.stdout.write(_explained(composition, key) + "\n")
     return 0
+
+
+def _explained(composition: Composition, key: str) -> str:
+    """Reads a recipe as what `runner.task_type` says it is, or else its sections, and explains a key."""
+    data = composition.data
+    kind = subsection(data, "runner").get("task_type") or ("embodied" if "env" in data else "reasoning")
+    if kind == "reasoning":
+        return explain_reasoning(read_reasoning(data), composition.provenance, key)
+    if kind == "sft":
+        return explain_sft(read_sft(data), composition.provenance, key)
+    return explain_embodied(read_embodied(data), composition.provenance, key)

@@ -13,11 +13,10 @@ from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Policy
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
-from rlinf.runners.reasoning.language import build_policy
+from rlinf.runners.reasoning.language import build_policy, load_weights
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import pieces, scattered, trimmed, widths, without_credit
 from rlinf.runners.reasoning.wiring import Lines, Question
-from rlinf.runners.starting_weights import find_weights, read_weights
 from rlinf.runners.tensors import to_numpy, to_torch
 
 
@@ -31,7 +30,7 @@ class ReferencePolicy:
     def __init__(self, cfg: ReasoningConfig) -> None:
         policy = build_policy(cfg, starting_weights=cfg.reference.source == "initial").eval().requires_grad_(False)
         if cfg.reference.ckpt_path is not None:
-            policy.load(read_weights(find_weights(cfg.reference.ckpt_path)))
+            load_weights(policy, cfg.reference.ckpt_path)
         self._policy: Policy = policy
         self._size, self._tokens = cfg.actor.micro_batch_size, cfg.actor.max_tokens_per_mbs
 

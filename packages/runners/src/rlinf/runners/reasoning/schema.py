@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from rlinf.core.errors import ConfigError
@@ -225,6 +226,16 @@ class ReasoningConfig:
     def eval_sampling(self) -> SamplingConfig:
         """How the tokens of an evaluation are drawn."""
         return replace(self.rollout.sampling_params, temperature=self.eval.temperature)
+
+    @property
+    def wants_warm_start(self) -> bool:
+        """Whether the run starts from what the section `sft` makes: nothing else names weights, and they are still needed."""
+        needed = self.runner.resume_dir is None or self.reference.source == "initial"
+        return self.sft is not None and self.runner.ckpt_path is None and needed
+
+    def starting_from(self, weights: Path) -> ReasoningConfig:
+        """The same run from those weights; its checkpoints still carry the configuration as it was given."""
+        return replace(self, runner=replace(self.runner, ckpt_path=str(weights)))
 
     def check(self) -> None:
         """Refuses early what would fail when the workers are built, such as an engine that is not installed."""

@@ -1,0 +1,96 @@
+"""The reasoning app on Ray: placements change nothing, and a rollout engine that is killed costs its samples and no more."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reasoning_app import ReasoningApp
+
+COMPARED = ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens")
+REWARD = "reward={reward_type: exact_match, extraction: number}"
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> ReasoningApp:
+    return ReasoningApp(tmp_path)
+
+
+def slow(app: ReasoningApp, pids: Path) -> list[str]:
+    pids.mkdir()
+    return [f"actor.model={{model_type: 'toy_reasoning:TinyLM', pids: '{pids}', pass_s: 0.1}}", "runner.val_check_interval=0", REWARD]
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(600)
+def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written_again(
+    app: ReasoningApp, processes: Any, tmp_path: Path
+) -> None:
+    """To the last bit: the same seeds and weights write the same tokens, whoever writes them."""
+    undisturbed = ReasoningApp(tmp_path / "undisturbed")
+    undisturbed.train("runner.max_steps=6", "runner.val_check_interval=0", REWARD)
+    expected = undisturbed.rows()
+    pids = tmp_path / "pids"
+    run = app.start("runner.max_steps=6", *slow(app, pids))
+    try:
+        processes.wait_until(lambda: run.poll() is not None or len(app.rows()) in (2, 3), 300, "two iterations")
+        time.sleep(0.3)
+        os.kill(int((pids / "1").read_text()), signal.SIGKILL)
+        _, errors = run.communicate(timeout=300)
+    finally:
+        run.kill()
+    assert run.returncode == 0, errors
+    rows = app.rows()
+    assert rows[6]["rollout/restarts"] == 1, errors
+    for step, row in expected.items():
+        for name in COMPARED:
+            assert rows[step][name] == pytest.approx(row[name], abs=1e-5), f"step {step}: {name}"
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(600)
+def test_without_restarts_a_killed_rollout_engine_ends_the_run_with_the_cause(
+    app: ReasoningApp, processes: Any, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    run = app.start("runner.max_steps=1000", "rollout.max_restarts=0", *slow(app, pids))
+    try:
+        processes.wait_until(lambda: run.poll() is not None or len(app.rows()) >= 1, 300, "an iteration")
+        below = processes.descendants(run.pid)
+        killed = time.monotonic()
+        os.kill(int((pids / "0").read_text()), signal.SIGKILL)
+        _, errors = run.communicate(timeout=60)
+        took = time.monotonic() - killed
+    finally:
+        run.kill()
+    assert run.returncode == 1, errors
+    assert took < 15, f"{took:.1f} s"
+    assert re.search(r"WorkerError: rollout\[0\] failed (in \w+\(\)|between calls): .*(died|killed)", errors), errors
+    processes.wait_until(lambda: not processes.alive(below), 10, "no orphans")
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(900)
+def test_where_things_run_changes_nothing(app: ReasoningApp) -> None:
+    placements = {
+        "local": "{actor: '0', rollout: 0-1, reward: '0'}",
+        "collocated": "{actor: '0', rollout: 0-1, reward: '0'}",
+        "disaggregated": "{actor: '0', rollout: 1-2, reward: '3'}",
+        "hybrid": "{actor: '0', reward: '0', rollout: '1', inference: '2'}",
+    }
+    rows: dict[str, dict[int, dict[str, float]]] = {}
+    for name, placement in placements.items():
+        cluster = f"cluster={{virtual_accelerators: {{count: 4}}, component_placement: {placement}}}"
+        short = ("runner.val_check_interval=0", "runner.max_steps=3", "reference.source=initial", "algorithm.kl_beta=0.1", REWARD)
+        app.train(cluster, *short, backend="local" if name == "local" else "ray")
+        rows[name] = app.rows()
+    assert len({row["train/loss"] for row in rows["local"].values()}) == 3, "the losses must change from step to step"
+    for name, found in rows.items():
+        for step, row in found.items():
+            for metric in (*COMPARED, "train/kl_ref"):
+                assert row[metric] == pytest.approx(rows["local"][step][metric], rel=1e-4, abs=1e-5), f"{name}, step {step}: {metric}"

@@ -1,0 +1,128 @@
+"""Rollout and reward workers without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.generation import SamplingConfig
+from rlinf.runners.reasoning.orders import Job, Order
+from rlinf.runners.reasoning.reading import read_reasoning
+from rlinf.runners.reasoning.reward_worker import RewardWorker
+from rlinf.runners.reasoning.rollout_worker import Generated, ReasoningRolloutWorker
+from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring
+
+WIRING = ReasoningWiring(actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, reward_ranks=1)
+
+
+def job(*groups: int, needed: int | None = None, again: tuple[int, ...] = (), shown: int = 1) -> Job:
+    orders = tuple(Order(group=g, problem=g % 6, again=g in again) for g in groups)
+    return Job(
+        key="train/0/0",
+        split="train",
+        orders=orders,
+        needed=len(groups) if needed is None else needed,
+        samples=2,
+        sampling=SamplingConfig(max_new_tokens=8),
+        shown=shown,
+    )
+
+
+def lines(line: Any) -> Lines:
+    return Lines(completions=line(), trajectories=line(), questions=line(), references=line())
+
+
+def written(data: dict[str, Any], task: Job, between: Lines) -> tuple[Generated, ReasoningRolloutWorker]:
+    worker = ReasoningRolloutWorker(read_reasoning(data))
+    worker.init_worker(WIRING)
+    return asyncio.run(worker.generate(task, between)), worker
+
+
+def groups_of(between: Lines) -> list[int]:
+    channel: Any = between.completions
+    return [item.order.group for item in channel.items["train/0/0/0"]]
+
+
+def test_what_is_written_depends_on_the_group_and_not_on_its_company(reasoning_data: dict[str, Any], line: Any) -> None:
+    texts: list[dict[int, list[list[int]]]] = []
+    for groups in ((0, 1, 2, 3), (3, 1)):
+        between = lines(line)
+        written(reasoning_data, job(*groups), between)
+        channel: Any = between.completions
+        items = channel.items["train/0/0/0"]
+        texts.append({item.order.group: [c.tokens.tolist() for c in item.completions] for item in items})
+    assert texts[1] == {group: texts[0][group] for group in (3, 1)}
+    assert len({str(text) for text in texts[0].values()}) == 4
+
+
+def test_the_shortest_groups_end_first_and_the_rest_is_aborted(reasoning_data: dict[str, Any], line: Any) -> None:
+    whole, between = lines(line), lines(line)
+    written(reasoning_data, job(0, 1, 2, 3, 4, 5), whole)
+    by_end = groups_of(whole)
+    found, worker = written(reasoning_data, job(0, 1, 2, 3, 4, 5, needed=4), between)
+    assert groups_of(between) == by_end[:4]
+    assert [order.group for order in found.aborted] == sorted(by_end[4:])
+    generator: Any = worker._engine.generator  # type: ignore[union-attr]
+    assert {f"train/0/0/{g}/{m}" for g in by_end[4:] for m in (0, 1)} <= generator.aborted
+
+
+def test_a_group_is_aborted_once_at_most(reasoning_data: dict[str, Any], line: Any) -> None:
+    whole, between = lines(line), lines(line)
+    written(reasoning_data, job(0, 1, 2, 3, 4, 5), whole)
+    *_, last = groups_of(whole)
+    found, _ = written(reasoning_data, job(0, 1, 2, 3, 4, 5, needed=3, again=(last,)), between)
+    assert last in groups_of(between)
+    assert len(groups_of(between)) == len(found.aborted) == 3
+
+
+def scored(data: dict[str, Any], task: Job, between: Lines) -> tuple[list[Any], RewardWorker]:
+    worker = RewardWorker(read_reasoning(data))
+    worker.init_worker(WIRING)
+    return worker.compute_rewards(task, between), worker
+
+
+def test_a_group_that_arrives_twice_is_scored_once(reasoning_data: dict[str, Any], line: Any) -> None:
+    between = lines(line)
+    written(reasoning_data, job(0, 1), between)
+    written(reasoning_data, job(0, 1, 2), between)
+    reports, worker = scored(reasoning_data, job(0, 1, 2), between)
+    assert [report.group for report in reports] == sorted({0, 1, 2}, key=[r.group for r in reports].index)
+    assert sorted(report.group for report in reports) == [0, 1, 2]
+    worker.deliver({0: 0, 2: 1}, between)
+    channel: Any = between.trajectories
+    shares = {actor: channel.items[actor][0][1] for actor in (0, 1)}
+    assert [shares[actor].group.tolist() for actor in (0, 1)] == [[0, 0], [2, 2]]
+    worker.deliver({1: 0}, between)
+    assert channel.items[0][1] == (0, None), "what was not admitted is forgotten"
+
+
+def test_rewards_reports_and_rows_agree(reasoning_data: dict[str, Any], line: Any) -> None:
+    reasoning_data["reward"]["success"] = 1.0
+    between = lines(line)
+    written(reasoning_data, job(0, 1, 2), between)
+    reports, worker = scored(reasoning_data, job(0, 1, 2, shown=1), between)
+    worker.deliver(dict.fromkeys((0, 1, 2), 0), between)
+    channel: Any = between.trajectories
+    rows = channel.items[0][0][1]
+    by_group = {report.group: report for report in reports}
+    for group in (0, 1, 2):
+        found = rows.reward[rows.group == group].sum(1).tolist()
+        assert found == [response.reward for response in by_group[group].responses]
+        for response in by_group[group].responses:
+            assert response.reward == 0.5 * (response.tokens - 1), "the token that ends a response is no text"
+            assert response.success == (response.reward >= 1.0)
+    assert [report.prompt for report in sorted(reports, key=lambda r: r.group)] == ["a", None, None]
+
+
+def test_a_policy_that_scores_at_another_temperature_is_refused(reasoning_data: dict[str, Any]) -> None:
+    reasoning_data["actor"]["model"]["temperature"] = 0.7
+    with pytest.raises(ConfigError, match=r"actor\.model\.temperature: expected 1 as in rollout\.sampling_params, found 0\.7"):
+        ReasoningRolloutWorker(read_reasoning(reasoning_data)).init_worker(WIRING)
+
+
+def test_a_worker_that_knows_nobody_says_so(reasoning_data: dict[str, Any], line: Any) -> None:
+    with pytest.raises(RLinfError, match=r"Call init_worker\(wiring\) first"):
+        asyncio.run(ReasoningRolloutWorker(read_reasoning(reasoning_data)).generate(job(0), lines(line)))

@@ -25,9 +25,9 @@ def contract(policy, config):
     return GeneratorContract(generator=config.build(policy), score=score, update=update, vocabulary=64, max_model_len=256)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_the_engine_keeps_the_contract(tied):
-    policy = ToyWriter("qwen3", tie_word_embeddings=tied)
+def test_the_engine_keeps_the_contract(monkeypatch):
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    policy = ToyWriter("qwen3", tie_word_embeddings=True)
     config = SGLangGeneratorConfig(device="cpu", max_running_requests=32, timeout_s=120.0)
     held = asyncio.run(contract(policy, config).run(report=print))
     assert len(held) == 15

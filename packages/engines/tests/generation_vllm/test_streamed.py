@@ -154,6 +154,20 @@ def test_a_token_that_does_not_come_is_an_error_in_time():
     asyncio.run(run())
 
 
+def test_closing_hands_back_what_is_there_and_nobody_waits():
+    async def run():
+        generator = made(Counter())
+        tasks = [asyncio.create_task(generator.generate([1], MANY, seed=0)) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        await generator.close()
+        found = await asyncio.wait_for(asyncio.gather(*tasks), 10.0)
+        assert {completion.finish for completion in found} == {"abort"}
+        with pytest.raises(ConfigError, match="closed"):
+            await generator.generate([1], MANY, seed=0)
+
+    asyncio.run(run())
+
+
 def test_a_server_that_dies_says_why(tmp_path):
     pytest.importorskip("aiohttp")
 

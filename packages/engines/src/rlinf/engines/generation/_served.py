@@ -38,7 +38,9 @@ class Server:
         self._base_url, self._log = base_url.rstrip("/"), log
         self._process: subprocess.Popen[bytes] | None = None
         waits = self._aiohttp.ClientTimeout(total=None)  # deadlines are the caller's
-        self._session: Final = self._aiohttp.ClientSession(timeout=waits, connector=self._aiohttp.TCPConnector(limit=0))
+        # A connection that is kept may be closed by the server at the moment in which it is used again.
+        connector = self._aiohttp.TCPConnector(limit=0, force_close=True)
+        self._session: Final = self._aiohttp.ClientSession(timeout=waits, connector=connector)
 
     @classmethod
     async def start(cls, command: Sequence[str], *, port: int, env: Mapping[str, str], log: Path) -> Server:

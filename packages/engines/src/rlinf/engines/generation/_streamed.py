@@ -13,7 +13,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from torch import Tensor
 
@@ -195,6 +195,7 @@ class _Streams:
         self.version: int = policy.version
         self.flying: Final[dict[object, StreamedRequest]] = {}
         self._tasks: Final[dict[StreamedRequest, asyncio.Task[None]]] = {}
+        self._callers: Final[set[asyncio.Task[Any]]] = set()
         self._calls: Final = asyncio.Lock()
         self._held = False
         """Whether the engine stands, and requests wait here."""
@@ -218,6 +219,8 @@ class _Streams:
         if request.id in self.flying:
             raise ConfigError("generate(request_id)", f"'{request.id}' is in flight already", "Give each request its own.")
         self.flying[request.id] = request
+        caller = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._callers.add(caller)
         self._start(request)
         try:
             return await request.future
@@ -225,6 +228,7 @@ class _Streams:
             if self.flying.get(request.id) is request:
                 del self.flying[request.id]
             await self._cut([request])
+            self._callers.discard(caller)
 
     def abort(self, request_ids: Iterable[str] | None) -> None:
         for name in list(self.flying) if request_ids is None else request_ids:
@@ -259,6 +263,10 @@ class _Streams:
         self.abort(None)
         await self._cut(list(self._tasks))
         await self._in_time("its end", self._engine.close())
+        if self._callers:
+            await asyncio.wait(self._callers, timeout=self._timeout_s)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
 
     async def _hold(self) -> None:
         """Ends the streams, and waits until no forward pass runs."""

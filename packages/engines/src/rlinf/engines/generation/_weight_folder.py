@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
@@ -38,6 +39,7 @@ class WeightFolder:
         if parent is None and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * size:
             parent = str(_MEMORY)
         self.path: Final = Path(tempfile.mkdtemp(prefix="rlinf-weights-", dir=parent))
+        self._finalizer: Final = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
         try:
             policy.save_network(self.path)
         except BaseException:
@@ -66,5 +68,5 @@ class WeightFolder:
             file.unlink()
 
     def remove(self) -> None:
-        """Nothing stays."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Nothing stays; the end of the interpreter does the same."""
+        self._finalizer()

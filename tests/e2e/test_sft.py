@@ -1,0 +1,140 @@
+"""Supervised fine-tuning on real parts in one process: what it learns, writes, and keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.random import keyed_seed
+from rlinf.runners.sft import SFTActor, SFTRunner, read_sft, warm_start
+from rlinf.scheduler import Cluster
+
+TOKENS = {"kind": "characters", "alphabet": "0123456789+-=#"}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def recipe(logs: Path, **runner: Any) -> dict[str, Any]:
+    return {
+        "runner": {"experiment_name": "sft", "max_steps": 4, "steps_per_iteration": 5, "logger": {"log_path": str(logs)}, **runner},
+        "cluster": {"backend": "local"},
+        "data": {"type": "arithmetic", "terms": 3, "train": 100, "validation": 20, "val_problems": 20, "max_length": 48},
+        "actor": {
+            "model": {"model_type": "causal_lm", "preset": "tiny", "tokens": TOKENS, "overrides": {"initializer_range": 0.02}},
+            "optim": {"lr": 3e-3, "clip_grad": 1.0},
+            "global_batch_size": 16,
+        },
+    }
+
+
+def learn(data: dict[str, Any]) -> Path:
+    """A whole run; the folder of its last checkpoint."""
+    cfg = read_sft(data)
+    with Cluster(cluster_cfg=cfg.cluster) as cluster:
+        runner = SFTRunner(cfg=cfg, actor=SFTActor.create_group(cfg).launch(cluster, name="actor"))
+        runner.init_workers()
+        return runner.run()
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_learns_and_its_export_is_read_by_transformers(tmp_path: Path) -> None:
+    checkpoint = learn(recipe(tmp_path, val_check_interval=1))
+    rows = metrics(tmp_path / "sft")
+    assert rows[0]["train/nll"] > 1.2 * rows[3]["train/nll"]
+    assert rows[0]["eval/loss"] > 1.1 * rows[-1]["eval/loss"]
+    assert rows[-1]["eval/perplexity"] == pytest.approx(torch.tensor(rows[-1]["eval/loss"]).exp().item(), rel=1e-5)
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "sft/huggingface", local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "sft/huggingface", local_files_only=True)
+    assert tokenizer.decode(tokenizer.encode("12+3=#15")) == "12+3=#15"
+    saved = load_file(checkpoint / "actor/model.safetensors")
+    for name, tensor in exported.state_dict().items():
+        assert torch.equal(tensor, saved[f"network.{name}"])
+
+
+def test_two_iterations_and_two_more_are_four_to_the_bit(tmp_path: Path) -> None:
+    whole = load_file(learn(recipe(tmp_path / "whole")) / "actor/model.safetensors")
+    half = learn(recipe(tmp_path / "parts", max_steps=2))
+    again = load_file(learn(recipe(tmp_path / "parts", resume_dir=str(half))) / "actor/model.safetensors")
+    assert all(torch.equal(again[name], tensor) for name, tensor in whole.items())
+    assert not torch.equal(load_file(half / "actor/model.safetensors")["network.lm_head.weight"], whole["network.lm_head.weight"])
+
+
+def test_packing_and_micro_batches_change_nothing_but_rounding(tmp_path: Path) -> None:
+    plain, parted = recipe(tmp_path / "plain", max_steps=1), recipe(tmp_path / "parted", max_steps=1)
+    plain["data"]["packing"] = False
+    parted["actor"]["micro_batch_size"] = 2
+    first, second = (metrics(learn(data).parents[1]) for data in (plain, parted))
+    assert first[0]["train/nll"] == pytest.approx(second[0]["train/nll"], rel=1e-5)
+    assert first[-1]["eval/loss"] == pytest.approx(second[-1]["eval/loss"], rel=1e-5)
+
+
+def test_adapters_are_trained_alone_and_merged_into_the_export(tmp_path: Path) -> None:
+    data = recipe(tmp_path, max_steps=1)
+    data["actor"]["model"]["lora"] = {"rank": 2}
+    cfg = read_sft(data)
+    before = cfg.actor.model.build(None, seed=keyed_seed(1, "model")).state_dict()  # pyright: ignore[reportArgumentType]
+    after = load_file(learn(data) / "actor/model.safetensors")
+    adapters = {name for name in before if "lora_" in name}
+    changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    assert adapters
+    assert changed
+    assert changed <= adapters
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "sft/huggingface", local_files_only=True).state_dict()
+    assert not any("lora_" in name for name in exported)
+    plain = read_sft(recipe(tmp_path)).actor.model.build(None, seed=keyed_seed(1, "model"))  # pyright: ignore[reportArgumentType]
+    base = plain.network.state_dict()
+    assert any(not torch.equal(tensor, base[name]) for name, tensor in exported.items())
+
+
+def test_a_warm_start_is_made_once_and_again_when_something_changes(tmp_path: Path) -> None:
+    sft = recipe(tmp_path, max_steps=1)
+    source: dict[str, Any] = {
+        "runner": {"seed": 5, "logger": sft["runner"]["logger"]},
+        "cluster": sft["cluster"],
+        "data": {**sft["data"], "rollout_batch_size": 4},
+        "actor": {"model": {**sft["actor"]["model"], "temperature": 0.7}, "global_batch_size": 99},
+        "sft": {
+            "runner": {"max_steps": 1, "steps_per_iteration": 2},
+            "data": {"max_length": 48},
+            "actor": {"global_batch_size": 16},
+        },
+    }
+    launched: list[Any] = []
+    with Cluster(cluster_cfg=sft["cluster"]) as cluster:
+
+        def launch(cfg: Any) -> Any:
+            launched.append(cfg)
+            return SFTActor.create_group(cfg).launch(cluster, name=f"sft{len(launched)}")
+
+        first, second = (warm_start(source, launch) for _ in range(2))
+        assert first == second
+        assert len(launched) == 1
+        assert (launched[0].runner.seed, launched[0].actor.model.config.temperature) == (5, 1.0)
+        other = warm_start({**source, "runner": {**source["runner"], "seed": 6}}, launch)
+        assert other != first
+        assert len(launched) == 2
+        (first / "actor/model.safetensors").write_bytes(b"damaged")
+        assert warm_start(source, launch) == first
+        assert len(launched) == 3
+
+
+def test_faults_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.packed: .*packing"):
+        read_sft({**recipe(tmp_path), "data": {"type": "arithmetic", "packed": True}})
+    data = recipe(tmp_path)
+    data["actor"]["model"]["temperature"] = 0.5
+    with pytest.raises(RLinfError, match="expected 1 for learning from examples, found 0.5"):
+        learn(data)

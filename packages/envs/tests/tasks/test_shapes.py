@@ -55,7 +55,7 @@ def test_counts_are_those_of_the_picture():
 def test_no_picture_is_in_both_splits():
     train, held_out = (Shapes(train=20, validation=5, most=1).problems(split) for split in ("train", "validation"))
     pictures = [{problem.images[0].tobytes() for problem in problems} for problems in (train, held_out)]
-    assert (len(pictures[0]), len(pictures[1])) == (20, 5)
+    assert (len(train), len(held_out)) == (20, 5)
     assert not pictures[0] & pictures[1]
 
 

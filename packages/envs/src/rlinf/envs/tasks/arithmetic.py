@@ -87,7 +87,7 @@ class Arithmetic:
 
     operations: tuple[Operation, ...] = ("+", "-")
     """Those that occur, each equally often."""
-    terms: int = 5
+    terms: int = 6
     """Numbers in a problem, at least 2."""
     digits: int = 1
     """Digits of each number, of which the first is not 0."""
@@ -95,9 +95,9 @@ class Arithmetic:
     """No result on the way is larger; None for any."""
     negative: bool = False
     """Whether a result on the way may be below 0."""
-    worked_share: float = 0.35
+    worked_share: float = 0.4
     """The share of problems whose solution shows its work; that of the others is `#` and the answer."""
-    train: int = 10_000
+    train: int = 20_000
     """Problems to train on, all different."""
     validation: int = 256
     """Problems held out, all different; none of them is a problem to train on with its terms in another order."""

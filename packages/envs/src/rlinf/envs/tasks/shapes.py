@@ -50,9 +50,9 @@ class Shapes:
     image_mark: str = "<image>"
     """What stands for the picture in the prompt, as the tokenizer of the model has it."""
     train: int = 2_000
-    """Pictures to train on, all different, with a question each."""
+    """Questions to train on, all different."""
     validation: int = 128
-    """Pictures held out, all different, with a question each."""
+    """Questions held out, all different; none is about a picture that is trained on."""
     validation_share: float = 0.1
     """The share of all possible pictures from which those held out are taken."""
     seed: int = 0
@@ -77,7 +77,7 @@ class Shapes:
         """The questions of a split, each with a picture of `[grid · cell, grid · cell, 3]`.
 
         Raises:
-            ConfigError: there are not so many different pictures.
+            ConfigError: there are not so many different ones.
         """
         scenes = distinct(
             self._drawn(),

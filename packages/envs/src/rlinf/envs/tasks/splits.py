@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final, TypeVar
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Split
 from rlinf.core.random import keyed_seed
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Hashable)
 PATIENCE: Final = 20_000
 """Draws in a row without a new problem after which there are taken to be no more."""
 _STEPS: Final = 1 << 20
@@ -30,24 +30,23 @@ def split_of(key: str, *, seed: int, validation_share: float) -> Split:
 def distinct(
     drawn: Iterator[T], key: Callable[[T], str], split: Split, count: int, *, seed: int, validation_share: float, place: str
 ) -> list[T]:
-    """The first `count` of an endless stream that belong to a split, each key once.
+    """The first `count` different ones of an endless stream that belong to a split; what has the same key is in the same split.
 
     Raises:
         ConfigError: the stream does not have so many.
     """
-    found: dict[str, T] = {}
+    found: dict[T, None] = {}
     idle = 0
     while len(found) < count and idle < PATIENCE:
         item = next(drawn)
-        name = key(item)
         idle += 1
-        if name not in found and split_of(name, seed=seed, validation_share=validation_share) == split:
-            found[name] = item
+        if item not in found and split_of(key(item), seed=seed, validation_share=validation_share) == split:
+            found[item] = None
             idle = 0
     if len(found) < count:
         problem = f"expected {count} different problems for '{split}', found {len(found)}"
         raise ConfigError(f"{place}.{split}", problem, "Ask for fewer, or make the problems larger.")
-    return list(found.values())
+    return list(found)
 
 
 def check_sizes(train: int, validation: int, validation_share: float) -> None:

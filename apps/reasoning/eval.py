@@ -35,9 +35,7 @@ def main(argv: Sequence[str]) -> int:
         rollout = ReasoningRolloutWorker.create_group(cfg).launch(
             cluster, name="rollout", placement_strategy=placement.get_strategy("rollout")
         )
-        reward = RewardWorker.create_group(cfg).launch(
-            cluster, name="reward", placement_strategy=placement.get_strategy("reward")
-        )
+        reward = RewardWorker.create_group(cfg).launch(cluster, name="reward", placement_strategy=placement.get_strategy("reward"))
         runner = ReasoningEvalRunner(cfg=cfg, checkpoint=checkpoint, rollout=rollout, reward=reward, folder=folder)
         runner.init_workers()
         summary = runner.run()

@@ -43,9 +43,7 @@ class ReasoningApp:
         """A run on Ray in a process of its own."""
         command = [sys.executable, str(ROOT / "apps/reasoning/train.py"), *TOY, *self._logs(), *overrides]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE), "COLUMNS": "200"}
-        return subprocess.Popen(
-            command, env=environment, cwd=self.logs, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        return subprocess.Popen(command, env=environment, cwd=self.logs, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def metrics(self) -> list[dict[str, Any]]:
         path = self.folder / "metrics.jsonl"

@@ -150,7 +150,10 @@ def test_the_tail_is_aborted_and_comes_back(app: ReasoningApp) -> None:
 
 
 def test_groups_that_agree_are_replaced(app: ReasoningApp) -> None:
-    recipe = ("algorithm={dynamic_sampling: {max_waves: 3}}", "reward={reward_type: overlong, max_length: 6, cache: 6, unit: characters}")
+    recipe = (
+        "algorithm={dynamic_sampling: {max_waves: 3}}",
+        "reward={reward_type: overlong, max_length: 6, cache: 6, unit: characters}",
+    )
     app.train("runner.val_check_interval=0", "rollout.group_size=2", *recipe)
     rows = app.rows().values()
     assert any(row["rollout/groups_alike"] > 0 for row in rows)

@@ -23,11 +23,15 @@ def app(tmp_path: Path) -> ReasoningApp:
 
 def slow(app: ReasoningApp, pids: Path) -> list[str]:
     pids.mkdir()
-    return [f"actor.model={{model_type: 'toy_reasoning:TinyLM', pids: '{pids}', pass_s: 0.1}}", "runner.val_check_interval=0", REWARD]
+    return [
+        f"actor.model={{model_type: 'toy_reasoning:TinyLM', pids: '{pids}', pass_s: 0.1}}",
+        "runner.val_check_interval=0",
+        REWARD,
+    ]
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written_again(
     app: ReasoningApp, processes: Any, tmp_path: Path
 ) -> None:
@@ -38,10 +42,10 @@ def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written
     pids = tmp_path / "pids"
     run = app.start("runner.max_steps=6", *slow(app, pids))
     try:
-        processes.wait_until(lambda: run.poll() is not None or len(app.rows()) in (2, 3), 300, "two iterations")
+        processes.wait_until(lambda: run.poll() is not None or len(app.rows()) in (2, 3), 500, "two iterations")
         time.sleep(0.3)
         os.kill(int((pids / "1").read_text()), signal.SIGKILL)
-        _, errors = run.communicate(timeout=300)
+        _, errors = run.communicate(timeout=400)
     finally:
         run.kill()
     assert run.returncode == 0, errors
@@ -53,14 +57,14 @@ def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_without_restarts_a_killed_rollout_engine_ends_the_run_with_the_cause(
     app: ReasoningApp, processes: Any, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
     run = app.start("runner.max_steps=1000", "rollout.max_restarts=0", *slow(app, pids))
     try:
-        processes.wait_until(lambda: run.poll() is not None or len(app.rows()) >= 1, 300, "an iteration")
+        processes.wait_until(lambda: run.poll() is not None or len(app.rows()) >= 1, 500, "an iteration")
         below = processes.descendants(run.pid)
         killed = time.monotonic()
         os.kill(int((pids / "0").read_text()), signal.SIGKILL)
@@ -93,4 +97,6 @@ def test_where_things_run_changes_nothing(app: ReasoningApp) -> None:
     for name, found in rows.items():
         for step, row in found.items():
             for metric in (*COMPARED, "train/kl_ref"):
-                assert row[metric] == pytest.approx(rows["local"][step][metric], rel=1e-4, abs=1e-5), f"{name}, step {step}: {metric}"
+                assert row[metric] == pytest.approx(rows["local"][step][metric], rel=1e-4, abs=1e-5), (
+                    f"{name}, step {step}: {metric}"
+                )

@@ -21,7 +21,9 @@ def test_the_lag_counts_updates_and_not_optimizer_steps() -> None:
     assert [resumed.lag(v) for v in (24, 8, 0)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("max_lag", "admitted", "stale"), [(0, (3,), 3), (1, (2, 3), 2), (2, (0, 1, 2, 3), 0), (9, (0, 1, 2, 3), 0)])
+@pytest.mark.parametrize(
+    ("max_lag", "admitted", "stale"), [(0, (3,), 3), (1, (2, 3), 2), (2, (0, 1, 2, 3), 0), (9, (0, 1, 2, 3), 0)]
+)
 def test_what_is_older_than_allowed_is_refused_and_counted(max_lag: int, admitted: tuple[int, ...], stale: int) -> None:
     versions = Versions([0, 4, 8])
     reports = [report(3, 1, 0, oldest=8), report(0, 1, 0, oldest=0), report(1, 1, 0, oldest=3), report(2, 1, 0, oldest=4)]

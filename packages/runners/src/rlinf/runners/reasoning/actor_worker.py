@@ -19,7 +19,6 @@ from rlinf.core.protocols import Channel, Trainer
 from rlinf.core.random import keyed_generator
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
-from rlinf.runners.actor_worker import LOGPROB_TOLERANCE
 from rlinf.runners.reasoning.language import build_policy, check_temperature
 from rlinf.runners.reasoning.reference import ReferencePolicy
 from rlinf.runners.reasoning.schema import ReasoningConfig
@@ -171,18 +170,22 @@ class ReasoningActor(Worker):
 
         Before the first update they must be equal but for rounding.
         """
-        total, largest, count = 0.0, 0.0, 0
+        tolerance = self.cfg.actor.logprob_tolerance
+        total, largest, count, outside = 0.0, 0.0, 0, 0
         for rows, evaluation in found:
             index, horizon = to_torch(rows), evaluation.logprob.shape[1]
             same = trajectory.mask[index, :horizon] & (trajectory.version[index, :horizon] == trainer.version)
             apart = (evaluation.logprob.cpu() - trajectory.logprob[index, :horizon]).abs()[same]
             total, count = total + float(apart.sum()), count + apart.numel()
+            outside += int((~(apart <= tolerance)).sum())
             largest = max(largest, float(apart.max()) if apart.numel() else 0.0)
-        if not self._checked and not largest <= LOGPROB_TOLERANCE:
+        if not self._checked and outside > self.cfg.actor.logprob_outliers * count:
             raise RLinfError(
                 f"actor[{self.rank}]",
-                f"the trainer's log-probabilities differ from the rollout's by up to {largest:.2g} before any update",
-                "Usual suspects: weights not synchronised, another precision or temperature in rollout, dropout left on.",
+                f"the trainer's log-probabilities differ from the rollout's by up to {largest:.2g} before any update, "
+                f"those of {outside} of {count} tokens by more than {tolerance:g}",
+                "Usual suspects: weights not synchronised, another precision or temperature in rollout, dropout left on. "
+                "For engines of low precision set actor.logprob_tolerance.",
             )
         self._checked = True
         return {"logprob_drift": Metric(total, float(count)), "logprob_drift_max": Metric(largest)}

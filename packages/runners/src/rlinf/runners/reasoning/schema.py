@@ -63,8 +63,8 @@ class GenerationConfig:
     runs ahead. 0 is synchronous."""
     oversample: float = 1.0
     """How many times more groups are begun than are needed. When enough have ended, the rest are aborted, and begin anew in the
-    next iteration, where they are not aborted again. Which end first is the engine's affair: with `hf`, whose requests all go on at the
-    same pace, the shorter ones, and the run can be repeated; with others only 1 is sure to give the same run again."""
+    next iteration, where they are not aborted again. Which end first is the engine's affair: with `hf`, whose requests all go on
+    at the same pace, the shorter ones, and the run can be repeated; with others only 1 is sure to give the same run again."""
     max_restarts: int = 3
     """How often each rollout worker whose process dies is started again; its samples are generated anew."""
 
@@ -129,13 +129,21 @@ class ReasoningActorConfig(ActorConfig):
 
     max_tokens_per_mbs: int | None = None
     """Tokens, padding too, in one forward pass of one rank, in place of `micro_batch_size`; a longer response goes alone."""
+    logprob_tolerance: float = 1e-3
+    """How far the trainer's log-probabilities may be from the rollout's before the first update. Engines of one kind in float32
+    agree to 1e-5; those of different kinds in bfloat16 to 0.1 or so."""
+    logprob_outliers: float = 0.0
+    """The share of tokens that may be farther."""
 
     def __post_init__(self) -> None:
         positive(
             global_batch_size=self.global_batch_size,
             micro_batch_size=self.micro_batch_size,
             max_tokens_per_mbs=self.max_tokens_per_mbs,
+            logprob_tolerance=self.logprob_tolerance,
         )
+        if not 0 <= self.logprob_outliers < 1:
+            raise ConfigError("logprob_outliers", f"expected a share in [0, 1), found {self.logprob_outliers:g}")
         if self.max_tokens_per_mbs is not None and self.micro_batch_size is not None:
             raise ConfigError("max_tokens_per_mbs", "set together with micro_batch_size", "Set one of them.")
 

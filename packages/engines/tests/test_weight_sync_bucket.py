@@ -241,6 +241,7 @@ def test_an_interrupted_version_leaves_no_files(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_ranks_send_as_one(tmp_path):
     """Real shards: each rank holds a part of each tensor, one of them sends, and neither holds more than one whole at a time."""
     script = Path(__file__).parent / "gathered_ranks.py"

@@ -66,6 +66,9 @@ def delta(old: Tensor, new: Tensor) -> Delta:
         new: of the same shape, type and device.
     """
     before, after = as_integers(old), as_integers(new)
+    if after.device.type == "cpu":
+        places = np.flatnonzero(before.numpy() != after.numpy())  # twice as fast as torch's
+        return Delta(encode_positions(places), after[torch.from_numpy(places)])  # pyright: ignore[reportUnknownMemberType]
     positions = torch.nonzero(before != after).reshape(-1)
     return Delta(encode_positions(positions.cpu().numpy()), after[positions].cpu())
 
@@ -77,13 +80,22 @@ def apply(change: Delta, old: Tensor, place: str) -> Tensor:
         WeightSyncError: the change is not one of this tensor; the message begins with `place`.
     """
     new = old.detach().clone(memory_format=torch.contiguous_format)
-    bits = as_integers(new)
+    apply_in_place(change, new, place)
+    return new
+
+
+def apply_in_place(change: Delta, tensor: Tensor, place: str) -> None:
+    """Makes the new tensor of the old one, which is contiguous.
+
+    Raises:
+        WeightSyncError: the change is not one of this tensor, which stays as it was; the message begins with `place`.
+    """
+    bits = as_integers(tensor)
     positions = decode_positions(change.codes)
     fits = positions.size == change.values.numel() and change.values.dtype == bits.dtype
     if not fits or (positions.size and positions[-1] >= bits.numel()):
         raise WeightSyncError(place, f"a patch of {positions.size} positions does not fit", "Synchronise again.")
     bits[torch.from_numpy(positions).to(bits.device)] = change.values.to(bits.device)  # pyright: ignore[reportUnknownMemberType]
-    return new
 
 
 def _top(width: Any) -> int:

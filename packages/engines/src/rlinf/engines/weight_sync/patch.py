@@ -17,7 +17,7 @@ from rlinf.engines.checksum import checksum
 from rlinf.engines.lazy import Walk
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.raw import as_bytes, dtype_of
-from rlinf.engines.weight_sync.delta import Delta, apply, delta
+from rlinf.engines.weight_sync.delta import Delta, apply, apply_in_place, delta
 from rlinf.engines.weight_sync.messages import Announcement, Consent
 from rlinf.engines.weight_sync.publication import Publication
 from rlinf.engines.weight_sync.subscription import Subscription
@@ -162,16 +162,15 @@ class _Batches:
 def _change(memory: Memory, name: str, target: Tensor, bases: set[str]) -> tuple[Change | None, str]:
     """What makes `target` of what all receivers hold, None if nothing must; and its checksum. Remembers it as sent."""
     found, sent = checksum(target), memory.get(name)
-    if bases == {found}:
-        change = None
-    elif sent is not None and bases == {sent.checksum} and sent.tensor.dtype == target.dtype:
+    if sent is not None and bases == {sent.checksum} != {found} and sent.tensor.dtype == target.dtype:
         change = delta(sent.tensor, target)
-        change = Whole(as_bytes(target)) if change.nbytes >= target.nbytes else change
-    else:
-        change = Whole(as_bytes(target))
+        if change.nbytes < target.nbytes:
+            apply_in_place(change, sent.tensor, name)
+            memory[name] = Sent(sent.tensor, found)
+            return change, found
     if sent is None or sent.checksum != found:
         memory[name] = Sent(target.clone(memory_format=torch.contiguous_format), found)
-    return change, found
+    return (None if bases == {found} else Whole(as_bytes(target))), found
 
 
 def _changed(change: Change, current: Mapping[str, Tensor], name: str, place: str) -> Tensor:

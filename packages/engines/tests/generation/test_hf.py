@@ -1,6 +1,8 @@
 """The engine over transformers: who is read when, what is shared, and what a fault does."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 import torch
@@ -131,6 +133,19 @@ def test_nothing_is_held_when_nothing_is_in_flight():
     assert all(layer.keys is None and layer.values is None for layer in generator._batch._cache.layers)
 
 
+def test_a_closed_generator_holds_no_weights_and_refuses_everything():
+    policy = ToyWriter()
+    generator, weights = HFGeneratorConfig().build(policy), policy.weights()
+    network = weakref.ref(policy.network)
+    asyncio.run(generator.close())
+    del policy
+    gc.collect()
+    assert network() is None
+    for call in (generator.generate([5], SamplingConfig(max_new_tokens=1), seed=0), generator.load(weights)):
+        with pytest.raises(ConfigError, match="the generator is closed"):
+            asyncio.run(call)
+
+
 def test_a_long_response_widens_the_cache_and_says_the_same():
     oracle, (generator, passes) = ToyWriter(), build(ToyWriter())
     (found,) = asyncio.run(write(generator, [PROMPTS[0]], new=200, temperature=0.0))
@@ -216,6 +231,14 @@ def test_a_network_that_remembers_in_its_own_way_is_refused():
     policy.network.base_model.register_forward_pre_hook(lose_position, with_kwargs=True)
     with pytest.raises(ConfigError, match="'qwen3' remembers in a way of its own"):
         HFGeneratorConfig().build(policy)
+
+
+def test_a_kernel_that_knows_no_such_mask_is_replaced():
+    policy, oracle = ToyWriter(), ToyWriter()
+    policy.network.set_attn_implementation("flex_attention")
+    (found,) = asyncio.run(write(HFGeneratorConfig().build(policy), [PROMPTS[0]], temperature=0.0))
+    assert policy.network.config._attn_implementation == "sdpa"
+    assert oracle.score(PROMPTS[0], found.tokens.tolist())[1].tolist() == found.tokens.tolist()
 
 
 def test_who_writes_no_text_is_refused():

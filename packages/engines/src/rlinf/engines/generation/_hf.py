@@ -35,6 +35,8 @@ class HFGenerator:
             raise ConfigError("generator", f"expected a policy that writes text, found {type(policy).__name__}", "Use causal_lm.")
         self._policy: Writing | None = policy
         network = policy.network.eval()
+        if network.config._attn_implementation not in ("sdpa", "eager"):
+            network.set_attn_implementation("sdpa")  # others don't know masks of rows of different lengths
         self._limit: Final = context_of(network, config.max_model_len)
         self._batch: Final = Batch(
             network, rows=config.max_running_requests, limit=self._limit, max_batch_tokens=config.max_batch_tokens
@@ -132,7 +134,7 @@ class HFGenerator:
     async def close(self) -> None:
         """Aborts what is in flight, and lets go of weights and cache."""
         self.abort()
-        self._batch.clear()
+        self._batch.close()
         self._policy = None
 
     def _drop(self, request: Request) -> None:

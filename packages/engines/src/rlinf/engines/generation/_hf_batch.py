@@ -33,7 +33,7 @@ class Batch:
 
     def __init__(self, network: Any, *, rows: int, limit: int, max_batch_tokens: int) -> None:
         self.requests: Final[list[Request]] = []
-        self.network: Final = network
+        self._network: Any = network
         self.rows: Final = rows
         self._limit, self._max_batch_tokens = limit, max_batch_tokens
         self.device: Final[torch.device] = next(network.parameters()).device
@@ -122,7 +122,7 @@ class Batch:
         padded = torch.tensor([row + [0] * (width - len(row)) for row in ids], device=self.device)
         positions = torch.arange(width, device=self.device).expand_as(padded)
         self._cache.target.read(first)
-        self.network.base_model(input_ids=padded, position_ids=positions, past_key_values=self._cache, use_cache=True)
+        self._network.base_model(input_ids=padded, position_ids=positions, past_key_values=self._cache, use_cache=True)
 
     def _portions(self) -> Iterator[tuple[int, list[Request]]]:
         """Rows that can be read in one pass."""
@@ -176,7 +176,7 @@ class Batch:
         self._mask.view(-1).index_fill_(0, places, 0.0)
         seen = min(-(-longest // _BLOCK) * _BLOCK, self._cache.columns)
         self._cache.target.write(places, seen)
-        return self.network(
+        return self._network(
             input_ids=self._last[:n, None],
             position_ids=length[:, None],
             attention_mask=self._mask[:n, None, None, :seen],
@@ -218,6 +218,11 @@ class Batch:
         logits = self._forward(1, len(tokens))[0]
         self.clear()
         return logits
+
+    def close(self) -> None:
+        """Drops all requests, and lets go of the network."""
+        self.clear()
+        self._network = None
 
     def clear(self) -> None:
         """Drops all requests, and gives the cache's memory back."""

@@ -126,6 +126,8 @@ def test_a_warm_start_is_made_once_and_again_when_something_changes(tmp_path: Pa
         other = warm_start({**source, "runner": {**source["runner"], "seed": 6}}, launch)
         assert other != first
         assert len(launched) == 2
+        task = {**source["data"], "operations": ["+", "-"]}
+        assert warm_start({**source, "data": task}, launch) == first, "what is said is what was meant"
         (first / "actor/model.safetensors").write_bytes(b"damaged")
         assert warm_start(source, launch) == first
         assert len(launched) == 3
@@ -136,5 +138,5 @@ def test_faults_are_named(tmp_path: Path) -> None:
         read_sft({**recipe(tmp_path), "data": {"type": "arithmetic", "packed": True}})
     data = recipe(tmp_path)
     data["actor"]["model"]["temperature"] = 0.5
-    with pytest.raises(RLinfError, match="expected 1 for learning from examples, found 0.5"):
+    with pytest.raises(RLinfError, match=r"expected 1 for learning from examples, found 0.5"):
         learn(data)

@@ -13,11 +13,12 @@ from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoint import read_checkpoint
 from rlinf.runners.run_folder import open_run_folder, run_folder
 from rlinf.runners.schema import LoggerConfig
-from rlinf.runners.sections import Section, subsection
+from rlinf.runners.sections import Section, resolved, subsection
 from rlinf.runners.sft.actor_worker import SFTActor
 from rlinf.runners.sft.reading import read_sft
 from rlinf.runners.sft.runner import SFTRunner
 from rlinf.runners.sft.schema import SFTConfig
+from rlinf.runners.summary import versions
 
 FOLDER: Final = "warm_starts"
 """Below `runner.logger.log_path`, holds a folder for each warm start that was ever made there."""
@@ -54,21 +55,27 @@ def warm_start_config(source: Section) -> SFTConfig:
     own = subsection(source, "sft")
     run, data, actor = (subsection(source, name) for name in ("runner", "data", "actor"))
     model = {key: value for key, value in subsection(actor, "model", "actor").items() if key not in _NOT_OF_SFT}
+    logger = subsection(run, "logger", "runner")
+    log_path = Path(logger.get("log_path", LoggerConfig().log_path)) / FOLDER
+    common = {"seed": run.get("seed", 1), "export": False, "logger": {**logger, "log_path": str(log_path)}}
     merged: dict[str, Any] = {
         **own,
-        "runner": {"seed": run.get("seed", 1), "export": False, **subsection(own, "runner", "sft")},
+        "runner": {"experiment_name": FOLDER, **common, **subsection(own, "runner", "sft")},
+        "cluster": subsection(source, "cluster"),
         "data": {**{k: v for k, v in data.items() if k not in _NOT_OF_DATA}, **subsection(own, "data", "sft")},
         "actor": {"model": model, **subsection(own, "actor", "sft")},
     }
-    logger = subsection(run, "logger", "runner")
-    digest = hashlib.sha256(json.dumps(merged, sort_keys=True, default=str).encode()).hexdigest()[:12]
-    log_path = Path(logger.get("log_path", LoggerConfig().log_path)) / FOLDER
-    merged["runner"] = {
-        "experiment_name": digest,
-        "logger": {**logger, "log_path": str(log_path)},
-        **merged["runner"],
-    }
-    return read_sft({**merged, "cluster": subsection(source, "cluster")})
+    digest = _digest(read_sft(merged))
+    return read_sft({**merged, "runner": {**merged["runner"], "experiment_name": digest}})
+
+
+def _digest(cfg: SFTConfig) -> str:
+    """Twelve digits that differ where the weights may differ; values that nobody wrote down count, too."""
+    plain = resolved(cfg)
+    where = ("experiment_name", "logger", "timeout_s")
+    runner = {key: value for key, value in plain["runner"].items() if key not in where}
+    weights = {"runner": runner, "data": plain["data"], "actor": plain["actor"], "versions": versions()}
+    return hashlib.sha256(json.dumps(weights, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def finished(cfg: SFTConfig) -> Path | None:

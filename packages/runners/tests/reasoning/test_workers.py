@@ -84,13 +84,22 @@ def scored(data: dict[str, Any], task: Job, between: Lines) -> tuple[list[Any], 
     return worker.compute_rewards(task, between), worker
 
 
-def test_a_group_that_arrives_twice_is_scored_once(reasoning_data: dict[str, Any], line: Any) -> None:
+def test_a_group_that_arrives_twice_is_scored_once(
+    reasoning_data: dict[str, Any], line: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     between = lines(line)
     written(reasoning_data, job(0, 1), between)
     written(reasoning_data, job(0, 1, 2), between)
+    seen: list[int] = []
+    original = RewardWorker._score
+
+    def counting(self: RewardWorker, task: Job, item: Any, **options: Any) -> Any:
+        seen.append(item.order.group)
+        return original(self, task, item, **options)
+
+    monkeypatch.setattr(RewardWorker, "_score", counting)
     reports, worker = scored(reasoning_data, job(0, 1, 2), between)
-    assert [report.group for report in reports] == sorted({0, 1, 2}, key=[r.group for r in reports].index)
-    assert sorted(report.group for report in reports) == [0, 1, 2]
+    assert sorted(report.group for report in reports) == sorted(seen) == [0, 1, 2]
     worker.deliver({0: 0, 2: 1}, between)
     channel: Any = between.trajectories
     shares = {actor: channel.items[actor][0][1] for actor in (0, 1)}

@@ -33,6 +33,7 @@ from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.slots import Slot, layout
 from rlinf.runners.summary import write_summary
 from rlinf.runners.wiring import Wiring
+from rlinf.runners.worker_times import slowest_times
 
 
 class EmbodiedRunner:
@@ -155,13 +156,7 @@ class EmbodiedRunner:
     def _worker_times(self) -> dict[str, float]:
         """What the workers' own timers say of the iteration, `time/<group>/<timer>`: the slowest rank's."""
         groups = (self.env, self.rollout, self.actor)
-        slowest: dict[str, float] = {}
-        for group, per_rank in zip(groups, self._wait(*[g.pop_execution_times() for g in groups]), strict=True):
-            for times in per_rank:
-                for timer, seconds in times.items():
-                    name = f"time/{group.name}/{timer}"
-                    slowest[name] = max(seconds, slowest.get(name, 0.0))
-        return slowest
+        return slowest_times(groups, self._wait(*[group.pop_execution_times() for group in groups]))
 
     def _finish(self, log: Logbook, progress: ProgressDisplay) -> None:
         config = self.cfg.env.eval

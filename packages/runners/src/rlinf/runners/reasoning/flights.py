@@ -77,16 +77,20 @@ class Flights:
         return Landed(reports=[report for reports in scored for report in reports], generated=generated)
 
     def revive(self) -> bool:
-        """Takes in the rollout workers that were started again since the last look; says whether there were any."""
+        """Takes in the rollout workers that were started again since the last look; says whether there were any.
+
+        Without an actor nobody has weights for them.
+        """
         now = self._counted()
         ranks = [rank for rank, (before, count) in enumerate(zip(self._restarts, now, strict=True)) if count != before]
         self._restarts = now
+        if self._crew.actor is None:
+            return False
         for rank in ranks:
             self.restarted += 1
             worker = self._crew.rollout.execute_on(rank)
             self._wait(worker.init_worker(self._wiring))
-            if self._crew.actor is not None:
-                self._wait(worker.sync_model_from_actor(), self._crew.actor.sync_model_to_rollout([rank]))
+            self._wait(worker.sync_model_from_actor(), self._crew.actor.sync_model_to_rollout([rank]))
             for flight in self._under_way:
                 _settle(flight.handles[rank])
                 flight.handles[rank] = worker.generate(flight.job, self._lines)

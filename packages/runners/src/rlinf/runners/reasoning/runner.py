@@ -37,6 +37,7 @@ from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import shown, write_transcripts
 from rlinf.runners.run_folder import RunFolder, open_run_folder
 from rlinf.runners.summary import write_measured
+from rlinf.runners.worker_times import slowest_times
 
 SHOWN = 3
 """How many samples are shown on the screen."""
@@ -166,7 +167,14 @@ class ReasoningRunner:
             **means(merge(credit), "rollout/"),
             **means(merge(training), "train/"),
             **{f"time/{name}": seconds for name, seconds in self._times.items()},
+            **self._worker_times(),
         }
+
+    def _worker_times(self) -> dict[str, float]:
+        groups: list[WorkerGroup[Any]] = [self.reward, self.actor]
+        if self.inference is not None:
+            groups.append(self.inference)
+        return slowest_times(groups, self._wait(*[group.pop_execution_times() for group in groups]))
 
     def _finish(self, log: Logbook, progress: ProgressDisplay) -> None:
         problems = self.cfg.data.final_problems or self.cfg.data.val_problems

@@ -1,6 +1,16 @@
-"""The tests share a toy policy; two processes of one test share it too, so it is a module beside them."""
+"""The tests share toys, and processes share them too, so they are modules beside them; two ranks are started once for all."""
 
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two ranks left of all cases, each below the folder of its name."""
+    from engines_ranks import ON_TWO, launch
+
+    return launch(tmp_path_factory.mktemp("two"), 2, [*ON_TWO, "chain", "toys"])

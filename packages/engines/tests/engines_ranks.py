@@ -1,16 +1,18 @@
-"""Text on several ranks: what each case does. Run as a program, one rank of all cases."""
+"""Training on several ranks: what each case does, and how ranks are started. Run as a program, one rank of all cases."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from engines_text import ToyWriter, sequence_loss, text_batch, token_loss
-from engines_toy import parts_of
+from engines_toy import parts_of, run_cases
 from safetensors.torch import save_file
 
 from rlinf.engines import CheckpointConfig, FSDPConfig, FSDPTrainerConfig, OptimConfig
@@ -33,6 +35,8 @@ CASES: dict[str, FSDPTrainerConfig] = {
     "frozen": FSDPTrainerConfig(fsdp_config=FSDPConfig(ignore_frozen=True, **SHARED), reference="cpu"),
     "hybrid": FSDPTrainerConfig(fsdp_config=FSDPConfig(sharding_strategy="hybrid_shard", shard_group_size=2, **SHARED)),
 }
+ON_TWO = ["full_shard", "shard_grad_op", "packed", "recomputed", "no_shard", "offloaded", "frozen"]
+ON_FOUR = ["full_shard", "packed", "hybrid"]
 
 
 def visible(name: str) -> FSDPTrainerConfig:
@@ -97,6 +101,28 @@ def run_chain(rank: int, rendezvous: list[str], folder: Path) -> None:
     trainer.close()
 
 
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def launch(folder: Path, world_size: int, cases: list[str]) -> Path:
+    """What the ranks left of all cases; each starts once, since importing torch is most of the time."""
+    for name in (*cases, "chain/two", "chain/one"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    ports = json.dumps({name: [free_port() for _ in range(4)] for name in cases})
+    env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, __file__]
+    ranks = [subprocess.Popen([*command, str(r), str(world_size), str(folder), ports], env=env) for r in range(world_size)]
+    try:
+        assert [process.wait(timeout=280) for process in ranks] == [0] * world_size
+    finally:
+        for process in ranks:
+            process.kill()
+    return folder
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     the_rank, the_world, the_folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
@@ -104,6 +130,8 @@ if __name__ == "__main__":
         addresses = [f"tcp://127.0.0.1:{port}" for port in ports]
         if the_name == "chain":
             run_chain(the_rank, addresses, the_folder / the_name)
+        elif the_name == "toys":
+            run_cases(the_rank, addresses, the_folder / the_name)
         else:
             run_case(the_name, the_rank, the_world, addresses[0], the_folder / the_name)
     # Past the interpreter's end, in which a thread of gloo that still holds a tensor may abort (pytorch/pytorch#190489).

@@ -1,10 +1,8 @@
-"""A toy policy, loss and batch; run as a program, one rank of a data-parallel trainer."""
+"""A toy policy, loss and batch, and what one rank of a data-parallel trainer does with them."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 
 import torch
@@ -68,7 +66,7 @@ def parts_of(batch: Batch, sizes: list[int]) -> list[Batch]:
     return [batch.rows(slice(start, start + size)) for start, size in zip(starts, sizes, strict=True)]
 
 
-def visible(strategy: str = "fsdp2", clip_grad: float | None = None) -> FSDPTrainerConfig:
+def visible(strategy: str = "auto", clip_grad: float | None = None) -> FSDPTrainerConfig:
     """With a large epsilon, Adam's step shows the size of the gradient, and a factor could not hide."""
     optim = OptimConfig(lr=1.0, value_lr=0.5, adam_eps=1.0, clip_grad=clip_grad)
     return FSDPTrainerConfig(optim, FSDPConfig(strategy=strategy, timeout_s=30.0))
@@ -100,12 +98,17 @@ def run_rank(rank: int, world_size: int, rendezvous: str, folder: Path, case: di
     return seen
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    the_rank, the_world, the_cases = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
-    for one in the_cases:
-        target = Path(one["folder"])
-        result = run_rank(the_rank, the_world, one["rendezvous"], target, one)
-        (target / f"seen_{the_rank}.json").write_text(json.dumps(result))
-    # Past the interpreter's end, in which a thread of gloo that still holds a tensor may abort (pytorch/pytorch#190489).
-    os._exit(0)
+CASES = {
+    "fsdp2": {"strategy": "fsdp2", "clip_grad": 0.5, "sizes": [[2, 1, 3], [4]], "steps": 3},
+    "none": {"strategy": "none", "clip_grad": 0.5, "sizes": [[2, 1, 3], [4]], "steps": 3},
+    "idle": {"strategy": "fsdp2", "clip_grad": None, "sizes": [[10], []], "steps": 1},
+    "poison": {"strategy": "fsdp2", "clip_grad": None, "sizes": [[5], [5]], "steps": 1, "poison": 1},
+}
+
+
+def run_cases(rank: int, rendezvous: list[str], folder: Path) -> None:
+    """All cases on two ranks, each below the folder of its name."""
+    for (name, case), meeting in zip(CASES.items(), rendezvous, strict=True):
+        (folder / name).mkdir(exist_ok=True)
+        seen = run_rank(rank, 2, meeting, folder / name, case)
+        (folder / name / f"seen_{rank}.json").write_text(json.dumps(seen))

@@ -2,52 +2,22 @@
 
 import json
 import math
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from engines_toy import ToyPolicy, parts_of, run_rank, toy_batch, toy_loss, visible
+from engines_ranks import free_port
+from engines_toy import CASES, ToyPolicy, parts_of, run_rank, toy_batch, toy_loss, visible
 from safetensors.torch import load_file
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig
 
-SCRIPT = Path(__file__).parent / "engines_toy.py"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
-CASES = {
-    "fsdp2": {"strategy": "fsdp2", "clip_grad": 0.5, "sizes": [[2, 1, 3], [4]], "steps": 3},
-    "none": {"strategy": "none", "clip_grad": 0.5, "sizes": [[2, 1, 3], [4]], "steps": 3},
-    "idle": {"strategy": "fsdp2", "clip_grad": None, "sizes": [[10], []], "steps": 1},
-    "poison": {"strategy": "fsdp2", "clip_grad": None, "sizes": [[5], [5]], "steps": 1, "poison": 1},
-}
-
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory) -> Path:
-    """What two processes left of all cases; each starts once, since importing torch is most of the time."""
-    folder = tmp_path_factory.mktemp("two")
-    cases = [case | {"folder": str(folder / name), "rendezvous": f"tcp://127.0.0.1:{free_port()}"} for name, case in CASES.items()]
-    for name in CASES:
-        (folder / name).mkdir()
-    env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [subprocess.Popen([sys.executable, str(SCRIPT), str(r), "2", json.dumps(cases)], env=env) for r in range(2)]
-    try:
-        assert [process.wait(timeout=200) for process in ranks] == [0, 0]
-    finally:
-        for process in ranks:
-            process.kill()
-    return folder
+def two_ranks(two) -> Path:
+    """What two processes left of all cases."""
+    return two / "toys"
 
 
 def seen_in(folder: Path) -> list[dict]:

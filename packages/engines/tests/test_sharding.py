@@ -1,49 +1,21 @@
 """Every way to share gives the gradients of one rank: real processes on gloo, text, packed and padded."""
 
 import json
-import os
-import subprocess
-import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from engines_ranks import run_case, share, visible
+from engines_ranks import ON_FOUR, ON_TWO, launch, run_case, share, visible
 from engines_text import ToyWriter, sequence_loss, text_batch, token_loss
 from safetensors.torch import load_file
-from test_ranks import free_port
 
-from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
 from rlinf.engines import AmpAutocast, CheckpointConfig, FSDPConfig, FSDPTrainerConfig, MixedPrecision, OptimConfig, WrapPolicy
 from rlinf.engines.blocks import blocks_of
 
 torch.set_num_threads(1)
-SCRIPT = Path(__file__).parent / "engines_ranks.py"
-ON_TWO = ["full_shard", "shard_grad_op", "packed", "recomputed", "no_shard", "offloaded", "frozen"]
-ON_FOUR = ["full_shard", "packed", "hybrid"]
-
-
-def launch(folder: Path, world_size: int, cases: list[str]) -> Path:
-    """What the ranks left of all cases; each starts once, since importing torch is most of the time."""
-    for name in cases:
-        (folder / name).mkdir()
-    for name in ("two", "one"):
-        (folder / "chain" / name).mkdir(parents=True, exist_ok=True)
-    ports = json.dumps({name: [free_port(), free_port()] for name in cases})
-    env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, str(SCRIPT)]
-    ranks = [subprocess.Popen([*command, str(r), str(world_size), str(folder), ports], env=env) for r in range(world_size)]
-    try:
-        assert [process.wait(timeout=280) for process in ranks] == [0] * world_size
-    finally:
-        for process in ranks:
-            process.kill()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory) -> Path:
-    return launch(tmp_path_factory.mktemp("two"), 2, [*ON_TWO, "chain"])
 
 
 def compare(found: Path, name: str, world_size: int, folder: Path) -> None:
@@ -57,7 +29,9 @@ def compare(found: Path, name: str, world_size: int, folder: Path) -> None:
         tensors = load_file(found / name / f"weights_{rank}.safetensors")
         assert tensors.keys() == expected.keys()
         for key, tensor in expected.items():
-            torch.testing.assert_close(tensors[key], tensor, atol=1e-6, rtol=0, msg=f"{name}: {key}")
+            # Log-probabilities after two large steps add up the rounding of all weights.
+            atol = 1e-5 if key in ("scored", "reference") else 1e-6
+            torch.testing.assert_close(tensors[key], tensor, atol=atol, rtol=0, msg=f"{name}: {key}")
 
 
 @pytest.mark.parametrize("name", ON_TWO)
@@ -187,8 +161,14 @@ def test_a_checkpoint_in_the_background_is_of_its_moment(tmp_path) -> None:
     trainer = built(FSDPConfig())
     trainer.step([text_batch()], token_loss)
     before = trainer.weights().tensors
+    stepped = threading.Event()
+    trainer._saver._thread = ThreadPoolExecutor(1)
+    trainer._saver._thread.submit(stepped.wait, 30.0)
     saving = trainer.save_async(tmp_path)
+    with pytest.raises(RLinfError, match="is still being written"):
+        trainer.save_async(tmp_path)
     trainer.step([text_batch()], token_loss)
+    stepped.set()
     saving.wait(30.0)
     assert saving.done()
     resumed = built(FSDPConfig(), ToyWriter(seed=8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,13 @@ def slow(app: ReasoningApp, pids: Path) -> list[str]:
     ]
 
 
+def ended(run: subprocess.Popen[str]) -> bool:
+    """Fails with what the run said if it is over."""
+    if run.poll() is not None:
+        pytest.fail(run.communicate()[1])
+    return False
+
+
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
 def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written_again(
@@ -42,7 +50,7 @@ def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written
     pids = tmp_path / "pids"
     run = app.start("runner.max_steps=6", *slow(app, pids))
     try:
-        processes.wait_until(lambda: run.poll() is not None or len(app.rows()) in (2, 3), 500, "two iterations")
+        processes.wait_until(lambda: ended(run) or len(app.rows()) in (2, 3), 500, "two iterations")
         time.sleep(0.3)
         os.kill(int((pids / "1").read_text()), signal.SIGKILL)
         _, errors = run.communicate(timeout=400)
@@ -64,7 +72,7 @@ def test_without_restarts_a_killed_rollout_engine_ends_the_run_with_the_cause(
     pids = tmp_path / "pids"
     run = app.start("runner.max_steps=1000", "rollout.max_restarts=0", *slow(app, pids))
     try:
-        processes.wait_until(lambda: run.poll() is not None or len(app.rows()) >= 1, 500, "an iteration")
+        processes.wait_until(lambda: ended(run) or len(app.rows()) >= 1, 500, "an iteration")
         below = processes.descendants(run.pid)
         killed = time.monotonic()
         os.kill(int((pids / "0").read_text()), signal.SIGKILL)

@@ -29,7 +29,9 @@ def contract(policy, config):
         return weights, oracle(weights)
 
     score = oracle(policy.weights())
-    return GeneratorContract(generator=config.build(policy), score=score, update=update, vocabulary=64, max_model_len=256)
+    return GeneratorContract(
+        generator=config.build(policy), score=score, update=update, vocabulary=64, max_model_len=256, deadline_s=300.0
+    )
 
 
 @pytest.mark.parametrize(("mode", "tied"), [("in_process", True), ("server", False)])

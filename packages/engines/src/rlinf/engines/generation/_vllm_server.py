@@ -43,7 +43,7 @@ async def start_server(config: VLLMGeneratorConfig, folder: WeightFolder, policy
 
 
 def _command(config: VLLMGeneratorConfig, folder: WeightFolder, policy: Writing, port: int) -> list[str]:
-    arguments = {**engine_arguments(config, folder, policy), "host": "127.0.0.1", "port": port}
+    arguments = {**engine_arguments(config, folder, policy), "host": "127.0.0.1", "port": port, "enable_scale_out": True}
     return [config.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server", *command_line(arguments)]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 
 import pytest
 import torch
@@ -149,6 +150,19 @@ def test_a_token_that_does_not_come_is_an_error_in_time():
         generator = made(Counter(stuck=True), timeout_s=0.2)
         with pytest.raises(DeadlineExceeded, match=r"did not come back with a token within 0\.2 s"):
             await generator.generate([1], MANY, seed=0)
+        await generator.close()
+
+    asyncio.run(run())
+
+
+def test_an_abort_ends_what_was_asked_for_before_however_busy_the_loop_is():
+    async def run():
+        generator = made(Counter())
+        generator._loop.call_soon_threadsafe(time.sleep, 0.3)
+        tasks = [asyncio.create_task(generator.generate([1], MANY, seed=0)) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        generator.abort()
+        assert {completion.finish for completion in await asyncio.gather(*tasks)} == {"abort"}
         await generator.close()
 
     asyncio.run(run())

@@ -145,7 +145,9 @@ class StreamedGenerator:
     def abort(self, request_ids: Collection[str] | None = None) -> None:
         """Ends requests, all if None; see `rlinf.core.generation.Generator`."""
         if not self._closed:
-            self._loop.call_soon_threadsafe(self._streams.abort, None if request_ids is None else list(request_ids))
+            # Twice, so that it comes after the first step of every `generate` that was called before.
+            named = None if request_ids is None else list(request_ids)
+            self._loop.call_soon_threadsafe(self._loop.call_soon, self._streams.abort, named)
 
     async def pause(self) -> None:
         """Returns when no forward pass runs."""

@@ -48,23 +48,24 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--heads", type=int, default=6)
     parser.add_argument("--vocabulary", type=int, default=64)
-    parser.add_argument("--groups", type=int, default=16)
+    parser.add_argument("--groups", type=int, default=32)
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--prompt", type=int, nargs=2, default=[8, 24], help="shortest and longest prompt")
     parser.add_argument("--new", type=int, nargs=2, default=[8, 256], help="shortest and longest response")
-    parser.add_argument("--rows", type=int, default=64, help="rows at once")
+    parser.add_argument("--rows", type=int, default=32, help="rows at once")
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
     policy, work = build(given), work_of(given)
     size = sum(p.numel() for p in policy.parameters()) / 1e6
     print(f"{size:.1f} M weights, {len(work.prompts)} responses, {sum(work.lengths)} tokens")
-    variants: dict[str, Callable[[], None]] = {
-        "engine": engine(policy, work, given.rows),
-        f"generate, batches of {given.rows}": lambda: generate(policy, work, given.rows),
-        "generate, one batch": lambda: generate(policy, work, len(work.prompts)),
+    variants: dict[str, Callable[[Work], None]] = {
+        "engine": engine(policy, given.rows),
+        f"generate, batches of {given.rows}": lambda asked: generate(policy, asked, given.rows),
+        "generate, one batch": lambda asked: generate(policy, asked, len(asked.prompts)),
     }
-    speeds = {name: sum(work.lengths) / seconds for name, seconds in medians(variants, given.repeats, given.device).items()}
+    seconds = medians(variants, work, given.repeats, given.device)
+    speeds = {name: sum(work.lengths) / taken for name, taken in seconds.items()}
     for name, speed in speeds.items():
         print(f"{name:28s} {speed:9,.0f} tokens/s")
     print(f"engine / the faster generate  {speeds['engine'] / max(s for n, s in speeds.items() if n != 'engine'):.2f}")
@@ -99,11 +100,11 @@ def work_of(given: argparse.Namespace) -> Work:
     return Work(prompts, lengths)
 
 
-def engine(policy: LanguageModel, work: Work, rows: int) -> Callable[[], None]:
+def engine(policy: LanguageModel, rows: int) -> Callable[[Work], None]:
     """All requests at once, to one engine."""
     generator = HFGeneratorConfig(max_running_requests=rows).build(policy)
 
-    async def write() -> None:
+    async def write(work: Work) -> None:
         asked = [
             generator.generate(prompt, SamplingConfig(max_new_tokens=length), seed=seed)
             for seed, (prompt, length) in enumerate(zip(work.prompts, work.lengths, strict=True))
@@ -112,7 +113,7 @@ def engine(policy: LanguageModel, work: Work, rows: int) -> Callable[[], None]:
         if [len(completion) for completion in found] != work.lengths:
             raise RuntimeError("the engine lost tokens")
 
-    return lambda: asyncio.run(write())
+    return lambda work: asyncio.run(write(work))
 
 
 class Lengths(_hf.StoppingCriteria):
@@ -145,17 +146,17 @@ def generate(policy: LanguageModel, work: Work, rows: int) -> None:
         )
 
 
-def medians(variants: dict[str, Callable[[], None]], repeats: int, device: str) -> dict[str, float]:
-    """Seconds of each, in turns, after one that doesn't count."""
+def medians(variants: dict[str, Callable[[Work], None]], work: Work, repeats: int, device: str) -> dict[str, float]:
+    """Seconds of each, in turns, after a small one that doesn't count."""
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     clock = time.process_time if device == "cpu" else time.perf_counter
-    for turn in range(repeats + 1):
+    for asked in [Work(work.prompts[:4], [3] * 4), *[work] * repeats]:
         for name, run in variants.items():
             start = clock()
-            run()
+            run(asked)
             if device == "cuda":
                 torch.cuda.synchronize()
-            if turn:
+            if asked is work:
                 seconds[name].append(clock() - start)
     return {name: statistics.median(times) for name, times in seconds.items()}
 

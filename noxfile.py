@@ -95,7 +95,9 @@ def _tests(part: str) -> None:
         session.run("python", "tests/isolated/strangers.py", part, env=env)
         if part == "scheduler":
             session.run("pytest", "-q", "-m", "ray and not slow", f"packages/{part}/tests", *session.posargs, env=env)
-            session.run("pytest", "-q", "-m", "not ray and not slow", *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env)
+            session.run(
+                "pytest", "-q", "-m", "not ray and not slow", *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env
+            )
         else:
             session.run("pytest", *FAST, *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env)
 

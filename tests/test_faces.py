@@ -25,8 +25,14 @@ PARTS = (
     "models.lora",
     "models.reward_models",
     "envs",
+    "envs.tasks",
     "engines",
+    "engines.generation",
+    "engines.guards",
+    "engines.weight_sync",
     "runners",
+    "runners.reasoning",
+    "runners.sft",
 )
 
 

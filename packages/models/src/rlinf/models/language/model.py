@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -18,7 +19,7 @@ from rlinf.models.base import Versioned
 from rlinf.models.heads import ValueHead
 from rlinf.models.language.scoring import score_tokens
 from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, restarting_positions
-from rlinf.models.lora import merged_state
+from rlinf.models.lora import merged_state, without_adapters
 
 Context = dict[str, Tensor]
 
@@ -128,6 +129,10 @@ class LanguageModel(Versioned):
         """Takes weights over, and gives them by the names of the network's folder; see `rlinf.core.capabilities.Writing`."""
         self.load(weights)
         return merged_state(self.network)
+
+    def without_adapters(self) -> AbstractContextManager[None]:
+        """Inside, the model is what it was before its adapters; see `rlinf.core.capabilities.Adapted`."""
+        return without_adapters(self.network)
 
     def save_network(self, folder: Path) -> None:
         """Writes the folder that `from_pretrained`, vLLM and SGLang read."""

@@ -135,8 +135,26 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def slow(session: nox.Session) -> None:
-    """What takes minutes: learning to the bound over seeds, 200 random kills, a network that is cut, thousands of resets."""
-    _house(session, "pytest", "-q", "-m", "slow", "tests/e2e", "packages/scheduler/tests", "packages/envs/tests", *session.posargs)
+    """What takes minutes: learning to the bound over seeds, 200 random kills, a cut network, thousands of resets, four ranks."""
+    packages = [f"packages/{part}/tests" for part in ("scheduler", "envs", "engines", "runners")]
+    _house(session, "pytest", "-q", "-m", "slow", "tests/e2e", *packages, *session.posargs)
+
+
+def _engine(name: str, *packages: str) -> None:
+    def tests(session: nox.Session) -> None:
+        folder = Path("packages/engines")
+        editable = [argument for part in ("core", "models", "engines") for argument in ("-e", f"packages/{part}")]
+        extra = [argument for package in packages for argument in ("-e", package)]
+        pins = ("-r", f"{folder}/requirements-{name}-cpu.txt", "--override", f"{folder}/overrides-{name}-cpu.txt")
+        session.install(*pins, "pytest", "pytest-timeout", "hypothesis", *editable, *extra)
+        session.run("pytest", "-q", f"{folder}/tests/generation_{name}", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+    tests.__doc__ = f"{name} on a CPU behind our generator, in an environment of its own: several gigabytes, minutes."
+    nox.session(name=f"engines-{name}", default=False)(tests)
+
+
+_engine("vllm")
+_engine("sglang", "packages/engines/tests/generation_sglang/platform_plugin")
 
 
 @nox.session(default=False)

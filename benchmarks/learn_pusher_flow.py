@@ -17,18 +17,18 @@ from rlinf.models.flow_policy import FlowPolicyConfig
 
 SDE = Recipe(
     model=FlowPolicyConfig(
-        num_action_chunks=4, sampling=FlowSampling(num_steps=4, noise_method="flow_sde", noise_anneal=(0.5, 0.25, 80))
+        num_action_chunks=4, sampling=FlowSampling(num_steps=4, noise_method="flow_sde", noise_anneal=(0.5, 0.25, 120))
     ),
     env=Tabletop(task="push"),
     imitation=Imitation(episodes=300, steps=800, noise=0.3),
     advantage=Gae(gamma=0.99, gae_lambda=0.95),
     loss=ActorCritic(clip_ratio_c=3.0, huber_delta=10.0, logprob_type="chunk_level"),
-    optim=OptimConfig(lr=3e-4, value_lr=1e-3, clip_grad=1.0, lr_scheduler="linear", total_training_steps=1920),
+    optim=OptimConfig(lr=3e-4, value_lr=1e-3, clip_grad=1.0, lr_scheduler="linear", total_training_steps=2880),
     num_envs=256,
     decisions=16,
     epochs=4,
     batch_size=768,
-    iterations=80,
+    iterations=120,
     short_iterations=15,
     control_iterations=30,
 )

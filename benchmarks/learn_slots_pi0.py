@@ -21,8 +21,8 @@ SDE = Recipe(
         preset="tiny", num_action_chunks=2, horizon=2, max_state_dim=4, max_action_dim=4, sampling=FlowSampling()
     ),
     env=Tabletop(task="slots", obs_mode="rgb", image_size=32, goals=("red",)),
-    imitation=Imitation(episodes=400, steps=350, speed=0.5, noise=0.3, batch_size=128, lr=1e-3),
-    optim=OptimConfig(lr=3e-5, value_lr=3e-4, clip_grad=1.0),
+    imitation=Imitation(episodes=400, steps=300, speed=0.5, noise=0.3, batch_size=128, lr=1e-3),
+    optim=OptimConfig(lr=1e-5, value_lr=3e-4, clip_grad=1.0),
     advantage=Gae(),
     loss=ActorCritic(),
     num_envs=512,

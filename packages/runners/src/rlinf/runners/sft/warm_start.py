@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +41,9 @@ def warm_start(source: Section, launch: Callable[[SFTConfig], WorkerGroup[SFTAct
     cfg = warm_start_config(source)
     made = finished(cfg)
     if made is not None:
+        sys.stderr.write(f"warm start: taken from {made}\n")
         return made
+    sys.stderr.write(f"warm start: {cfg.optimizer_steps:,} steps of supervised fine-tuning, kept in {run_folder(cfg).path}\n")
     runner = SFTRunner(cfg=cfg, actor=launch(cfg), folder=open_run_folder(cfg))
     runner.init_workers()
     return runner.run()

@@ -22,7 +22,8 @@ COMPARED = ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens"
 
 
 def test_two_iterations_and_two_more_are_four_to_the_bit(app: ReasoningApp) -> None:
-    short = ("runner.val_check_interval=0", "data.val_problems=4", "reward={reward_type: exact_match, extraction: number}")
+    reward = "reward={overlong: {max_length: 6, cache: 5, weight: 2}}"
+    short = ("runner.val_check_interval=0", "data.val_problems=4", reward)
     app.train("runner.max_steps=4", *short)
     whole, weights = app.rows(), app.weights(4)
     app.train("runner.max_steps=2", *short)
@@ -34,7 +35,7 @@ def test_two_iterations_and_two_more_are_four_to_the_bit(app: ReasoningApp) -> N
         assert {name: row[name] for name in COMPARED} == {name: whole[step][name] for name in COMPARED}
     again = app.weights(4)
     assert all(torch.equal(again[name], tensor) for name, tensor in weights.items())
-    assert len({row["rollout/tokens"] for row in whole.values()}) > 1, "the iterations must differ"
+    assert all(row["train/grad_norm"] > 1e-3 for row in whole.values()), "there is something to learn"
 
 
 def test_a_run_says_what_it_achieved_and_shows_what_was_written(app: ReasoningApp) -> None:

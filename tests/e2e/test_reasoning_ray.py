@@ -14,7 +14,8 @@ import pytest
 from reasoning_app import ReasoningApp
 
 COMPARED = ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens")
-REWARD = "reward={reward_type: exact_match, extraction: number}"
+REWARD = "reward={overlong: {max_length: 6, cache: 5, weight: 2}}"
+"""Differs from response to response even where nothing is right."""
 
 
 @pytest.fixture
@@ -65,6 +66,7 @@ def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_without_restarts_a_killed_rollout_engine_ends_the_run_with_the_cause(
     app: ReasoningApp, processes: Any, tmp_path: Path
@@ -98,10 +100,10 @@ def test_where_things_run_changes_nothing(app: ReasoningApp) -> None:
     rows: dict[str, dict[int, dict[str, float]]] = {}
     for name, placement in placements.items():
         cluster = f"cluster={{virtual_accelerators: {{count: 4}}, component_placement: {placement}}}"
-        short = ("runner.val_check_interval=0", "runner.max_steps=3", "reference.source=initial", "algorithm.kl_beta=0.1", REWARD)
-        app.train(cluster, *short, backend="local" if name == "local" else "ray")
+        short = ("runner.val_check_interval=0", "runner.max_steps=2", "reference.source=initial", "algorithm.kl_beta=0.1")
+        app.train(cluster, REWARD, *short, backend="local" if name == "local" else "ray")
         rows[name] = app.rows()
-    assert len({row["train/loss"] for row in rows["local"].values()}) == 3, "the losses must change from step to step"
+    assert all(row["train/grad_norm"] > 1e-3 for row in rows["local"].values()), "there is something to learn"
     for name, found in rows.items():
         for step, row in found.items():
             for metric in (*COMPARED, "train/kl_ref"):

@@ -40,7 +40,6 @@ NOISE = replace(
         SDE.model,
         sampling=FlowSampling(num_steps=4, noise_method="flow_noise", joint_logprob=True, joint_reduction="mean"),
     ),
-    loss=replace(SDE.loss, entropy_bonus=0.005),
 )
 """All steps are, with a learned spread."""
 

@@ -27,7 +27,10 @@ _BITS = 22
 
 
 def resample(images: Tensor, height: int, width: int, kernel: Filter, antialias: bool, rounding: Rounding) -> Tensor:
-    """Resizes images `[N, H, W, C]` uint8 to `[N, height, width, C]` uint8; columns first, then rows, as Pillow does."""
+    """Resizes images `[N, H, W, C]` uint8 to `[N, height, width, C]` uint8; columns first, then rows.
+
+    So did Pillow up to version 12; from 13 on it takes the order that is less work, whose rounding is another.
+    """
     if rounding not in ("pillow", "once", "down"):
         raise ConfigError("rounding", f"expected pillow, once or down, found '{rounding}'")
     if kernel == "nearest":

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent
 HOUSE = ROOT / ".nox" / "house"
 PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")
 SIMULATORS = ("maniskill", "robotics", "video", "metaworld", "envpool", "libero", "minari", "recording", "world-model", "datasets")
-EXTRAS = {"algorithms": ("math",), "envs": SIMULATORS, "models": ("all",), "engines": ("hf", "openai")}
+EXTRAS = {"algorithms": ("math",), "envs": SIMULATORS, "models": ("all",), "engines": ("hf", "openai", "megatron")}
 FAST = ("-q", "-m", "not slow")
 PARALLEL = ("-n", "2", "--dist", "loadfile")
 """For tests that compute; those that start a Ray, or measure how long something takes, run one after the other."""

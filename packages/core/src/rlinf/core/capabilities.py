@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from rlinf.core.data import Decision, LossOutput, Weights
+from rlinf.core.data import Completion, Decision, LossOutput, Weights
+from rlinf.core.generation import SamplingConfig
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 
@@ -176,5 +177,45 @@ class Referring(Protocol):
         """What the reference policy says of past decisions: log-probabilities in the shape of `Trajectory.logprob`, no graph.
 
         Every rank calls it equally often.
+        """
+        ...
+
+
+@runtime_checkable
+class ModelParallel(Protocol):
+    """A trainer's configuration under which several ranks hold one copy of the model, and so train on the same samples."""
+
+    def data_rank(self, rank: int, world_size: int) -> tuple[int, int]:
+        """Which share of the samples a rank trains on, and how many shares there are.
+
+        Raises:
+            ConfigError: so many ranks can't hold the model.
+        """
+        ...
+
+
+@runtime_checkable
+class Seeing(Protocol):
+    """A generator that also reads pictures."""
+
+    async def generate_seeing(
+        self,
+        prompt: Sequence[int],
+        images: Sequence[Any],
+        sampling: SamplingConfig,
+        *,
+        seed: int,
+        request_id: str | None = None,
+        partial: Completion[Any] | None = None,
+    ) -> Completion[Any]:
+        """As `Generator.generate`, of a prompt with pictures.
+
+        Args:
+            prompt: token ids, in which each picture's mark is already as many tokens as the model sees of it.
+            images: each `[H, W, 3]` uint8, in the order of their marks.
+            sampling: how tokens are drawn.
+            seed: the source of all randomness of this completion.
+            request_id: by which it can be aborted.
+            partial: what an aborted request had written.
         """
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rlinf.core.data import Completion, Decision, LossOutput, Weights
 from rlinf.core.generation import SamplingConfig
+from rlinf.core.problems import ShownPrompt
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 
@@ -195,13 +196,25 @@ class ModelParallel(Protocol):
 
 
 @runtime_checkable
+class Looking(Protocol):
+    """A policy that is a language model and knows what its network is given of a context, pictures and all."""
+
+    def network_inputs(self, context: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments of `network.base_model`, among them `input_ids` `[B, T]` and `position_ids` `[*, B, T]`.
+
+        Args:
+            context: `input_ids` and `segment_ids` `[B, T]`, 0 for padding, and leaves `[B, T, *]` of what is shown.
+        """
+        ...
+
+
+@runtime_checkable
 class Seeing(Protocol):
     """A generator that also reads pictures."""
 
     async def generate_seeing(
         self,
-        prompt: Sequence[int],
-        images: Sequence[Any],
+        prompt: ShownPrompt,
         sampling: SamplingConfig,
         *,
         seed: int,
@@ -210,12 +223,7 @@ class Seeing(Protocol):
     ) -> Completion[Any]:
         """As `Generator.generate`, of a prompt with pictures.
 
-        Args:
-            prompt: token ids, in which each picture's mark is already as many tokens as the model sees of it.
-            images: each `[H, W, 3]` uint8, in the order of their marks.
-            sampling: how tokens are drawn.
-            seed: the source of all randomness of this completion.
-            request_id: by which it can be aborted.
-            partial: what an aborted request had written.
+        Raises:
+            ConfigError: as there; the policy can't look at pictures, or the last token of the prompt shows one.
         """
         ...

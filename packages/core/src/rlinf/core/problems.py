@@ -39,6 +39,37 @@ class TaskConfig(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownPrompt:
+    """A prompt of P tokens as a model reads it, with its pictures."""
+
+    tokens: tuple[int, ...]
+    """P token ids, in which each picture's mark is as many tokens as the model sees of it."""
+    at: Any
+    """`[n]` int, NumPy: which tokens show something, ascending; the last token never does."""
+    shown: Mapping[str, Any]
+    """Leaves `[n, *]`, NumPy: what these tokens show, by the names that the model's context has for it, 0 at all other tokens. With
+    `n` = 0 the leaves are there all the same."""
+    images: tuple[Any, ...] = ()
+    """The pictures as they were, each `[H, W, 3]` uint8, for engines that look at them in a way of their own."""
+
+
+class Sight(Protocol):
+    """Turns pictures into what a model reads."""
+
+    def read(self, prompt: Sequence[int], images: Sequence[Any]) -> ShownPrompt:
+        """A prompt with its pictures; one without pictures, too.
+
+        Args:
+            prompt: token ids, with one image mark for each picture.
+            images: each `[H, W, 3]` uint8, in the order of their marks.
+
+        Raises:
+            ConfigError: there are not as many marks as pictures, or the prompt ends with one.
+        """
+        ...
+
+
 class Tokenizer(Protocol):
     """What is used of a tokenizer of transformers."""
 

@@ -183,8 +183,40 @@ class Referring(Protocol):
 
 
 @runtime_checkable
+class Remembering(Protocol):
+    """A trainer's configuration that can have its trainer keep the weights that it starts from."""
+
+    def remembering(self) -> Any:
+        """The same configuration, but what it builds is `Referring`."""
+        ...
+
+
+@runtime_checkable
+class Gathering(Protocol):
+    """A trainer whose ranks hold parts of tensors, and that can put them together one at a time."""
+
+    def lazy_weights(self) -> Weights[Any]:
+        """All weights, each put together on the device when it is asked for, and not kept; not copied where a rank has it whole.
+
+        Every rank calls it, and gives what it got to `WeightSync.send`, without receivers on all ranks but the first.
+        """
+        ...
+
+
+@runtime_checkable
+class Packing(Protocol):
+    """A trainer's configuration under which it parts and packs rows itself."""
+
+    max_tokens_per_mbs: int | None
+    """The most columns of one pass; None if it takes micro-batches as they are given."""
+
+
+@runtime_checkable
 class ModelParallel(Protocol):
-    """A trainer's configuration under which several ranks hold one copy of the model, and so train on the same samples."""
+    """A trainer's configuration under which several ranks hold one copy of the model, and so train on the same samples.
+
+    `Trainer.all_reduce` of such a trainer may add over all ranks or over one rank of each share.
+    """
 
     def data_rank(self, rank: int, world_size: int) -> tuple[int, int]:
         """Which share of the samples a rank trains on, and how many shares there are.

@@ -6,7 +6,7 @@ further dimensions. Arrays are NumPy or torch (`A` below stands for one of the t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, cast
 
@@ -94,6 +94,26 @@ class Evaluation(Generic[A]):
     """Per decision; None if the policy has no critic."""
     version: int | None = None
     """The version of the weights that evaluated; None if nobody counts them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores(Generic[A]):
+    """What two sides say of the same decisions."""
+
+    rollout: A
+    """`[B, T]` log-probabilities when they were drawn."""
+    trainer: A
+    """`[B, T]` log-probabilities of the trainer's weights, before any update."""
+    mask: A
+    """`[B, T]` bool, what counts."""
+    version: A | None = None
+    """`[B, T]` int, the weights that drew each; None if nobody counted."""
+    trainer_version: int | None = None
+    """Those of the trainer; None if nobody counted."""
+    checksums: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+    """Of the rollout's and of the trainer's weights, by name; None if nobody asked."""
+    rescore: Callable[[float], A] | None = None
+    """`[B, T]`, the trainer's log-probabilities with its temperature multiplied by a factor; None if it can't."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

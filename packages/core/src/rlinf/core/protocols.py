@@ -16,7 +16,7 @@ from rlinf.core.cluster import Placement as Placement
 from rlinf.core.cluster import Rank as Rank
 from rlinf.core.cluster import Work as Work
 from rlinf.core.cluster import WorkerGroup as WorkerGroup
-from rlinf.core.data import Decision, EnvSpec, Evaluation, LossOutput, Weights
+from rlinf.core.data import Decision, EnvSpec, Evaluation, LossOutput, Scores, Weights
 from rlinf.core.generation import Generator as Generator
 from rlinf.core.generation import GeneratorConfig as GeneratorConfig
 from rlinf.core.metrics import Statistic
@@ -181,11 +181,19 @@ class Trainer(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """Lets a run begin only if the trainer scores the first rollout as the rollout did."""
+
+    def check(self, scores: Scores[Any], *, place: str) -> Mapping[str, Statistic]:
+        """Metrics of how far both are apart; raises an `RLinfError` that names likely causes if that is too far."""
+        ...
+
+
 class WeightSync(Protocol):
     """Moves weights from one worker to others; both sides compare a manifest before any transfer."""
 
     def send(self, comm: Messenger, weights: Weights[Any], group: str, ranks: Sequence[int]) -> None:
-        """Publishes weights to workers."""
+        """Publishes weights to workers; without `ranks` it only helps to put lazy weights together (`capabilities.Gathering`)."""
         ...
 
     def recv(self, comm: Messenger, current: Weights[Any], group: str, rank: int) -> Weights[Any]:

@@ -169,6 +169,7 @@ TRAINERS: Registry[Any] = Registry("trainer", "rlinf.trainers")
 WEIGHT_SYNCS: Registry[Any] = Registry("weight sync", "rlinf.weight_syncs")
 GENERATORS: Registry[Any] = Registry("generator", "rlinf.generators")
 TASKS: Registry[Any] = Registry("task", "rlinf.tasks")
+GATES: Registry[Any] = Registry("gate", "rlinf.gates")
 
 register_advantage = ADVANTAGES.register
 register_policy_loss = LOSSES.register

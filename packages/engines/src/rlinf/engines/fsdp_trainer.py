@@ -26,6 +26,7 @@ from rlinf.core.trajectory import Batch
 from rlinf.engines import checkpoint
 from rlinf.engines.blocks import blocks_of, recompute
 from rlinf.engines.layout import Layout, Replicated
+from rlinf.engines.lazy import Gathered
 from rlinf.engines.offload import PARTS, Offloader
 from rlinf.engines.optimizer import Optimizers, division, metric_name
 from rlinf.engines.packing import MicroBatch, Packing, pack, packed_micro_batches
@@ -226,6 +227,15 @@ class FSDPTrainer:
         self._offloader.expect_here(["parameters"], by="weights")
         state: dict[str, Tensor] = self._policy.state_dict()
         return Weights(tensors={name: self._layout.whole(state[name]) for name in sorted(state)}, version=self._version)
+
+    def lazy_weights(self) -> Weights[Tensor]:
+        """All weights, put together tensor by tensor on the device; every rank calls it. See `rlinf.core.capabilities.Gathering`.
+
+        Raises:
+            RLinfError: the parameters are offloaded.
+        """
+        self._offloader.expect_here(["parameters"], by="lazy_weights")
+        return Weights(tensors=Gathered(self._policy.state_dict()), version=self._version)
 
     def all_reduce(self, value: Tensor) -> Tensor:
         """The sum of a tensor over ranks; every rank calls it."""

@@ -47,6 +47,10 @@ class FSDPTrainerConfig:
         if self.max_tokens_per_mbs is not None and self.max_tokens_per_mbs < 1:
             raise ConfigError("max_tokens_per_mbs", f"expected at least 1, found {self.max_tokens_per_mbs}")
 
+    def remembering(self) -> FSDPTrainerConfig:
+        """The same, with the weights at the start as reference policy unless one is chosen."""
+        return replace(self, reference="device") if self.reference == "none" else self
+
     def build(self, policy: Any, *, rank: int, world_size: int, rendezvous: str, training_steps: int | None = None) -> FSDPTrainer:
         """A trainer of `policy` as one of `world_size` ranks; every rank calls it.
 

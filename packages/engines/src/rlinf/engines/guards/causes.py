@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from rlinf.core.data import Scores as Scores
 
 STRAIGHT, SLANTED = 0.8, 0.05
 """When a line through both sides' log-probabilities tells of a temperature: its R² at least, and how far its slope is from 1."""
@@ -32,49 +33,25 @@ class Cause:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
-    """What two sides say of the same decisions."""
-
-    rollout: Tensor
-    """`[B, T]` log-probabilities when they were drawn."""
-    trainer: Tensor
-    """`[B, T]` log-probabilities of the trainer's weights, before any update."""
-    mask: Tensor
-    """`[B, T]` bool, what counts."""
-    version: Tensor | None = None
-    """`[B, T]` int, the weights that drew each; None if nobody counted."""
-    trainer_version: int | None = None
-    """Those of the trainer; None if nobody counted."""
-    checksums: tuple[Mapping[str, str], Mapping[str, str]] | None = None
-    """Of the rollout's and of the trainer's weights, by name; None if nobody asked."""
-    rescore: Callable[[float], Tensor] | None = None
-    """`[B, T]`, the trainer's log-probabilities with its temperature multiplied by a factor; None if it can't."""
-
-    @property
-    def gap(self) -> Tensor:
-        """`[B, T]` float64, trainer − rollout, 0 where nothing counts."""
-        return _gap(self.trainer, self.rollout, self.mask)
-
-
 @torch.no_grad()
-def likely_causes(scores: Scores) -> list[Cause]:
+def likely_causes(scores: Scores[Tensor]) -> list[Cause]:
     """What accounts for at least half of the gap, the strongest first."""
-    size = float(scores.gap.abs().mean())
-    if not torch.isfinite(scores.gap).all():
+    gap = gap_of(scores)
+    size = float(gap.abs().mean())
+    if not torch.isfinite(gap).all():
         return [_not_finite(scores)]
     tests = (_weights, _noise, _temperature, _shift, _ends, _precision)
     found = [cause for cause in (test(scores, size) for test in tests) if cause is not None and cause.explains >= LIKELY]
     return sorted(found, key=lambda cause: -cause.explains)
 
 
-def _not_finite(scores: Scores) -> Cause:
+def _not_finite(scores: Scores[Tensor]) -> Cause:
     bad = {side: int((~torch.isfinite(of[scores.mask.bool()])).sum()) for side, of in _sides(scores).items()}
     evidence = ", ".join(f"{count} of the {side}'s log-probabilities are not finite" for side, count in bad.items() if count)
     return Cause("not finite", 1.0, evidence, "Find the module with FiniteWatch.")
 
 
-def _weights(scores: Scores, size: float) -> Cause | None:
+def _weights(scores: Scores[Tensor], size: float) -> Cause | None:
     """Other weights: by version, and by checksum."""
     remedy = "Synchronise weights before the rollout, and check that a sync takes effect (caches, tied heads)."
     if scores.checksums is not None:
@@ -86,7 +63,7 @@ def _weights(scores: Scores, size: float) -> Cause | None:
     if scores.version is None or scores.trainer_version is None:
         return None
     other = (scores.version != scores.trainer_version) & scores.mask.bool()
-    share = float((scores.gap.abs() * other).mean()) / size
+    share = float((gap_of(scores).abs() * other).mean()) / size
     if not other.any():
         return None
     oldest, newest = int(scores.version[other].min()), int(scores.version[other].max())
@@ -94,7 +71,7 @@ def _weights(scores: Scores, size: float) -> Cause | None:
     return Cause("weights", share, f"{evidence}; they have {share:.0%} of the gap", remedy)
 
 
-def _noise(scores: Scores, size: float) -> Cause | None:
+def _noise(scores: Scores[Tensor], size: float) -> Cause | None:
     """The trainer does not agree with itself: dropout, or another source of chance."""
     if scores.rescore is None:
         return None
@@ -103,7 +80,7 @@ def _noise(scores: Scores, size: float) -> Cause | None:
     return Cause("noise", min(1.0, twice / size), evidence, "Put the trainer's model into evaluation mode: dropout is on.")
 
 
-def _temperature(scores: Scores, size: float) -> Cause | None:
+def _temperature(scores: Scores[Tensor], size: float) -> Cause | None:
     """One factor of all logits: tried out, or else seen as a slope."""
     remedy = "Give rollout.sampling_params.temperature and the trainer's model the same temperature."
     if scores.rescore is not None:
@@ -123,7 +100,7 @@ def _temperature(scores: Scores, size: float) -> Cause | None:
     return Cause("temperature", fit if told else 0.0, evidence, remedy)
 
 
-def _shift(scores: Scores, size: float) -> Cause | None:
+def _shift(scores: Scores[Tensor], size: float) -> Cause | None:
     """Scores that belong to a neighbour's token."""
     length = scores.rollout.shape[-1]
     mask = scores.mask.bool()
@@ -138,19 +115,19 @@ def _shift(scores: Scores, size: float) -> Cause | None:
     if not left:
         return None
     best = min(left, key=lambda shift: left[shift])
-    before = float(scores.gap[mask].abs().mean())
+    before = float(gap_of(scores)[mask].abs().mean())
     explains = 1 - left[best] / before
     where = f"{abs(best)} {'later' if best > 0 else 'earlier'}"
     evidence = f"the trainer's scores of {where} leave {left[best]:.2g} of a mean gap of {before:.2g}"
     return Cause("shift", explains, evidence, "Logits at position t score token t + 1: compare the slices of both sides.")
 
 
-def _ends(scores: Scores, size: float) -> Cause | None:
+def _ends(scores: Scores[Tensor], size: float) -> Cause | None:
     """Only the first or the last decisions of rows: the boundary of the prompt, the stop token."""
     mask = scores.mask.bool()
     order = mask.long().cumsum(-1)
     parts = {"first": (order == 1) & mask, "last": (order == mask.sum(-1, keepdim=True)) & mask}
-    share = {name: float((scores.gap.abs() * part).mean()) / size for name, part in parts.items()}
+    share = {name: float((gap_of(scores).abs() * part).mean()) / size for name, part in parts.items()}
     name = max(share, key=lambda part: share[part])
     if int(parts[name].sum()) * 2 > int(mask.sum()):
         return None
@@ -158,9 +135,9 @@ def _ends(scores: Scores, size: float) -> Cause | None:
     return Cause("ends", share[name], f"the {name} decision of each row has {share[name]:.0%} of the gap", remedy)
 
 
-def _precision(scores: Scores, size: float) -> Cause | None:
+def _precision(scores: Scores[Tensor], size: float) -> Cause | None:
     """Small gaps without a direction."""
-    gap = scores.gap[scores.mask.bool()]
+    gap = gap_of(scores)[scores.mask.bool()]
     mean, typical = float(gap.mean()), float(gap.abs().mean())
     if typical > ROUNDING or abs(mean) > 0.3 * typical:
         return None
@@ -169,9 +146,14 @@ def _precision(scores: Scores, size: float) -> Cause | None:
     return Cause("precision", LIKELY, evidence, remedy)
 
 
+def gap_of(scores: Scores[Tensor]) -> Tensor:
+    """`[B, T]` float64, trainer − rollout, 0 where nothing counts."""
+    return _gap(scores.trainer, scores.rollout, scores.mask)
+
+
 def _gap(one: Tensor, other: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.bool(), one.double() - other.double(), 0.0)
 
 
-def _sides(scores: Scores) -> dict[str, Tensor]:
+def _sides(scores: Scores[Tensor]) -> dict[str, Tensor]:
     return {"rollout": scores.rollout, "trainer": scores.trainer}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic
@@ -43,7 +44,7 @@ class StepZeroGate:
         if not 0 <= self.allowed_share < 1:
             raise ConfigError("allowed_share", f"expected a value in [0, 1), found {self.allowed_share:g}")
 
-    def check(self, scores: Scores, *, place: str) -> dict[str, Statistic]:
+    def check(self, scores: Scores[Tensor], *, place: str) -> dict[str, Statistic]:
         """The metrics of `drift`.
 
         Args:

@@ -19,7 +19,9 @@ from torch import Tensor
 from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, RLinfError, WeightSyncError
 from rlinf.core.protocols import Messenger
+from rlinf.engines.lazy import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
+from rlinf.engines.weight_sync.terms import gather_only
 
 MANIFEST = "weights/manifest"
 PAYLOAD = "weights/payload"
@@ -64,15 +66,28 @@ class FullWeightSync:
 
         Args:
             comm: the sender's messenger.
-            weights: what to publish; not changed.
+            weights: what to publish; not changed. If ranks put its tensors together (`LazyTensors`), each of them calls this.
             group: the receivers' group.
-            ranks: their ranks.
+            ranks: their ranks; none for a rank that only helps to put weights together.
 
         Raises:
             WeightSyncError: a receiver holds something else; names the first tensor that differs. No receiver gets anything.
             DeadlineExceeded: a receiver did not ask in time. The others are told.
         """
         manifest = Manifest.of(weights.tensors)
+        if not ranks:
+            gather_only(weights, manifest.names)
+            return
+        with Walk(weights.tensors, manifest.names) as walk:
+            self._agree(comm, manifest, group, ranks)
+            own = not isinstance(weights.tensors, LazyTensors)
+            tensors = {name: _to_bytes(tensor if own else tensor.to("cpu", copy=True)) for name, tensor in walk}
+        payload = Payload(weights.version, manifest, tensors, weights.extra)
+        for rank in ranks:
+            comm.send(payload, group, rank, tag=PAYLOAD)
+
+    def _agree(self, comm: Messenger, manifest: Manifest, group: str, ranks: Sequence[int]) -> None:
+        """Returns when every receiver holds what the manifest says; otherwise tells all of them that nothing comes."""
         try:
             for rank in ranks:
                 held: Manifest = comm.recv(group, rank, tag=MANIFEST, timeout=self.timeout_s)
@@ -81,10 +96,6 @@ class FullWeightSync:
             for rank in ranks:
                 comm.send(Refusal(str(error)), group, rank, tag=PAYLOAD)
             raise
-        tensors = {name: _to_bytes(tensor) for name, tensor in weights.tensors.items()}
-        payload = Payload(weights.version, manifest, tensors, weights.extra)
-        for rank in ranks:
-            comm.send(payload, group, rank, tag=PAYLOAD)
 
     def recv(self, comm: Messenger, current: Weights[Tensor], group: str, rank: int) -> Weights[Tensor]:
         """The weights that a worker publishes.

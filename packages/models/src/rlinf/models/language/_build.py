@@ -30,6 +30,9 @@ _hf = cast("Any", transformers)
 _TYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NOISE: Final = re.compile(r"drop|jitter")
 """Names of what makes a forward pass random."""
+_MARKS: Final = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+_NEVER: Final = -1e4
+"""A logit whose probability is 0, and which is finite, so that entropies are."""
 Config: TypeAlias = "CausalLMConfig | VisionLanguageConfig | SequenceRewardConfig"
 
 
@@ -43,15 +46,42 @@ def build_causal(config: CausalLMConfig, *, seed: int) -> LanguageModel:
 
 def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
     """See `VisionLanguageConfig.build`."""
-    if config.tokens is not None:
-        config = replace(config, tokens=None, overrides=_merged(_seeing(config.tokens.vocabulary), config.overrides))
+    config = _with_vocabulary(config)
     network = network_of(config, "AutoModelForImageTextToText", TINY_VISION, seed=seed)
     own = network.config
     grid = hasattr(network.base_model, "get_rope_index")
     inputs = VisionInputs(own.image_token_id, own.vision_config.spatial_merge_size) if grid else text_inputs
     if config.freeze_vision:
         network.base_model.visual.requires_grad_(False)
-    return _finish(config, network, inputs, seed=seed)
+    model = _finish(config, network, inputs, seed=seed)
+    _never_write_marks(network)
+    return model
+
+
+def vision_sizes(config: VisionLanguageConfig) -> Any:
+    """The configuration of transformers of what `build_vision` makes."""
+    return _own_config(_with_vocabulary(config), TINY_VISION)
+
+
+def _with_vocabulary(config: VisionLanguageConfig) -> VisionLanguageConfig:
+    """The same, with the vocabulary among the overrides."""
+    if config.tokens is None:
+        return config
+    return replace(config, tokens=None, overrides=_merged(_seeing(config.tokens.vocabulary), config.overrides))
+
+
+def _never_write_marks(network: Any) -> None:
+    """What stands for pictures is read and never written: scored again, a mark without a picture would not fit the patches.
+
+    All who ask for logits get them from the output embedding, the engine `hf` too, so that all agree.
+    """
+    found = {getattr(network.config, name, None) for name in _MARKS}
+    marks = torch.tensor(sorted(mark for mark in found if mark is not None), dtype=torch.long)
+
+    def bar(_module: Any, _inputs: Any, logits: Tensor) -> Tensor:
+        return logits.index_fill_(-1, marks.to(logits.device), _NEVER)
+
+    network.get_output_embeddings().register_forward_hook(bar)
 
 
 def _vocabulary(size: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Tokenizer
+from rlinf.core.problems import Sight, Tokenizer
 from rlinf.core.registry import require_modules
 from rlinf.models.language.vocabulary import IMAGE_TOKENS, TokensConfig
 from rlinf.models.lora import LoRAConfig
@@ -124,6 +124,20 @@ class VisionLanguageConfig(LanguageConfig):
         from rlinf.models.language._build import build_vision
 
         return build_vision(self, seed=seed)
+
+    def sight(self) -> Sight:
+        """What turns pictures into patches as the model reads them: the image processor of `model_path`, or one that fits a preset.
+
+        Raises:
+            ConfigError: the architecture is none of Qwen-VL.
+            CheckpointError: the folder has no image processor.
+            MissingExtra: transformers or Pillow is not installed.
+        """
+        require_modules("transformers", "PIL", place="vlm", extra="rlinf-models[language,images]")
+        from rlinf.models.language._build import vision_sizes
+        from rlinf.models.language._sight import qwen_sight
+
+        return qwen_sight(vision_sizes(self), self.model_path)
 
 
 def check_source(model_path: str | None, preset: str | None) -> None:

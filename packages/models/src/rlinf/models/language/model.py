@@ -116,6 +116,10 @@ class LanguageModel(Versioned):
         network = cast("Any", self.network)
         return network.base_model(**arguments, use_cache=False).last_hidden_state.view(*shape, -1)
 
+    def network_inputs(self, context: Tree[Tensor]) -> dict[str, Tensor]:
+        """What the network is given of a context; see `rlinf.core.capabilities.Looking`."""
+        return self._inputs(self.network, self._context(context))
+
     def logits(self, hidden: Tensor) -> Tensor:
         """`[…, V]` of hidden states `[…, W]`, before temperature."""
         return self._scale(cast("Any", self.network).get_output_embeddings()(hidden))

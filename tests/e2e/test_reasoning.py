@@ -18,15 +18,25 @@ def app(tmp_path: Path) -> ReasoningApp:
     return ReasoningApp(tmp_path)
 
 
-COMPARED = ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens", "rollout/response_length")
+COMPARED = (
+    "train/loss",
+    "train/grad_norm",
+    "rollout/rewards",
+    "rollout/tokens",
+    "rollout/response_length",
+    "rollout/resumed_tokens",
+)
 
 
 def test_two_iterations_and_two_more_are_four_to_the_bit(app: ReasoningApp) -> None:
+    """With what had been written of aborted groups."""
     reward = "reward={overlong: {max_length: 6, cache: 5, weight: 2}}"
-    short = ("runner.val_check_interval=0", "data.val_problems=4", reward)
+    short = ("runner.val_check_interval=0", "data.val_problems=4", "rollout={oversample: 1.5, partial_lag: 1}", reward)
     app.train("runner.max_steps=4", *short)
     whole, weights = app.rows(), app.weights(4)
     app.train("runner.max_steps=2", *short)
+    state = json.loads((app.folder / "checkpoints/global_step_2/state.json").read_text())
+    assert any(part["tokens"] for order in state["data"]["returned"] for part in order["partial"])
     resume = f"runner.resume_dir={app.folder / 'checkpoints/global_step_2'}"
     app.train("runner.max_steps=4", resume, *short)
     resumed = {step: row for step, row in app.rows().items() if step > 2}
@@ -36,6 +46,7 @@ def test_two_iterations_and_two_more_are_four_to_the_bit(app: ReasoningApp) -> N
     again = app.weights(4)
     assert all(torch.equal(again[name], tensor) for name, tensor in weights.items())
     assert all(row["train/grad_norm"] > 1e-3 for row in whole.values()), "there is something to learn"
+    assert min(whole[step]["rollout/resumed_tokens"] for step in (2, 3, 4)) > 0
 
 
 def test_a_run_says_what_it_achieved_and_shows_what_was_written(app: ReasoningApp) -> None:
@@ -118,8 +129,15 @@ def test_weights_that_do_not_arrive_are_noticed_before_the_first_update(app: Rea
 
     monkeypatch.setattr(HFGenerator, "load", loses)
     monkeypatch.setattr("rlinf.runners.reasoning.rollout_worker.build_policy", other_weights)
-    with pytest.raises(RLinfError, match="log-probabilities differ from the rollout's by up to"):
+    with pytest.raises(RLinfError, match=r"actor\[0\].*expected ratios of 1 ± 0.001 before any update, found"):
         app.train("runner.val_check_interval=0")
+
+
+def test_the_cause_is_named_where_both_disagree(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    for worker in ("actor_worker", "rollout_worker"):
+        monkeypatch.setattr(f"rlinf.runners.reasoning.{worker}.check_temperature", lambda policy, sampling: None)
+    with pytest.raises(RLinfError, match=r"1\. temperature: at 0\.5 times the trainer's temperature (99|100)% of the gap is gone"):
+        app.train("runner.val_check_interval=0", "rollout.sampling_params.temperature=0.5")
 
 
 def other_weights(cfg: object, *, starting_weights: bool) -> object:
@@ -135,6 +153,29 @@ def test_the_rollout_runs_ahead_by_so_many_updates_and_no_more(app: ReasoningApp
     assert lags[0] == 0
     assert lags[-1] > 0, "nothing was written ahead"
     assert {row["rollout/groups_trained"] for row in app.rows().values()} == {6.0}
+
+
+PARTS = ("rollout.oversample=1.5", "runner.val_check_interval=0", "data.val_problems=4", "runner.transcripts=100")
+
+
+def test_a_group_that_was_aborted_goes_on_as_if_it_had_not_been(app: ReasoningApp) -> None:
+    """With such a learning rate versions count up and weights stay, so that both runs must write the same."""
+    told: list[list[str]] = []
+    rows: list[dict[int, dict[str, float]]] = []
+    for lag in (0, 1):
+        (app.folder / "transcripts.jsonl").unlink(missing_ok=True)
+        app.train(f"rollout.partial_lag={lag}", "actor.optim.lr=1e-30", "runner.max_steps=3", *PARTS)
+        told.append([line for line in (app.folder / "transcripts.jsonl").read_text().splitlines() if '"train"' in line])
+        rows.append(app.rows())
+    assert sorted(told[0]) == sorted(told[1])
+    anew, gone_on = rows
+    assert [row["rollout/resumed_tokens"] for row in anew.values()] == [0, 0, 0]
+    discarded = [row["rollout/discarded_tokens"] for row in anew.values()]
+    assert discarded[0] == 0
+    assert discarded[1:] == [row["rollout/resumed_tokens"] for row in gone_on.values()][1:]
+    assert min(discarded[1:]) > 0
+    assert [row["rollout/lag_max"] for row in gone_on.values()] == [0, 1, 1]
+    assert all(row["rollout/groups_stale"] == row["rollout/discarded_tokens"] == 0 for row in gone_on.values())
 
 
 def test_the_tail_is_aborted_and_comes_back(app: ReasoningApp) -> None:
@@ -172,3 +213,24 @@ def test_a_penalty_of_length_changes_rewards_and_not_what_is_right(app: Reasonin
     for r in responses:
         assert r["reward"] == pytest.approx(float(r["right"]) + 2 * min(0, -(r["tokens"] - 1) / 5))
     assert row["rollout/rewards"] < row["rollout/accuracy"]
+
+
+def test_how_the_actor_works_changes_no_number(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed, and away from its devices between phases; two ranks that share a model; a frozen copy as reference."""
+    reward = "reward={overlong: {max_length: 6, cache: 5, weight: 2}}"
+    short = ("runner.val_check_interval=0", "data.val_problems=4", reward, "reference.source=initial", "algorithm.kl_beta=0.1")
+    on_two = "cluster.component_placement={actor: 0-1, rollout: 0-1, reward: '0'}"
+    app.train(*short)
+    plain, weights = app.rows(), app.weights(2)
+    variants = {
+        "packed": ("actor.micro_batch_size=null", "actor.max_tokens_per_mbs=24", "actor.offload=true", "rollout.max_lag=0"),
+        "shared": ("actor.training_backend=toy_reasoning:Doubled", on_two),
+    }
+    for name, changes in variants.items():
+        app.train(*short, *changes)
+        for step, row in app.rows().items():
+            for metric in (*COMPARED, "train/kl_ref"):
+                assert row[metric] == pytest.approx(plain[step][metric], rel=1e-4, abs=1e-6), f"{name}, step {step}: {metric}"
+        if name == "shared":
+            assert all(torch.equal(app.weights(2)[key], tensor) for key, tensor in weights.items())
+    assert plain[2]["train/kl_ref"] > 0

@@ -76,18 +76,35 @@ class ToyGenerator:
     def __init__(self) -> None:
         self.version = 0
         self.aborted: set[str] = set()
+        self.written: dict[str | None, int] = {}
         self.in_flight = 0
 
-    async def generate(self, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str | None = None) -> Any:
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingConfig,
+        *,
+        seed: int,
+        request_id: str | None = None,
+        partial: Completion[Any] | None = None,
+    ) -> Completion[Any]:
         random = keyed_generator(seed, "toy")
         length = int(random.integers(1, sampling.max_new_tokens + 1))
         tokens = [*random.integers(2, len(LETTERS), length - 1).tolist(), 1]
+        versions = [] if partial is None else partial.version.tolist()
+        self.written[request_id] = len(versions)
         self.in_flight += 1
-        for _ in tokens:
+        while len(versions) < length and request_id not in self.aborted:
             await asyncio.sleep(0)
+            versions.append(self.version)
         self.in_flight -= 1
-        version = np.full(length, self.version)
-        return Completion(tokens=np.array(tokens), logprob=np.full(length, -1.0, np.float32), version=version, finish="stop")
+        count = len(versions)
+        return Completion(
+            tokens=np.array(tokens[:count]),
+            logprob=np.full(count, -1.0, np.float32),
+            version=np.array(versions, np.int64),
+            finish="stop" if count == length else "abort",
+        )
 
     def abort(self, request_ids: Collection[str] | None = None) -> None:
         self.aborted |= set(request_ids or ())

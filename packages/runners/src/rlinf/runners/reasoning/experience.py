@@ -10,7 +10,7 @@ from typing import Any
 from rlinf.core.errors import RLinfError
 from rlinf.runners.reasoning.admission import GroupReport, Versions, admit, wave_size
 from rlinf.runners.reasoning.flights import Flight, Flights, Landed
-from rlinf.runners.reasoning.orders import Job, ProblemSource
+from rlinf.runners.reasoning.orders import Job, Order, ProblemSource
 from rlinf.runners.reasoning.schema import ReasoningConfig
 
 
@@ -24,6 +24,11 @@ class Experience:
     """All groups that were finished, those that were dropped too."""
     scalars: dict[str, float]
     """`rollout/…`."""
+
+    @property
+    def tokens(self) -> dict[int, int]:
+        """How many each group that is trained on has."""
+        return {report.group: report.tokens for report in self.reports if report.group in self.admitted}
 
 
 class Generation:
@@ -40,13 +45,14 @@ class Generation:
     def __init__(self, cfg: ReasoningConfig, flights: Flights, source: ProblemSource, versions: Versions, actors: int) -> None:
         self._cfg, self._flights, self._source, self._versions, self._actors = cfg, flights, source, versions, actors
         self._ahead: dict[int, Flight] = {}
+        self._discarded = 0
 
     def run_ahead(self, step: int) -> None:
         """Begins what iteration `step` trains on, and the next `max_lag` ones, as far as they are not under way."""
         last = min(step + self._cfg.rollout.max_lag, self._cfg.runner.max_steps - 1)
         for later in range(step, last + 1):
             if later not in self._ahead:
-                self._ahead[later] = self._begin(later, 0, self._cfg.data.rollout_batch_size)
+                self._ahead[later] = self._begin(later, 0, self._cfg.data.rollout_batch_size, updates=later - step)
 
     def collect(self, step: int) -> Experience:
         """Waits for what iteration `step` trains on; draws again where groups were dropped.
@@ -59,7 +65,8 @@ class Generation:
         landed = [self._land(self._ahead.pop(step))]
         while True:
             reports = [report for part in landed for report in part.reports]
-            chosen = admit(reports, self._versions, max_lag=config.rollout.max_lag, needed=needed, must_vary=dynamic is not None)
+            limit = config.rollout.admitted_lag
+            chosen = admit(reports, self._versions, max_lag=limit, needed=needed, must_vary=dynamic is not None)
             if len(chosen.admitted) >= needed or len(landed) >= waves:
                 break
             size = wave_size(needed, len(chosen.admitted), len(reports), batch=needed)
@@ -73,8 +80,11 @@ class Generation:
             "rollout/groups_alike": float(chosen.alike),
             "rollout/groups_aborted": float(sum(len(g.aborted) for part in landed for g in part.generated)),
             "rollout/tokens": float(sum(g.tokens for part in landed for g in part.generated)),
+            "rollout/resumed_tokens": float(sum(g.resumed for part in landed for g in part.generated)),
+            "rollout/discarded_tokens": float(self._discarded),
             "rollout/restarts": float(self._flights.restarted),
         }
+        self._discarded = 0
         return Experience(admitted=admitted, reports=reports, scalars=scalars)
 
     def state(self) -> dict[str, Any]:
@@ -82,9 +92,11 @@ class Generation:
         flights = [self._ahead[step] for step in sorted(self._ahead)]
         return self._source.state([order for flight in flights for order in flight.job.orders])
 
-    def _begin(self, step: int, wave: int, needed: int) -> Flight:
+    def _begin(self, step: int, wave: int, needed: int, updates: int = 0) -> Flight:
+        """Draws groups that are trained on after so many further updates, and has them written."""
         config = self._cfg
-        orders = self._source.draw(math.ceil(needed * config.rollout.oversample))
+        drawn = self._source.draw(math.ceil(needed * config.rollout.oversample))
+        orders = [self._fresh(order, updates) for order in drawn]
         job = Job(
             key=f"train/{step}/{wave}",
             split="train",
@@ -96,6 +108,13 @@ class Generation:
         )
         return self._flights.start(job)
 
+    def _fresh(self, order: Order, updates: int) -> Order:
+        """The order, begun anew if what was written of it would be too old to be trained on."""
+        if order.oldest is None or self._versions.lag(order.oldest) + updates <= self._cfg.rollout.admitted_lag:
+            return order
+        self._discarded += order.written
+        return order.anew()
+
     def _land(self, flight: Flight) -> Landed:
         landed = self._flights.land(flight)
         self._source.give_back([order for generated in landed.generated for order in generated.aborted])
@@ -103,7 +122,7 @@ class Generation:
 
     def _enough(self, admitted: tuple[int, ...], reports: Sequence[GroupReport]) -> tuple[int, ...]:
         """The admitted groups, and so many without a difference that every actor rank has one: their advantages are 0."""
-        limit = self._cfg.rollout.max_lag
+        limit = self._cfg.rollout.admitted_lag
         rest = sorted(r.group for r in reports if r.group not in admitted and self._versions.lag(r.oldest) <= limit)
         found = tuple(sorted([*admitted, *rest[: max(0, self._actors - len(admitted))]]))
         if len(found) < self._actors:

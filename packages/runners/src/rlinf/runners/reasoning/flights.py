@@ -57,13 +57,13 @@ class Flights:
     def start(self, job: Job) -> Flight:
         """Sends a job to all rollout workers."""
         ranks = range(self._crew.rollout.world_size)
-        flight = Flight(job, [self._crew.rollout.execute_on(rank).generate(job, self._lines) for rank in ranks])
+        flight = Flight(job, [self._written(job, rank) for rank in ranks])
         self._under_way.append(flight)
         return flight
 
     def land(self, flight: Flight) -> Landed:
         """Has a job scored as it is written, and waits for its end."""
-        scoring = self._crew.reward.compute_rewards(flight.job, self._lines)
+        scoring = self._crew.reward.compute_rewards(flight.job.told_to(None, 1), self._lines)
         asking = self._asking(flight.job)
         while True:
             try:
@@ -93,8 +93,13 @@ class Flights:
             self._wait(worker.sync_model_from_actor(), self._crew.actor.sync_model_to_rollout([rank]))
             for flight in self._under_way:
                 _settle(flight.handles[rank])
-                flight.handles[rank] = worker.generate(flight.job, self._lines)
+                flight.handles[rank] = self._written(flight.job, rank)
         return bool(ranks)
+
+    def _written(self, job: Job, rank: int) -> Future[list[Any]]:
+        """The share of a job that one rollout worker writes."""
+        rollout = self._crew.rollout
+        return rollout.execute_on(rank).generate(job.told_to(rank, rollout.world_size), self._lines)
 
     def _asking(self, job: Job) -> Sequence[Future[list[Any]]]:
         inference = self._crew.inference

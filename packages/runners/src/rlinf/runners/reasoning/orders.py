@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.core.data import Completion
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import Split
 from rlinf.core.random import keyed_generator
@@ -25,6 +25,23 @@ class Order:
     """The place of the problem in its split."""
     again: bool = False
     """Whether it was aborted before; it is not aborted a second time, so that long responses are not lost."""
+    partial: tuple[Completion[Any], ...] = field(default=(), compare=False)
+    """What its responses held when it was aborted, NumPy, one for each member, from which any rollout worker goes on; () begins
+    anew. Not compared."""
+
+    @property
+    def written(self) -> int:
+        """Tokens of `partial`."""
+        return sum(map(len, self.partial))
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest weight version that wrote a token of `partial`; None if there is no token."""
+        return min((part.oldest for part in self.partial if part.oldest is not None), default=None)
+
+    def anew(self) -> Order:
+        """The same without anything written."""
+        return replace(self, partial=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +67,11 @@ class Job:
         """The groups that one rollout worker begins, and how many of them it must finish."""
         own = self.orders[rank::ranks]
         return own, min(len(own), self.needed // ranks + (rank < self.needed % ranks))
+
+    def told_to(self, rank: int | None, ranks: int) -> Job:
+        """The same, with what was written before only where one rollout worker needs it; None for who needs none."""
+        orders = [order if place % ranks == rank else order.anew() for place, order in enumerate(self.orders)]
+        return replace(self, orders=tuple(orders))
 
 
 class ProblemSource:
@@ -83,12 +105,12 @@ class ProblemSource:
             outstanding: groups that were drawn and are not finished yet; after `restore` they are drawn again.
         """
         waiting = [*outstanding, *self._returned]
-        return {"position": self._position, "returned": [dataclasses.asdict(order) for order in waiting]}
+        return {"position": self._position, "returned": [_plain(order) for order in waiting]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state` was taken."""
         self._position = state["position"]
-        self._returned = [Order(**plain) for plain in state["returned"]]
+        self._returned = [_order(plain) for plain in state["returned"]]
 
     def _next(self) -> Order:
         number, place = divmod(self._position, self._problems)
@@ -101,3 +123,26 @@ class ProblemSource:
             shuffled = keyed_generator(self._seed, "data", number).permutation(self._problems)
             self._pass = (number, shuffled if self._shuffle else np.arange(self._problems))
         return self._pass[1]
+
+
+def _plain(order: Order) -> dict[str, Any]:
+    """An order in numbers and texts that JSON keeps to the bit."""
+    partial = [
+        {"tokens": part.tokens.tolist(), "logprob": part.logprob.tolist(), "version": part.version.tolist(), "finish": part.finish}
+        for part in order.partial
+    ]
+    return {"group": order.group, "problem": order.problem, "again": order.again, "partial": partial}
+
+
+def _order(plain: Mapping[str, Any]) -> Order:
+    """What `_plain` was made of."""
+    partial = tuple(
+        Completion(
+            tokens=np.asarray(part["tokens"], np.int64),
+            logprob=np.asarray(part["logprob"], np.float32),
+            version=np.asarray(part["version"], np.int64),
+            finish=part["finish"],
+        )
+        for part in plain.get("partial", ())
+    )
+    return Order(group=plain["group"], problem=plain["problem"], again=plain["again"], partial=partial)

@@ -1,14 +1,14 @@
 """`ReasoningRolloutWorker`: holds a generator and answers problems with groups of responses.
 
 job ──► groups ──► members, all in flight at once ──► a group is complete ──► reward worker
-                                                   └► enough are ──► the rest is aborted and goes back to the runner
+                                                   └► enough are ──► the rest is aborted; what it wrote goes back to the runner
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import RLinfError
 from rlinf.core.generation import Generator, SamplingConfig
+from rlinf.core.protocols import Work
 from rlinf.core.random import keyed_seed
 from rlinf.core.worker import Worker
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_temperature
@@ -26,6 +27,9 @@ from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring, Written, line
 from rlinf.runners.tensors import to_numpy
 
+ABORT_S = 60.0
+"""How long requests may take to end after they were aborted; what they had written is lost if they take longer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
@@ -33,8 +37,10 @@ class Generated:
 
     tokens: int
     """How many, without those of aborted groups."""
+    resumed: int
+    """How many of them an earlier job had written, before it was aborted."""
     aborted: tuple[Order, ...]
-    """The groups that were cut short."""
+    """The groups that were cut short, with what they had written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +87,28 @@ class ReasoningRolloutWorker(Worker):
         """
         engine, _ = self._ready()
         orders, needed = job.share(self.rank, self.world_size)
-        free = needed - sum(order.again for order in orders)
+        if not needed:
+            return Generated(tokens=0, resumed=0, aborted=orders)
+        free = max(0, needed - sum(order.again for order in orders))
         queue = line(job.key, engine.wiring.reward_rank(self.rank))
         groups = {asyncio.ensure_future(self._group(job, order)): order for order in orders}
-        tokens = 0
+        running, tokens, resumed = set(groups), 0, 0
+        sent: list[Work[None]] = []
         try:
             while needed:
-                done, _ = await asyncio.wait(groups, return_when=asyncio.FIRST_COMPLETED)
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in sorted(done, key=lambda task: groups[task].group):
-                    if not groups[task].again:
-                        if not free:
-                            continue
-                        free -= 1
-                    written = Written(order=groups.pop(task), completions=task.result())
-                    await lines.completions.put(written, key=queue, async_op=True)
-                    tokens, needed = tokens + sum(map(len, written.completions)), needed - 1
-            return Generated(tokens=tokens, aborted=await self._abort(job, groups))
+                    if not needed or not (groups[task].again or free):
+                        continue
+                    order = groups.pop(task)
+                    written = Written(order=order.anew(), completions=task.result())
+                    sent.append(lines.completions.put(written, key=queue, async_op=True))
+                    free, needed = free - (not order.again), needed - 1
+                    tokens, resumed = tokens + sum(map(len, written.completions)), resumed + order.written
+            aborted = await self._abort(job, groups)
+            for work in sent:
+                await work
+            return Generated(tokens=tokens, resumed=resumed, aborted=aborted)
         finally:
             for task in groups:
                 task.cancel()
@@ -109,24 +121,36 @@ class ReasoningRolloutWorker(Worker):
         engine, _ = self._ready()
         prompt = engine.problems.prompt(job.split, order.problem)
         sampling = engine.problems.stopped(job.sampling)
-        members = [self._member(job, order, prompt, sampling, member) for member in range(job.samples)]
+        before = order.partial or (None,) * job.samples
+        members = [self._member(job, order, prompt, sampling, member, part) for member, part in enumerate(before)]
         return tuple(await asyncio.gather(*members))
 
     async def _member(
-        self, job: Job, order: Order, prompt: Sequence[int], sampling: SamplingConfig, member: int
+        self,
+        job: Job,
+        order: Order,
+        prompt: Sequence[int],
+        sampling: SamplingConfig,
+        member: int,
+        partial: Completion[Any] | None,
     ) -> Completion[Any]:
+        """One response; goes on with what an aborted one had written, unless that was its end."""
+        if partial is not None and partial.finish != "abort":
+            return partial
         engine, _ = self._ready()
         seed = keyed_seed(self.cfg.runner.seed, f"rollout/{job.split}", order.group, member)
-        found = await engine.generator.generate(prompt, sampling, seed=seed, request_id=_request(job, order, member))
+        request = _request(job, order, member)
+        found = await engine.generator.generate(prompt, sampling, seed=seed, request_id=request, partial=partial)
         return _as_numpy(found)
 
     async def _abort(self, job: Job, groups: Mapping[asyncio.Task[tuple[Completion[Any], ...]], Order]) -> tuple[Order, ...]:
-        """Ends groups that are under way; returns them by their numbers."""
+        """Ends groups that are under way; returns them by their numbers, with what they had written if that came in time."""
         engine, _ = self._ready()
-        for task in groups:
-            task.cancel()
         engine.generator.abort([_request(job, order, member) for order in groups.values() for member in range(job.samples)])
-        return tuple(sorted(groups.values(), key=_number))
+        if groups:
+            await asyncio.wait(groups, timeout=ABORT_S)
+        found = [replace(order, partial=_any(task.result()) if task.done() else order.partial) for task, order in groups.items()]
+        return tuple(sorted(found, key=_number))
 
     async def _take(self, weights: Weights[Any]) -> None:
         engine, _ = self._ready()
@@ -137,6 +161,11 @@ class ReasoningRolloutWorker(Worker):
         if self._engine is None or self._held is None:
             raise RLinfError(f"rollout[{self.rank}]", "has no generator yet", "Call init_worker(wiring) first.")
         return self._engine, self._held
+
+
+def _any(partial: tuple[Completion[Any], ...]) -> tuple[Completion[Any], ...]:
+    """What was written; () if nothing was."""
+    return partial if any(map(len, partial)) else ()
 
 
 def _number(order: Order) -> int:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from rlinf.core.capabilities import Packing
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import GeneratorConfig, SamplingConfig
 from rlinf.core.problems import TaskConfig
-from rlinf.core.protocols import Advantage, Loss, Reward
+from rlinf.core.protocols import Advantage, Gate, Loss, Reward
+from rlinf.core.registry import GATES
 from rlinf.runners.schema import MERGED, ActorConfig, AlgorithmConfig, RunnerConfig, positive
 
 
@@ -23,6 +25,8 @@ class ReasoningRunnerConfig(RunnerConfig):
     """Which kind of run this is: which sections there are, and which runner runs it."""
     transcripts: int = 2
     """Problems of each iteration whose responses are written to `transcripts.jsonl`; those of evaluations all are."""
+    export: bool = True
+    """Whether the last checkpoint gets `actor/huggingface`: model and tokenizer as transformers reads them, adapters merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +66,13 @@ class GenerationConfig:
     """By how many weight updates a trained token may be older than the weights that it trains; so many iterations the rollout
     runs ahead. 0 is synchronous."""
     oversample: float = 1.0
-    """How many times more groups are begun than are needed. When enough have ended, the rest are aborted, and begin anew in the
+    """How many times more groups are begun than are needed. When enough have ended, the rest are aborted, and come first in the
     next iteration, where they are not aborted again. Which end first is the engine's affair: with `hf`, whose requests all go on
     at the same pace, the shorter ones, and the run can be repeated; with others only 1 is sure to give the same run again."""
+    partial_lag: int = 0
+    """By how many more weight updates than `max_lag` a token may be older in a group that was aborted: those go on from what they
+    had written, unless that would be older still when it is trained on. `max_lag` + 1 is enough for all; with 0 they begin anew,
+    unless the weights are still the same."""
     max_restarts: int = 3
     """How often each rollout worker whose process dies is started again; its samples are generated anew."""
 
@@ -72,10 +80,17 @@ class GenerationConfig:
         positive(group_size=self.group_size)
         if self.max_lag < 0:
             raise ConfigError("max_lag", f"expected 0 or more, found {self.max_lag}")
+        if self.partial_lag < 0:
+            raise ConfigError("partial_lag", f"expected 0 or more, found {self.partial_lag}")
         if not 1 <= self.oversample <= 2:
             raise ConfigError("oversample", f"expected a factor from 1 to 2, found {self.oversample:g}")
         if self.max_restarts < 0:
             raise ConfigError("max_restarts", f"expected 0 or more, found {self.max_restarts}")
+
+    @property
+    def admitted_lag(self) -> int:
+        """By how many weight updates any trained token may be older than the weights that it trains."""
+        return self.max_lag + self.partial_lag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +143,19 @@ class ReasoningActorConfig(ActorConfig):
     """`actor`; its section also holds the fields of the trainer. Its batch sizes count responses."""
 
     max_tokens_per_mbs: int | None = None
-    """Tokens, padding too, in one forward pass of one rank, in place of `micro_batch_size`; a longer response goes alone."""
+    """Tokens in one forward pass of one rank, in place of `micro_batch_size`; a longer response goes alone. Trainers that pack lay
+    responses side by side; for others padding counts."""
+    gate: str = "step_zero"
+    """A registered gate: what compares the trainer's log-probabilities with the rollout's before the first update, and names likely
+    causes where they differ."""
     logprob_tolerance: float = 1e-3
-    """How far the trainer's log-probabilities may be from the rollout's before the first update. Engines of one kind in float32
-    agree to 1e-5; those of different kinds in bfloat16 to 0.1 or so."""
+    """How far the ratio of both probabilities may be from 1. Engines of one kind in float32 agree to 1e-5; those of different kinds
+    in bfloat16 to 0.1 or so."""
     logprob_outliers: float = 0.0
     """The share of tokens that may be farther."""
+    offload: bool = False
+    """Whether the actor leaves its devices to others while it does not train: it takes their lock for each phase, brings its state
+    back from host memory, and takes it away again. Rollout workers take the lock of theirs while they write."""
 
     def __post_init__(self) -> None:
         positive(
@@ -146,6 +168,16 @@ class ReasoningActorConfig(ActorConfig):
             raise ConfigError("logprob_outliers", f"expected a share in [0, 1), found {self.logprob_outliers:g}")
         if self.max_tokens_per_mbs is not None and self.micro_batch_size is not None:
             raise ConfigError("max_tokens_per_mbs", "set together with micro_batch_size", "Set one of them.")
+
+    @property
+    def packs(self) -> bool:
+        """Whether the trainer parts and packs rows itself."""
+        return isinstance(self.trainer, Packing) and self.trainer.max_tokens_per_mbs is not None
+
+    def build_gate(self) -> Gate:
+        """The gate with its parameters."""
+        params = {"tolerance": self.logprob_tolerance, "allowed_share": self.logprob_outliers}
+        return GATES.build(self.gate, params, place="actor.gate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,3 +281,4 @@ class ReasoningConfig:
         """Refuses early what would fail when the workers are built, such as an engine that is not installed."""
         self.data.task.check("data")
         self.rollout.generator.check("rollout")
+        self.actor.build_gate()

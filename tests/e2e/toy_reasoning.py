@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Problem
+from rlinf.engines import FSDPTrainerConfig, OptimConfig
 from rlinf.models.language import CausalLMConfig
 
 ALPHABET = "0123456789+="
@@ -63,3 +65,19 @@ class TinyLM:
 
     def tokenizer(self, corpus: Sequence[str]) -> Characters:
         return Characters()
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """Two ranks hold a copy of the model each and train on the same samples, as ranks do that share one."""
+
+    optim: OptimConfig = field(default_factory=OptimConfig)
+
+    def data_rank(self, rank: int, world_size: int) -> tuple[int, int]:
+        if world_size % 2:
+            raise ConfigError("actor", f"{world_size} ranks are no pairs", "Place an even number.")
+        return rank // 2, world_size // 2
+
+    def build(self, policy: Any, *, rank: int, world_size: int, rendezvous: str, training_steps: int | None = None) -> Any:
+        share, shares = self.data_rank(rank, world_size)
+        return FSDPTrainerConfig(self.optim).build(policy, rank=share, world_size=shares, rendezvous="")

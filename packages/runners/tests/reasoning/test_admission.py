@@ -46,5 +46,8 @@ def test_the_next_wave_is_as_large_as_the_share_that_was_admitted_asks_for() -> 
     assert wave_size(8, 6, 8, batch=8) == 3
 
 
-def test_actors_get_groups_in_turn() -> None:
-    assert assign([9, 2, 5, 4, 7], 2) == {2: 0, 4: 1, 5: 0, 7: 1, 9: 0}
+def test_shares_have_as_many_groups_and_nearly_as_many_tokens() -> None:
+    assert assign({2: 1, 4: 1, 5: 1, 7: 1, 9: 1}, 2) == {2: 0, 4: 1, 5: 0, 7: 1, 9: 0}
+    assert assign({0: 9, 1: 5, 2: 4, 3: 3, 4: 3}, 2) == {0: 0, 1: 1, 2: 1, 3: 0, 4: 1}
+    assert assign({0: 100, 1: 1, 2: 1, 3: 1}, 2) == {0: 0, 1: 1, 2: 1, 3: 0}, "the short ones don't all go elsewhere"
+    assert assign({6: 7}, 1) == {6: 0}

@@ -16,6 +16,7 @@ from rlinf.core.protocols import Channel, Observing, Trainer
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
+from rlinf.runners.publishing import publish
 from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.starting_weights import find_weights, read_weights
 from rlinf.runners.tensors import to_torch
@@ -54,11 +55,8 @@ class EmbodiedFSDPActor(Worker):
     def sync_model_to_rollout(self) -> int:
         """Publishes the weights to all rollout workers; returns their version."""
         wiring, trainer = self._ready()
-        weights = trainer.weights()
-        if self.rank == 0:
-            sync = self.cfg.actor.weight_syncer.sync
-            sync.send(self.messenger, weights, wiring.rollout, range(wiring.rollout_ranks))
-        return weights.version
+        sync, receivers = self.cfg.actor.weight_syncer.sync, range(wiring.rollout_ranks)
+        return publish(trainer, sync, self.messenger, rank=self.rank, group=wiring.rollout, receivers=receivers)
 
     def recv_rollout_batch(self, trajectories: Channel, env_ranks: int) -> int:
         """Receives this rank's share of an iteration; returns its number of decisions.

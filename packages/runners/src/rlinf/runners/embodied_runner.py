@@ -13,10 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.futures import Future, gather
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.actor_worker import EmbodiedFSDPActor
@@ -26,6 +24,7 @@ from rlinf.runners.env_worker import EnvWorker, Interaction
 from rlinf.runners.evaluation import EpisodeResult, summarise
 from rlinf.runners.evaluator import Evaluator
 from rlinf.runners.logbook import Logbook
+from rlinf.runners.phases import Phases
 from rlinf.runners.progress import ProgressDisplay
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.run_folder import RunFolder, open_run_folder
@@ -33,7 +32,6 @@ from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.slots import Slot, layout
 from rlinf.runners.summary import write_summary
 from rlinf.runners.wiring import Wiring
-from rlinf.runners.worker_times import slowest_times
 
 
 class EmbodiedRunner:
@@ -64,12 +62,12 @@ class EmbodiedRunner:
         self.evaluator = Evaluator(rollout, env, requests=self.requests, answers=self.answers, timeout_s=cfg.runner.timeout_s)
         self.step = 0
         self.env_steps = 0
-        self._times: dict[str, float] = {}
+        self.phases = Phases(cfg.runner.timeout_s)
 
     def init_workers(self) -> None:
         """Builds simulators, policies and the trainer, and restores the checkpoint that the run resumes from."""
         slots = env_slots(self.cfg, self.env.world_size)
-        (specs,) = self._wait(self.env.init_worker(slots["train"]))
+        (specs,) = self.phases.wait(self.env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]
         wiring = Wiring(
             spec=spec,
@@ -79,10 +77,10 @@ class EmbodiedRunner:
             rollout_ranks=self.rollout.world_size,
             slots=slots,
         )
-        self._wait(self.env.connect(wiring), self.rollout.init_worker(wiring), self.actor.init_worker(wiring))
+        self.phases.wait(self.env.connect(wiring), self.rollout.init_worker(wiring), self.actor.init_worker(wiring))
         if self.cfg.runner.resume_dir is not None:
             checkpoint = read_checkpoint(Path(self.cfg.runner.resume_dir).expanduser())
-            self._wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
+            self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
             self.step, self.env_steps = checkpoint.state["step"], checkpoint.state["env_steps"]
 
     def run(self) -> None:
@@ -107,11 +105,11 @@ class EmbodiedRunner:
 
     def update_rollout_weights(self) -> None:
         """Gives the rollout workers the actor's weights."""
-        self._timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
+        self.phases.timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
 
     def generate_rollouts(self) -> list[EpisodeResult]:
         """Lets env and rollout workers play, and the actor receive; returns the episodes that ended."""
-        per_rank, *_ = self._timed(
+        per_rank, *_ = self.phases.timed(
             "generate_rollouts",
             self.env.interact(self.step, self.requests, self.answers, self.trajectories),
             self.rollout.generate(self.step, self.requests, self.answers),
@@ -132,31 +130,24 @@ class EmbodiedRunner:
         state = {"step": self.step, "env_steps": self.env_steps}
 
         def write_actor(part: Path) -> None:
-            self._wait(self.actor.save_checkpoint(str(part)))
+            self.phases.wait(self.actor.save_checkpoint(str(part)))
 
         write_checkpoint(folder, write_actor, config=self.cfg.source, state=state)
         return folder
 
     def _iterate(self) -> dict[str, float]:
         """One iteration; returns its scalars."""
-        self._times = {}
         self.update_rollout_weights()
         episodes = self.generate_rollouts()
-        (credit,) = self._timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())
-        training, _ = self._timed("actor_training", self.actor.run_training(self.step), self.env.prepare(self.step + 1))
+        (credit,) = self.phases.timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())
+        training, _ = self.phases.timed("actor_training", self.actor.run_training(self.step), self.env.prepare(self.step + 1))
         return {
             "env/steps": float(self.env_steps),
             **summarise(episodes, "env/"),
             **means(merge(credit), "rollout/"),
             **means(merge(training), "train/"),
-            **{f"time/{name}": seconds for name, seconds in self._times.items()},
-            **self._worker_times(),
+            **self.phases.take([self.env, self.rollout, self.actor]),
         }
-
-    def _worker_times(self) -> dict[str, float]:
-        """What the workers' own timers say of the iteration, `time/<group>/<timer>`: the slowest rank's."""
-        groups = (self.env, self.rollout, self.actor)
-        return slowest_times(groups, self._wait(*[group.pop_execution_times() for group in groups]))
 
     def _finish(self, log: Logbook, progress: ProgressDisplay) -> None:
         config = self.cfg.env.eval
@@ -165,7 +156,7 @@ class EmbodiedRunner:
         scalars = self.evaluate(episodes, video)
         checkpoint = self.save_checkpoint()
         scalars |= {"env/steps": float(self.env_steps), "time/wall_s": time.monotonic() - STARTED}
-        self._wait(self.actor.close())
+        self.phases.wait(self.actor.close())
         log.write(self.step, scalars)
         summary = write_summary(self.folder.summary, self.cfg, scalars, episodes)
         low, high = summary["eval/success_once_ci95"]
@@ -177,15 +168,6 @@ class EmbodiedRunner:
         for name, path in (("checkpoint", checkpoint), ("video", video), ("summary", self.folder.summary)):
             if path is not None:
                 progress.note(f"{name:11}{path}")
-
-    def _timed(self, name: str, *handles: Future[Any]) -> list[Any]:
-        began = time.monotonic()
-        results = self._wait(*handles)
-        self._times[name] = time.monotonic() - began
-        return results
-
-    def _wait(self, *handles: Future[Any]) -> list[Any]:
-        return gather(*handles, timeout=self.cfg.runner.timeout_s)
 
 
 def _told(scalars: Mapping[str, float]) -> list[str]:

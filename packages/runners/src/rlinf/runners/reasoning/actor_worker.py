@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,29 +14,53 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.data import Evaluation
-from rlinf.core.errors import RLinfError
+from rlinf.core.capabilities import Offloading, Remembering, Writing
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Channel, Trainer
 from rlinf.core.random import keyed_generator
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
-from rlinf.runners.reasoning.language import build_policy, check_temperature
+from rlinf.runners.export import export_network
+from rlinf.runners.publishing import publish
+from rlinf.runners.reasoning.agreement import drift, first_scores
+from rlinf.runners.reasoning.language import build_policy, build_tokenizer, check_temperature
 from rlinf.runners.reasoning.reference import ReferencePolicy
+from rlinf.runners.reasoning.rescoring import Found, Rescorer
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.reasoning.scoring import Rows, padded_to, pieces, scattered, trimmed, widths, without_credit
+from rlinf.runners.reasoning.scoring import Rows, pieces, scattered, trimmed, widths
 from rlinf.runners.reasoning.wiring import ReasoningWiring
 from rlinf.runners.tensors import to_torch
 
 
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What a rank works with once it is initialised."""
+
+    wiring: ReasoningWiring
+    trainer: Trainer
+    policy: Writing
+    """The one that is trained."""
+    rescorer: Rescorer
+    reference: ReferencePolicy | None
+    """A frozen copy; None where the trainer knows the reference, or nobody needs it here."""
+    refers: bool
+    """Whether the trainer knows it."""
+
+    def of_shares(self, value: int) -> list[int]:
+        """A number of each share, which is that of its ranks; every rank calls it."""
+        found = [0] * self.wiring.shares
+        for rank, number in enumerate(self.rescorer.of_ranks(value)):
+            found[self.wiring.share(rank)] = max(found[self.wiring.share(rank)], number)
+        return found
+
+
 class ReasoningActor(Worker):
-    """One rank of data-parallel training."""
+    """One rank of training; ranks of one share train on the same responses."""
 
     def __init__(self, cfg: ReasoningConfig) -> None:
         self.cfg = cfg
-        self._wiring: ReasoningWiring | None = None
-        self._trainer: Trainer | None = None
-        self._reference: ReferencePolicy | None = None
+        self._desk: _Desk | None = None
         self._has_critic = False
         self._trajectory: Trajectory[Tensor] | None = None
         self._batch: Batch[Tensor] | None = None
@@ -43,27 +69,34 @@ class ReasoningActor(Worker):
     def init_worker(self, wiring: ReasoningWiring) -> None:
         """Builds the policy and its trainer; every rank calls it."""
         torch.set_num_threads(self.threads)
-        self._wiring = wiring
         policy = build_policy(self.cfg, starting_weights=True)
         check_temperature(policy, self.cfg.rollout.sampling_params)
-        self._trainer = self.cfg.actor.trainer.build(
+        config, source = self.cfg.actor.trainer, self.cfg.reference.source
+        refers = source == "initial" and not wiring.inference_ranks and isinstance(config, Remembering)
+        if refers:
+            config = cast("Remembering", config).remembering()
+        trainer: Trainer = config.build(
             policy,
             rank=self.rank,
             world_size=self.world_size,
             rendezvous=self.rendezvous,
             training_steps=self.cfg.runner.max_steps * self.cfg.optimizer_steps_per_iteration,
         )
-        if self.cfg.reference.source != "none" and not wiring.inference_ranks:
-            self._reference = ReferencePolicy(self.cfg)
+        frozen = ReferencePolicy(self.cfg) if source != "none" and not wiring.inference_ranks and not refers else None
+        rescorer = Rescorer(trainer, self.rank, self.world_size)
+        self._desk = _Desk(wiring, trainer, policy, rescorer, frozen, refers)
+        if self.cfg.actor.offload:
+            self._offloading(trainer).offload()
 
     def sync_model_to_rollout(self, ranks: Sequence[int] | None = None) -> int:
-        """Publishes the weights to rollout workers, all if None; returns their version."""
-        wiring, trainer = self._ready()
-        weights = trainer.weights()
-        if self.rank == 0:
-            receivers = range(wiring.rollout_ranks) if ranks is None else ranks
-            self.cfg.actor.weight_syncer.sync.send(self.messenger, weights, wiring.rollout, receivers)
-        return weights.version
+        """Publishes the weights to rollout workers, all if None; every rank calls it. Returns their version.
+
+        Whoever receives them needs its devices, too, so that nobody takes their lock.
+        """
+        desk, sync = self._ready(), self.cfg.actor.weight_syncer.sync
+        receivers = range(desk.wiring.rollout_ranks) if ranks is None else ranks
+        with self._onloaded("parameters"):
+            return publish(desk.trainer, sync, self.messenger, rank=self.rank, group=desk.wiring.rollout, receivers=receivers)
 
     def recv_rollout_batch(self, trajectories: Channel) -> int:
         """Receives this rank's share of an iteration; returns its number of tokens.
@@ -71,7 +104,7 @@ class ReasoningActor(Worker):
         Args:
             trajectories: where `(reward rank, Trajectory or None)` come from, keyed by actor rank.
         """
-        wiring, _ = self._ready()
+        wiring = self._ready().wiring
         received = [cast("tuple[int, Any]", trajectories.get(key=self.rank)) for _ in range(wiring.reward_ranks)]
         parts = [part for _, part in received if part is not None]
         if not parts:
@@ -85,10 +118,10 @@ class ReasoningActor(Worker):
         """Scores what was received as far as the algorithm needs it, and gives credit."""
         if self._trajectory is None:
             raise RLinfError(f"actor[{self.rank}]", "there is no rollout batch", "Call recv_rollout_batch(…) first.")
-        _, trainer = self._ready()
-        with self.worker_timer("score"):
-            trajectory, metrics = self._scored(trainer, self._trajectory)
-        all_reduce = trainer.all_reduce if self.world_size > 1 else None
+        desk = self._ready()
+        with self._phase("parameters"), self.worker_timer("score"):
+            trajectory, metrics = self._scored(desk, self._trajectory)
+        all_reduce = desk.trainer.all_reduce if desk.wiring.shares > 1 else None
         credit = self.cfg.algorithm.advantage(trajectory, all_reduce=all_reduce)
         self._trajectory, self._batch = None, Batch(trajectory=trajectory, credit=credit)
         count = float(trajectory.mask.sum())
@@ -103,43 +136,56 @@ class ReasoningActor(Worker):
         Args:
             step: the iteration, which keys the order of the responses.
         """
-        _, trainer = self._ready()
+        desk = self._ready()
         if self._batch is None:
             problem = "responses have no credit yet"
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
-        width = widths(batch.trajectory)
-        total = int(trainer.all_reduce(torch.tensor(float(len(batch)))))
+        width, share = widths(batch.trajectory), desk.wiring.share(self.rank)
+        total = sum(desk.of_shares(len(batch)))
         steps = math.ceil(total / self.cfg.actor.global_batch_size)
         metrics: list[Mapping[str, Statistic]] = []
-        for epoch in range(self.cfg.algorithm.update_epoch):
-            order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, step, epoch).permutation(len(batch))
-            for chosen in np.array_split(order, steps):
-                parts = [trimmed(batch, rows, width) for rows in self._pieces(chosen, width)]
-                metrics.append(trainer.step(parts, self.cfg.algorithm.loss))
+        with self._phase():
+            for epoch in range(self.cfg.algorithm.update_epoch):
+                order = keyed_generator(self.cfg.runner.seed, "shuffle", share, step, epoch).permutation(len(batch))
+                for chosen in np.array_split(order, steps):
+                    parts = [trimmed(batch, rows, width) for rows in self._parts(chosen, width)]
+                    metrics.append(desk.trainer.step(parts, self.cfg.algorithm.loss))
         return merge(metrics)
 
     def save_checkpoint(self, folder: str) -> None:
         """Writes this rank's share of a checkpoint into a folder that exists; every rank calls it."""
-        self._ready()[1].save(Path(folder))
+        with self._onloaded():
+            self._ready().trainer.save(Path(folder))
 
     def load_checkpoint(self, folder: str) -> None:
         """Restores what `save_checkpoint` wrote; every rank calls it."""
-        self._ready()[1].load(Path(folder))
+        with self._onloaded():
+            self._ready().trainer.load(Path(folder))
+
+    def export(self, folder: str) -> None:
+        """Writes model and tokenizer in the layout of Hugging Face, adapters merged; every rank calls it."""
+        with self._onloaded("parameters"):
+            weights = self._ready().trainer.weights()
+        if self.rank == 0:
+            export_network(build_policy(self.cfg, starting_weights=False), weights, build_tokenizer(self.cfg), Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""
-        self._ready()[1].close()
+        self._ready().trainer.close()
 
-    def _scored(self, trainer: Trainer, trajectory: Trajectory[Tensor]) -> tuple[Trajectory[Tensor], dict[str, Statistic]]:
+    def _scored(self, desk: _Desk, trajectory: Trajectory[Tensor]) -> tuple[Trajectory[Tensor], dict[str, Statistic]]:
         """The trajectory with what the algorithm needs of scores, and how far rollout and trainer are apart.
 
         Where nothing but that distance is asked for, one forward pass measures it.
         """
         wants_all = self.cfg.algorithm.recompute_logprobs or self._has_critic or not self._checked
-        parts = self._pieces(np.arange(len(trajectory)), widths(trajectory))
-        found = list(self._evaluated(trainer, trajectory, parts if wants_all else parts[:1]))
-        metrics = self._drift(trainer, trajectory, found)
+        rows, width = np.arange(len(trajectory)), widths(trajectory)
+        parts = self._parts(rows, width)
+        found = desk.rescorer.scores(trajectory, parts if wants_all else self._pieces(rows, width)[:1])
+        if not self._checked:
+            self._pass_gate(desk, trajectory, parts, found)
+        metrics = drift(trajectory, found, version=desk.trainer.version)
         if wants_all:
             logprob, value = scattered(trajectory, iter(found))
             self._has_critic = value is not None
@@ -147,57 +193,71 @@ class ReasoningActor(Worker):
                 trajectory = with_values(trajectory, value)
             if self.cfg.algorithm.recompute_logprobs:
                 trajectory = dataclasses.replace(trajectory, proximal=logprob)
-        if self._reference is not None:
-            trajectory = dataclasses.replace(trajectory, reference=self._reference.logprob(trajectory))
+        if desk.refers:
+            reference, _ = scattered(trajectory, iter(desk.rescorer.references(trajectory, parts)))
+            trajectory = dataclasses.replace(trajectory, reference=reference)
+        elif desk.reference is not None:
+            trajectory = dataclasses.replace(trajectory, reference=desk.reference.logprob(trajectory))
         return trajectory, metrics
 
-    def _evaluated(
-        self, trainer: Trainer, trajectory: Trajectory[Tensor], parts: Sequence[Rows]
-    ) -> Iterator[tuple[Rows, Evaluation[Tensor]]]:
-        """What the trainer says of some pieces; every rank evaluates equally often, as it must."""
-        batch, width = without_credit(trajectory), widths(trajectory)
-        counts = torch.zeros(self.world_size)
-        counts[self.rank] = len(parts)
-        for rows in padded_to(parts, int(trainer.all_reduce(counts).max())):
-            evaluation = trainer.evaluate(trimmed(batch, parts[0] if rows is None else rows, width))
-            if rows is not None:
-                yield rows, evaluation
+    def _pass_gate(self, desk: _Desk, trajectory: Trajectory[Tensor], parts: Sequence[Rows], found: Found) -> None:
+        """Before the first update, the trainer must say of the responses what the rollout said of them.
 
-    def _drift(
-        self, trainer: Trainer, trajectory: Trajectory[Tensor], found: Sequence[tuple[Rows, Evaluation[Tensor]]]
-    ) -> dict[str, Statistic]:
-        """How far the trainer's log-probabilities are from the rollout's, for tokens of the very weights that it has.
-
-        Before the first update they must be equal but for rounding.
+        Ranks can't score again for one of them, so that only a single one tries other temperatures.
         """
-        tolerance = self.cfg.actor.logprob_tolerance
-        total, largest, count, outside = 0.0, 0.0, 0, 0
-        for rows, evaluation in found:
-            index, horizon = to_torch(rows), evaluation.logprob.shape[1]
-            same = trajectory.mask[index, :horizon] & (trajectory.version[index, :horizon] == trainer.version)
-            apart = (evaluation.logprob.cpu() - trajectory.logprob[index, :horizon]).abs()[same]
-            total, count = total + float(apart.sum()), count + apart.numel()
-            outside += int((~(apart <= tolerance)).sum())
-            largest = max(largest, float(apart.max()) if apart.numel() else 0.0)
-        if not self._checked and outside > self.cfg.actor.logprob_outliers * count:
-            raise RLinfError(
-                f"actor[{self.rank}]",
-                f"the trainer's log-probabilities differ from the rollout's by up to {largest:.2g} before any update, "
-                f"those of {outside} of {count} tokens by more than {tolerance:g}",
-                "Usual suspects: weights not synchronised, another precision or temperature in rollout, dropout left on. "
-                "For engines of low precision set actor.logprob_tolerance.",
-            )
+        scores = first_scores(
+            trajectory,
+            found,
+            version=desk.trainer.version,
+            all_tokens=self.cfg.rollout.oversample == 1,
+            rescore=(lambda factor: desk.rescorer.at_temperature(desk.policy, factor, trajectory, parts))
+            if self.world_size == 1
+            else None,
+        )
+        self.cfg.actor.build_gate().check(scores, place=f"actor[{self.rank}]")
         self._checked = True
-        return {"logprob_drift": Metric(total, float(count)), "logprob_drift_max": Metric(largest)}
 
     def _pieces(self, rows: Rows, width: Rows) -> list[Rows]:
+        """What is computed in one pass each, where rows are padded."""
         actor = self.cfg.actor
         return pieces(rows, width, size=actor.micro_batch_size, tokens=actor.max_tokens_per_mbs) if len(rows) else []
 
-    def _ready(self) -> tuple[ReasoningWiring, Trainer]:
-        if self._wiring is None or self._trainer is None:
+    def _parts(self, rows: Rows, width: Rows) -> list[Rows]:
+        """What the trainer is given at once: everything, if it parts and packs rows itself."""
+        return [rows] if self.cfg.actor.packs and len(rows) else self._pieces(rows, width)
+
+    @contextmanager
+    def _phase(self, *parts: str) -> Generator[None]:
+        """Inside, the devices are this worker's, and the trainer is on them; nothing to do where it never leaves them."""
+        if not self.cfg.actor.offload:
+            yield
+            return
+        with self.device_lock, self._onloaded(*parts):
+            yield
+
+    @contextmanager
+    def _onloaded(self, *parts: str) -> Generator[None]:
+        """Inside, the trainer, or the parts of it that are named, is on its devices."""
+        if not self.cfg.actor.offload:
+            yield
+            return
+        trainer = self._offloading(self._ready().trainer)
+        trainer.onload(*parts)
+        try:
+            yield
+        finally:
+            trainer.offload()
+
+    def _offloading(self, trainer: Trainer) -> Offloading:
+        if not isinstance(trainer, Offloading):
+            problem = f"the trainer '{self.cfg.actor.training_backend}' can't leave its devices"
+            raise ConfigError("actor.offload", problem, "Set it to false, or choose the trainer fsdp.")
+        return trainer
+
+    def _ready(self) -> _Desk:
+        if self._desk is None:
             raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(wiring) first.")
-        return self._wiring, self._trainer
+        return self._desk
 
 
 def with_values(trajectory: Trajectory[Tensor], value: Tensor) -> Trajectory[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -40,6 +40,11 @@ class GroupReport:
     """What was asked; None where the report carries no texts."""
     answer: str = ""
     """What is right."""
+
+    @property
+    def tokens(self) -> int:
+        """How long its responses are together."""
+        return sum(response.tokens for response in self.responses)
 
     @property
     def varies(self) -> bool:
@@ -107,9 +112,26 @@ def wave_size(needed: int, admitted: int, drawn: int, *, batch: int) -> int:
     return min(batch, math.ceil(missing / share))
 
 
-def assign(admitted: Sequence[int], actors: int) -> Mapping[int, int]:
-    """Which actor rank trains on which group: in turn, so that shares differ by one group at most."""
-    return {group: place % actors for place, group in enumerate(sorted(admitted))}
+def assign(tokens: Mapping[int, int], shares: int) -> Mapping[int, int]:
+    """Which share trains on which group: as many groups in each, but for one, and nearly as many tokens.
+
+    From the longest group to the shortest, each goes to the share with the fewest tokens that still has room. Graham, "Bounds on
+    Multiprocessing Timing Anomalies" (1969).
+
+    Args:
+        tokens: of each group that was admitted.
+        shares: how many.
+    """
+    least, more = divmod(len(tokens), shares)
+    held = [[0, 0] for _ in range(shares)]  # tokens and groups of each share
+    found: dict[int, int] = {}
+    for group in sorted(tokens, key=lambda group: (-tokens[group], group)):
+        full = sum(groups > least for _, groups in held) >= more
+        share = min((s for s in range(shares) if held[s][1] < least + (not full)), key=lambda s: (held[s][0], s))
+        held[share][0] += tokens[group]
+        held[share][1] += 1
+        found[group] = share
+    return found
 
 
 def _number(report: GroupReport) -> int:

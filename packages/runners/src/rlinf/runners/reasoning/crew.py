@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlinf.core.protocols import WorkerGroup
+from rlinf.core.capabilities import ModelParallel
+from rlinf.core.protocols import TrainerConfig, WorkerGroup
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.reference import InferenceWorker
 from rlinf.runners.reasoning.reward_worker import RewardWorker
@@ -25,11 +26,20 @@ class Crew:
     inference: WorkerGroup[InferenceWorker] | None = None
     """Scores under the reference; None where the actor does that, or nobody."""
 
-    def wiring(self) -> ReasoningWiring:
-        """What each must know of the others."""
+    def wiring(self, trainer: TrainerConfig) -> ReasoningWiring:
+        """What each must know of the others.
+
+        Args:
+            trainer: which actor ranks share samples.
+
+        Raises:
+            ConfigError: so many actors can't share the model.
+        """
+        actors = 0 if self.actor is None else self.actor.world_size
         return ReasoningWiring(
             actor="" if self.actor is None else self.actor.name,
-            actor_ranks=0 if self.actor is None else self.actor.world_size,
+            actor_ranks=actors,
+            actor_shares=_shares(trainer, actors),
             rollout=self.rollout.name,
             rollout_ranks=self.rollout.world_size,
             reward_ranks=self.reward.world_size,
@@ -45,3 +55,10 @@ class Crew:
             questions=cluster.create_channel("questions", near=self.reward.name),
             references=cluster.create_channel("references", near=self.reward.name),
         )
+
+
+def _shares(trainer: TrainerConfig, actors: int) -> tuple[int, ...]:
+    """Which share of the samples each actor trains on; () where each has one of its own."""
+    if not isinstance(trainer, ModelParallel):
+        return ()
+    return tuple(trainer.data_rank(rank, actors)[0] for rank in range(actors))

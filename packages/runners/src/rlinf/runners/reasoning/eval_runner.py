@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.futures import Future, gather
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoint import Checkpoint
 from rlinf.runners.entry import STARTED
+from rlinf.runners.phases import Phases
 from rlinf.runners.reasoning.crew import Crew
 from rlinf.runners.reasoning.evaluation import measured, reasoning_protocol
 from rlinf.runners.reasoning.evaluator import ReasoningEvaluator
@@ -42,14 +42,15 @@ class ReasoningEvalRunner:
         folder: Path,
     ) -> None:
         self.cfg, self.checkpoint, self.rollout, self.reward, self.folder = cfg, checkpoint, rollout, reward, folder
+        self.phases = Phases(cfg.runner.timeout_s)
         crew = Crew(rollout=rollout, reward=reward)
-        self.wiring = crew.wiring()
+        self.wiring = crew.wiring(cfg.actor.trainer)
         self.evaluator = ReasoningEvaluator(cfg, Flights(crew, self.wiring, crew.lines(), cfg.runner.timeout_s))
 
     def init_workers(self) -> None:
         """Builds generators and rewards, and loads the weights."""
-        self._wait(self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring))
-        self._wait(self.rollout.load_checkpoint(str(self.checkpoint.model_file), self.checkpoint.state["step"]))
+        self.phases.wait(self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring))
+        self.phases.wait(self.rollout.load_checkpoint(str(self.checkpoint.model_file), self.checkpoint.state["step"]))
 
     def run(self) -> dict[str, Any]:
         """Has the problems answered, writes the summary and returns it."""
@@ -57,11 +58,8 @@ class ReasoningEvalRunner:
         self.folder.mkdir(parents=True, exist_ok=True)
         evaluated = self.evaluator.run(problems)
         write_transcripts(self.folder / "transcripts.jsonl", self.checkpoint.state["step"], "eval", evaluated.reports)
-        self._wait(self.rollout.close())
+        self.phases.wait(self.rollout.close())
         scalars = {**evaluated.scalars, "time/wall_s": time.monotonic() - STARTED}
         protocol = reasoning_protocol(self.cfg, problems)
         summary = write_measured(self.folder / "summary.json", self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
         return json.loads(json.dumps(summary, default=str))
-
-    def _wait(self, *handles: Future[Any]) -> list[Any]:
-        return gather(*handles, timeout=self.cfg.runner.timeout_s)

@@ -78,12 +78,12 @@ class RewardWorker(Worker):
         """Sends the groups that were admitted to the actor ranks that train on them, and forgets all others.
 
         Args:
-            assignment: the actor rank of each admitted group.
+            assignment: the share of each admitted group.
             lines: `trajectories` takes one item for each actor rank.
         """
         desk = self._ready()
         for actor in range(desk.wiring.actor_ranks):
-            own = [desk.kept[group] for group in sorted(desk.kept) if assignment.get(group) == actor]
+            own = [desk.kept[group] for group in sorted(desk.kept) if assignment.get(group) == desk.wiring.share(actor)]
             lines.trajectories.put((self.rank, Trajectory.concat(own) if own else None), key=actor)
         desk.kept.clear()
 

@@ -15,12 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.futures import Future, gather
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
 from rlinf.runners.entry import STARTED
+from rlinf.runners.export import HUGGINGFACE
 from rlinf.runners.logbook import Logbook
+from rlinf.runners.phases import Phases
 from rlinf.runners.progress import ProgressDisplay
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.admission import Versions, assign
@@ -37,7 +38,6 @@ from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import shown, write_transcripts
 from rlinf.runners.run_folder import RunFolder, open_run_folder
 from rlinf.runners.summary import write_measured
-from rlinf.runners.worker_times import slowest_times
 
 SHOWN = 3
 """How many samples are shown on the screen."""
@@ -67,24 +67,24 @@ class ReasoningRunner:
         self.cfg, self.actor, self.rollout, self.reward, self.inference = cfg, actor, rollout, reward, inference
         self.folder = folder or open_run_folder(cfg)
         crew = Crew(rollout=rollout, reward=reward, actor=actor, inference=inference)
-        self.wiring, self.lines = crew.wiring(), crew.lines()
+        self.wiring, self.lines = crew.wiring(cfg.actor.trainer), crew.lines()
         self.flights = Flights(crew, self.wiring, self.lines, cfg.runner.timeout_s)
         self.evaluator = ReasoningEvaluator(cfg, self.flights)
         problems = len(cfg.data.task.problems("train"))
         self.source = ProblemSource(problems, seed=cfg.runner.seed, shuffle=cfg.data.shuffle)
         self.versions = Versions()
-        self.generation = Generation(cfg, self.flights, self.source, self.versions, actor.world_size)
+        self.generation = Generation(cfg, self.flights, self.source, self.versions, self.wiring.shares)
+        self.phases = Phases(cfg.runner.timeout_s)
         self.step = 0
         self.tokens = 0
-        self._times: dict[str, float] = {}
 
     def init_workers(self) -> None:
         """Builds generators, rewards and the trainer, and restores the checkpoint that the run resumes from."""
         groups = [self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring), self.actor.init_worker(self.wiring)]
-        self._wait(*groups, *([] if self.inference is None else [self.inference.init_worker()]))
+        self.phases.wait(*groups, *([] if self.inference is None else [self.inference.init_worker()]))
         if self.cfg.runner.resume_dir is not None:
             checkpoint = read_checkpoint(Path(self.cfg.runner.resume_dir).expanduser())
-            self._wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
+            self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
             self.step, self.tokens = checkpoint.state["step"], checkpoint.state["tokens"]
             self.source.restore(checkpoint.state["data"])
             for version in checkpoint.state["versions"]:
@@ -117,16 +117,15 @@ class ReasoningRunner:
     def update_rollout_weights(self) -> None:
         """Gives the rollout workers the actor's weights."""
         self.flights.revive()
-        (versions, _) = self._timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
+        (versions, _) = self.phases.timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
         self.versions.publish(versions[0])
 
     def generate_rollouts(self) -> Experience:
         """Lets rollout and reward workers make what this iteration trains on, and the actor receive it."""
-        began = time.monotonic()
-        experience = self.generation.collect(self.step)
-        assignment = assign(experience.admitted, self.actor.world_size)
-        self._wait(self.reward.deliver(assignment, self.lines), self.actor.recv_rollout_batch(self.lines.trajectories))
-        self._times["generate_rollouts"] = time.monotonic() - began
+        with self.phases.phase("generate_rollouts"):
+            experience = self.generation.collect(self.step)
+            assignment = assign(experience.tokens, self.wiring.shares)
+            self.phases.wait(self.reward.deliver(assignment, self.lines), self.actor.recv_rollout_batch(self.lines.trajectories))
         write_transcripts(self.folder.transcripts, self.step + 1, "train", experience.reports)
         return experience
 
@@ -137,51 +136,49 @@ class ReasoningRunner:
         write_transcripts(self.folder.transcripts, self.step, "eval", evaluated.reports)
         return evaluated
 
-    def save_checkpoint(self) -> Path:
-        """Writes `global_step_<step>`; returns the folder."""
+    def save_checkpoint(self, *, export: bool = False) -> Path:
+        """Writes `global_step_<step>`; returns the folder.
+
+        Args:
+            export: whether it gets `actor/huggingface`, a folder that other programs read.
+        """
         folder = self.folder.checkpoints / f"global_step_{self.step}"
         state: dict[str, Any] = {
             "step": self.step,
             "tokens": self.tokens,
             "data": self.generation.state(),
-            "versions": self.versions.state(self.cfg.rollout.max_lag + 2),
+            "versions": self.versions.state(self.cfg.rollout.admitted_lag + 2),
         }
 
         def write_actor(part: Path) -> None:
-            self._wait(self.actor.save_checkpoint(str(part)))
+            self.phases.wait(self.actor.save_checkpoint(str(part)))
+            if export:
+                self.phases.wait(self.actor.export(str(part / HUGGINGFACE)))
 
         write_checkpoint(folder, write_actor, config=self.cfg.source, state=state)
         return folder
 
     def _iterate(self) -> dict[str, float]:
         """One iteration; returns its scalars."""
-        self._times = {}
         self.update_rollout_weights()
         self.generation.run_ahead(self.step)
         experience = self.generate_rollouts()
-        (credit,) = self._timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())
-        (training,) = self._timed("actor_training", self.actor.run_training(self.step))
+        (credit,) = self.phases.timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())
+        (training,) = self.phases.timed("actor_training", self.actor.run_training(self.step))
         self.tokens += int(experience.scalars["rollout/tokens"])
         return {
             **experience.scalars,
             **means(merge(credit), "rollout/"),
             **means(merge(training), "train/"),
-            **{f"time/{name}": seconds for name, seconds in self._times.items()},
-            **self._worker_times(),
+            **self.phases.take([self.reward, self.actor, *([] if self.inference is None else [self.inference])]),
         }
-
-    def _worker_times(self) -> dict[str, float]:
-        groups: list[WorkerGroup[Any]] = [self.reward, self.actor]
-        if self.inference is not None:
-            groups.append(self.inference)
-        return slowest_times(groups, self._wait(*[group.pop_execution_times() for group in groups]))
 
     def _finish(self, log: Logbook, progress: ProgressDisplay) -> None:
         problems = self.cfg.data.final_problems or self.cfg.data.val_problems
         evaluated = self.evaluate(problems)
-        checkpoint = self.save_checkpoint()
+        checkpoint = self.save_checkpoint(export=self.cfg.runner.export)
         scalars = {**evaluated.scalars, "rollout/total_tokens": float(self.tokens), "time/wall_s": time.monotonic() - STARTED}
-        self._wait(self.rollout.close(), self.actor.close())
+        self.phases.wait(self.rollout.close(), self.actor.close())
         log.write(self.step, scalars)
         protocol = reasoning_protocol(self.cfg, problems)
         summary = write_measured(self.folder.summary, self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
@@ -195,15 +192,6 @@ class ReasoningRunner:
         )
         for name, path in (("checkpoint", checkpoint), ("transcripts", self.folder.transcripts), ("summary", self.folder.summary)):
             progress.note(f"{name:12}{path}")
-
-    def _timed(self, name: str, *handles: Future[Any]) -> list[Any]:
-        began = time.monotonic()
-        results = self._wait(*handles)
-        self._times[name] = time.monotonic() - began
-        return results
-
-    def _wait(self, *handles: Future[Any]) -> list[Any]:
-        return gather(*handles, timeout=self.cfg.runner.timeout_s)
 
 
 def _told(scalars: dict[str, float]) -> list[str]:

@@ -27,6 +27,17 @@ class ReasoningWiring:
     """The size of the reward group."""
     inference_ranks: int = 0
     """The size of the group that scores under the reference; 0 where the actor does that itself."""
+    actor_shares: tuple[int, ...] = ()
+    """Which share of the samples each actor rank trains on; () where each has one of its own."""
+
+    def share(self, actor_rank: int) -> int:
+        """Which share of the samples an actor rank trains on."""
+        return self.actor_shares[actor_rank] if self.actor_shares else actor_rank
+
+    @property
+    def shares(self) -> int:
+        """Into how many shares the samples are parted."""
+        return len(set(self.actor_shares)) if self.actor_shares else self.actor_ranks
 
     def reward_rank(self, rollout_rank: int) -> int:
         """Which reward worker scores what a rollout worker writes."""
@@ -48,7 +59,7 @@ class Lines:
     completions: Channel
     """From rollout to reward: `Written`, keyed by `line(job, reward rank)`."""
     trajectories: Channel
-    """From reward to actor: `(reward rank, Trajectory or None)`, keyed by actor rank."""
+    """From reward to actor: `(reward rank, Trajectory or None)`, keyed by actor rank; ranks of one share get the same."""
     questions: Channel
     """From reward to inference: `Question` or None, keyed by inference rank."""
     references: Channel

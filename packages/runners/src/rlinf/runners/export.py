@@ -1,0 +1,27 @@
+"""A folder that other programs read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rlinf.core.capabilities import Writing
+from rlinf.core.data import Weights
+from rlinf.core.problems import Tokenizer
+
+HUGGINGFACE = "huggingface"
+"""Its name."""
+
+
+def export_network(policy: Writing, weights: Weights[Any], tokenizer: Tokenizer, folder: Path) -> None:
+    """Writes model and tokenizer in the layout of Hugging Face, adapters merged and without a critic.
+
+    Args:
+        policy: takes the weights, and is of no use to anybody afterwards.
+        weights: whole.
+        tokenizer: that of the model.
+        folder: where; made if it is not there.
+    """
+    policy.network_weights(weights)
+    policy.save_network(folder)
+    tokenizer.save_pretrained(str(folder))

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from rlinf.core.capabilities import Writing
+from rlinf.core.capabilities import Looking, Writing
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.generation import SamplingConfig
+from rlinf.core.problems import ShownPrompt
 from rlinf.engines.generation._hf_batch import Batch
 from rlinf.engines.generation._hf_network import check_cache, context_of
 from rlinf.engines.generation._hf_request import Request, new_request
@@ -39,7 +40,11 @@ class HFGenerator:
             network.set_attn_implementation("sdpa")  # others don't know masks of rows of different lengths
         self._limit: Final = context_of(network, config.max_model_len)
         self._batch: Final = Batch(
-            network, rows=config.max_running_requests, limit=self._limit, max_batch_tokens=config.max_batch_tokens
+            network,
+            rows=config.max_running_requests,
+            limit=self._limit,
+            max_batch_tokens=config.max_batch_tokens,
+            inputs=policy.network_inputs if isinstance(policy, Looking) else None,
         )
         check_cache(network, self._batch)
         self._version: int = policy.version
@@ -78,7 +83,30 @@ class HFGenerator:
             ConfigError: the prompt is empty, too long, or has tokens that the network doesn't know; the id is in flight.
             RLinfError: a pass failed; whatever was in flight then fails with the same cause.
         """
-        request = new_request(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
+        return await self._answer(new_request(prompt, sampling, seed=seed, request_id=request_id, partial=partial))
+
+    async def generate_seeing(
+        self,
+        prompt: ShownPrompt,
+        sampling: SamplingConfig,
+        *,
+        seed: int,
+        request_id: str | None = None,
+        partial: Completion[Any] | None = None,
+    ) -> Completion[Tensor]:
+        """A completion of a prompt with pictures; see `rlinf.core.capabilities.Seeing` and `generate`.
+
+        Raises:
+            ConfigError: also if the policy can't look at pictures, or the last token of the prompt shows one.
+        """
+        if len(prompt.at) and not isinstance(self._policy, Looking):
+            found = f"a prompt with pictures for {type(self._policy).__name__}, which can't look at them"
+            raise ConfigError("generate(prompt)", found, "Use vlm.")
+        if len(prompt.at) and prompt.at[-1] == len(prompt.tokens) - 1:
+            raise ConfigError("generate(prompt)", "the last token shows a picture", "Put text behind it.")
+        return await self._answer(new_request(prompt, sampling, seed=seed, request_id=request_id, partial=partial))
+
+    async def _answer(self, request: Request) -> Completion[Tensor]:
         self._check(request)
         if request.finish is not None:
             request.end(request.finish)

@@ -13,6 +13,7 @@ from rlinf.core.errors import NonFiniteError
 from rlinf.engines.generation._hf_cache import SlotCache
 from rlinf.engines.generation._hf_request import Finish, Request
 from rlinf.engines.generation._hf_sampling import Cuts, cuts, draw
+from rlinf.engines.generation._hf_sight import Inputs, seen_context
 
 _BLOCK: Final = 16
 """Attention is given a multiple of so many columns."""
@@ -29,11 +30,13 @@ class Batch:
         rows: how many there can be.
         limit: the longest row.
         max_batch_tokens: how much is read in one pass.
+        inputs: what the network is given of rows with pictures; None if it can't look at any.
     """
 
-    def __init__(self, network: Any, *, rows: int, limit: int, max_batch_tokens: int) -> None:
+    def __init__(self, network: Any, *, rows: int, limit: int, max_batch_tokens: int, inputs: Inputs | None = None) -> None:
         self.requests: Final[list[Request]] = []
         self._network: Any = network
+        self._inputs = inputs
         self.rows: Final = rows
         self._limit, self._max_batch_tokens = limit, max_batch_tokens
         self.device: Final[torch.device] = next(network.parameters()).device
@@ -45,6 +48,7 @@ class Batch:
         self._row: Final = torch.arange(rows, device=self.device)
         self._last = torch.zeros(rows, dtype=torch.long, device=self.device)
         self._length = torch.zeros(rows, dtype=torch.long, device=self.device)
+        self._shift = torch.zeros(rows, dtype=torch.long, device=self.device)
         self._cuts: Cuts | None = None
         self._stale = False
 
@@ -91,6 +95,7 @@ class Batch:
             row = len(self.requests)
             self.requests.append(request)
             at = self.requests.index(source) if isinstance(source, Request) else source
+            request.shift = self.requests[at].shift
             self._cache.copy_row(at, slice(row, row + 1), request.cached)
         self._place(first)
 
@@ -107,13 +112,28 @@ class Batch:
             rows = slice(first, first + len(requests))
             self._last[rows] = torch.tensor([request.last for request in requests], device=self.device)
             self._length[rows] = torch.tensor([request.cached for request in requests], device=self.device)
+            self._shift[rows] = torch.tensor([request.shift for request in requests], device=self.device)
             columns = torch.arange(self._mask.shape[1], device=self.device)
             self._mask[rows] = torch.where(columns < self._length[rows, None], 0.0, torch.finfo(self.dtype).min).to(self.dtype)
         self._cuts = None
 
     def _read(self, first: int, requests: Sequence[Request]) -> None:
         """Reads all tokens but the last of requests in consecutive rows."""
-        self._read_rows(first, [[*request.prompt, *request.tokens][:-1] for request in requests])
+        ids = [[*request.prompt, *request.tokens][:-1] for request in requests]
+        if self._inputs is None or all(request.sight is None for request in requests):
+            self._read_rows(first, ids)
+        else:
+            self._read_seeing(first, ids, requests, self._inputs)
+
+    def _read_seeing(self, first: int, ids: list[list[int]], requests: Sequence[Request], inputs: Inputs) -> None:
+        """The same of rows of which some show pictures; notes where the positions of what follows begin."""
+        arguments = inputs(seen_context(ids, [request.sight for request in requests], self.device))
+        self._cache.target.read(first)
+        self._network.base_model(**arguments, past_key_values=self._cache, use_cache=True)
+        highest = arguments["position_ids"].reshape(-1, len(ids), max(map(len, ids))).amax(0)
+        for row, request in enumerate(requests):
+            length = len(ids[row])
+            request.shift = int(highest[row, :length].max()) + 1 - length if length else 0
 
     def _read_rows(self, first: int, ids: list[list[int]]) -> None:
         width = max(map(len, ids), default=0)
@@ -178,7 +198,7 @@ class Batch:
         self._cache.target.write(places, seen)
         return self._network(
             input_ids=self._last[:n, None],
-            position_ids=length[:, None],
+            position_ids=(length + self._shift[:n])[:, None],
             attention_mask=self._mask[:n, None, None, :seen],
             past_key_values=self._cache,
             use_cache=True,
@@ -202,7 +222,7 @@ class Batch:
         if row != last:
             self.requests[row] = moved
             self._cache.copy_row(last, slice(row, row + 1), moved.cached)
-            for state in (self._last, self._length, self._mask):
+            for state in (self._last, self._length, self._shift, self._mask):
                 state[row] = state[last]
         self._cuts = None
         if not self.requests:
@@ -212,7 +232,7 @@ class Batch:
         """`[V]`, the logits after some tokens, of which all but the last are read first; nothing may be in flight."""
         self._reserve(len(tokens))
         self._read_rows(0, [tokens[:-1]])
-        self._last[0], self._length[0] = tokens[-1], len(tokens) - 1
+        self._last[0], self._length[0], self._shift[0] = tokens[-1], len(tokens) - 1, 0
         self._mask[0] = torch.finfo(self.dtype).min
         self._mask[0, : len(tokens) - 1] = 0.0
         logits = self._forward(1, len(tokens))[0]
@@ -222,7 +242,7 @@ class Batch:
     def close(self) -> None:
         """Drops all requests, and lets go of the network."""
         self.clear()
-        self._network = None
+        self._network = self._inputs = None
 
     def clear(self) -> None:
         """Drops all requests, and gives the cache's memory back."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Completion
 from rlinf.core.generation import SamplingConfig
+from rlinf.core.problems import ShownPrompt
 from rlinf.engines.generation._hf_sampling import uniforms
 
 Finish = Literal["stop", "length", "abort"]
@@ -34,7 +35,11 @@ class Request:
     logprobs: list[float] = field(default_factory=list[float])
     versions: list[int] = field(default_factory=list[int])
     prefix: bytes = b""
-    """All tokens of the prompt but the last: what completions of the same prompt share in the cache."""
+    """All tokens of the prompt but the last, and its pictures: what completions of the same prompt share in the cache."""
+    sight: ShownPrompt | None = None
+    """What the prompt shows; None for text."""
+    shift: int = 0
+    """By how much the positions of what follows the prompt differ from its columns; known once the prompt was read."""
 
     @property
     def cached(self) -> int:
@@ -79,18 +84,28 @@ class Request:
 
 
 def new_request(
-    prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str | None, partial: Completion[Any] | None
+    prompt: Sequence[int] | ShownPrompt,
+    sampling: SamplingConfig,
+    *,
+    seed: int,
+    request_id: str | None,
+    partial: Completion[Any] | None,
 ) -> Request:
     """A request of the running event loop."""
+    sight = prompt if isinstance(prompt, ShownPrompt) and len(prompt.at) else None
+    tokens = prompt.tokens if isinstance(prompt, ShownPrompt) else prompt
     request = Request(
         id=object() if request_id is None else request_id,
-        prompt=[int(token) for token in prompt],
+        prompt=[int(token) for token in tokens],
         sampling=sampling,
         uniforms=uniforms(seed, sampling.max_new_tokens),
         stops=frozenset(sampling.stop_token_ids),
         future=asyncio.get_running_loop().create_future(),
     )
     request.prefix = np.asarray(request.prompt[:-1], dtype=np.int64).tobytes()
+    if sight is not None:
+        request.sight = sight
+        request.prefix += b"".join(np.ascontiguousarray(sight.shown[name]).tobytes() for name in sorted(sight.shown))
     if partial is not None:
         request.tokens = as_numpy(partial.tokens).tolist()
         request.logprobs = as_numpy(partial.logprob).tolist()

@@ -131,12 +131,13 @@ class Lengths(_hf.StoppingCriteria):
 def generate(policy: LanguageModel, work: Work, rows: int) -> None:
     """Padded batches, one after the other."""
     network = cast("Any", policy.network)
+    network.generation_config.eos_token_id = None  # generate falls back to it, and lengths are given
     for first in range(0, len(work.prompts), rows):
         prompts, lengths = work.prompts[first : first + rows], work.lengths[first : first + rows]
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=network.device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=network.device)
-        network.generate(
+        written = network.generate(
             input_ids=ids,
             attention_mask=mask,
             generation_config=_hf.GenerationConfig(
@@ -144,6 +145,8 @@ def generate(policy: LanguageModel, work: Work, rows: int) -> None:
             ),
             stopping_criteria=_hf.StoppingCriteriaList([Lengths(torch.tensor(lengths, device=network.device), width)]),
         )
+        if written.shape[1] != width + max(lengths):
+            raise RuntimeError(f"generate stopped after {written.shape[1] - width} of {max(lengths)} tokens")
 
 
 def medians(variants: dict[str, Callable[[Work], None]], work: Work, repeats: int, device: str) -> dict[str, float]:

@@ -25,9 +25,10 @@ SIZES = (
 class MegatronTrainerConfig:
     """Trains a causal language model with Megatron-Core, by name: `actor.training_backend: megatron`.
 
-    Ranks are numbered as Megatron does: those of one tensor group are neighbours, then context, then data, then pipeline. Shoeybi et
-    al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism" (2019), arXiv:1909.08053; Narayanan
-    et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), arXiv:2104.04473.
+    Ranks are numbered as Megatron does: those of one tensor group are neighbours, then context, then data, then pipeline.
+    Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism" (2019),
+    arXiv:1909.08053; Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021),
+    arXiv:2104.04473.
     """
 
     optim: OptimConfig = field(default_factory=OptimConfig)

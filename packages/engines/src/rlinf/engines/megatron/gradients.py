@@ -1,0 +1,62 @@
+"""Gradients over ranks that share a model: what is added where, and what counts once in a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+HEAD = "output_layer.weight"
+EMBEDDING = "embedding.word_embeddings.weight"
+
+
+class Gradients:
+    """Knows of each weight by whom it is shared.
+
+    Args:
+        module: Megatron's model, this rank's part.
+        groups: the ranks.
+        sequence_parallel: whether norms see a part of the columns only.
+        tied: whether embedding and head are one weight, which the first and the last stage then both hold.
+    """
+
+    def __init__(self, module: nn.Module, groups: Any, *, sequence_parallel: bool, tied: bool) -> None:
+        self._groups = groups
+        self._divided = {name for name, own in module.named_parameters() if getattr(own, "tensor_model_parallel", False)}
+        heads = ("q_layernorm", "k_layernorm")
+        self._partial = {
+            name
+            for name, _ in module.named_parameters()
+            if name not in self._divided and (sequence_parallel or any(norm in name for norm in heads))
+        }
+        self._twice = {HEAD, EMBEDDING} if tied and groups.stages > 1 else set[str]()
+
+    @torch.no_grad()
+    def collect(self, gradients: Mapping[str, Tensor]) -> None:
+        """Adds them, in place: of norms that see a part, over tensor ranks; of tied weights, over both ends; then over copies."""
+        self._add([gradients[name] for name in gradients if name in self._partial], self._groups.tensor)
+        self._add([gradients[name] for name in gradients if name in self._twice], self._groups.ends)
+        self._add(list(gradients.values()), self._groups.copies)
+
+    def _add(self, gradients: list[Tensor], group: Any) -> None:
+        if not gradients or dist.get_world_size(group) == 1:
+            return
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat, group=group)  # pyright: ignore[reportUnknownMemberType]
+        for gradient, total in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(total.view_as(gradient))
+
+    def square_norm(self, gradients: Mapping[str, Tensor]) -> float:
+        """Σ g² over the whole model, the same on each rank."""
+        mine = [gradient for name, gradient in gradients.items() if self._counts(name)]
+        norm = torch.nn.utils.get_total_norm(mine) if mine else torch.zeros(())
+        square = norm.detach().to("cpu", torch.float64) ** 2
+        return float(self._groups.all_reduce(square, self._groups.model))
+
+    def _counts(self, name: str) -> bool:
+        """Whether this rank is the one that counts a weight."""
+        again = name in self._twice and name == HEAD
+        return not again and (name in self._divided or self._groups.column == 0)

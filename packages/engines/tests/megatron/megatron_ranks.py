@@ -1,0 +1,150 @@
+"""Ranks of Megatron trainers: what each case does, and how ranks are started. Run as a program, one rank of all cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from megatron_text import Writer, text_batch, text_loss
+from safetensors.torch import save_file
+
+from rlinf.engines import OptimConfig
+from rlinf.engines.megatron import MegatronTrainerConfig
+
+OPTIM = OptimConfig(lr=1.0, adam_eps=1.0, clip_grad=8.0, weight_decay=0.01)
+"""With a large epsilon, Adam's step shows the size of the gradient; the clip bites in some steps."""
+TENSOR, PIPELINE, CONTEXT = ({f"{kind}_parallel_size": 2} for kind in ("tensor_model", "pipeline_model", "context"))
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "alone": ("llama", {"recompute": True}),
+    "tensor": ("qwen3", {**TENSOR, "logit_chunk": 5}),
+    "tensor_tied": ("qwen2", {**TENSOR, "max_tokens_per_mbs": 12, "recompute": True}),
+    "data": ("qwen2", {}),
+    "data_divided": ("llama", {"use_distributed_optimizer": True, "max_tokens_per_mbs": 12}),
+    "context": ("qwen3", {**CONTEXT}),
+    "pipeline": ("qwen3", {**PIPELINE}),
+    "pipeline_tied": ("qwen2", {**PIPELINE, "max_tokens_per_mbs": 12}),
+    "sequence": ("qwen3", {**TENSOR, "sequence_parallel": True}),
+    "tensor_pipeline": ("qwen2", {**TENSOR, **PIPELINE}),
+    "tensor_data": ("qwen3", {**TENSOR, "use_distributed_optimizer": True}),
+    "context_pipeline": ("llama", {**CONTEXT, **PIPELINE}),
+    "context_tensor_packed": ("qwen2", {**CONTEXT, **TENSOR, "max_tokens_per_mbs": 12}),
+    "context_data": ("qwen3", {**CONTEXT, "use_distributed_optimizer": True}),
+}
+SHIMMED = ("pipeline", "pipeline_tied", "sequence", "tensor_pipeline", "context_pipeline")
+"""Those in which a piece of Megatron asks for CUDA."""
+ON_TWO = ["alone", "tensor", "tensor_tied", "data", "data_divided", "context", "pipeline", "pipeline_tied"]
+ON_FOUR = ["tensor_pipeline", "tensor_data", "context_pipeline", "context_tensor_packed", "context_data"]
+SIZES = {1: [[2, 1, 2, 1]], 2: [[2, 1], [3]], 4: [[2], [1], [2], [1]]}
+"""Rows of the micro-batches of each share."""
+
+
+def config_of(name: str) -> MegatronTrainerConfig:
+    return MegatronTrainerConfig(OPTIM, timeout_s=120.0, reference="cpu", **CASES[name][1])
+
+
+def parts_of(batch: Any, sizes: list[int]) -> list[Any]:
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [batch.rows(slice(start, start + size)) for start, size in zip(starts, sizes, strict=True)]
+
+
+def share(index: int, shares: int) -> list[Any]:
+    sizes = SIZES[shares]
+    first = sum(len(one) for one in sizes[:index])
+    return parts_of(text_batch(), [n for one in sizes for n in one])[first : first + len(sizes[index])]
+
+
+def run_case(name: str, rank: int, world_size: int, rendezvous: str, folder: Path) -> None:
+    """Scores, steps twice over this rank's rows, and writes what came of it."""
+    if name == "alone":
+        rank, world_size, rendezvous, folder = 0, 1, "", folder / str(rank)
+        folder.mkdir()
+    family, config = CASES[name][0], config_of(name)
+    policy = Writer(family, seed=rank)
+    trainer = config.build(policy, rank=rank, world_size=world_size, rendezvous=rendezvous)
+    found = {f"start/{key}": tensor for key, tensor in trainer.weights().tensors.items()}
+    for kind, batch in (("right", text_batch()), ("left", text_batch(left=True)), ("packed", text_batch(packed=True))):
+        evaluation = trainer.evaluate(batch)
+        found[f"{kind}/logprob"], found[f"{kind}/entropy"] = evaluation.logprob, evaluation.entropy
+    mine, seen = share(*config.data_rank(rank, world_size)), []
+    for _ in range(2):
+        trainer.offload("optimizer")
+        trainer.onload()
+        seen.append({key: metric.mean for key, metric in trainer.step(mine, text_loss).items()})
+    found |= {f"end/{key}": tensor for key, tensor in trainer.weights().tensors.items()}
+    found["reference"] = trainer.reference(text_batch()).clone()
+    found["shares"] = trainer.all_reduce(torch.ones(1))
+    save_file({key: tensor.contiguous().clone() for key, tensor in found.items()}, folder / f"found_{rank}.safetensors")
+    (folder / f"seen_{rank}.json").write_text(json.dumps([*seen, trainer.version]))
+    trainer.save(folder)
+    trainer.close()
+
+
+def run_chain(rank: int, rendezvous: list[str], folder: Path) -> None:
+    """Two ranks that share matrices write; two that share samples go on, and write; ranks alone go on; all to the bit."""
+    seen = {}
+    plans = (("tensor", 2), ("data_divided", 2), ("alone", 1), ("tensor", 2))
+    for number, ((name, world), meeting) in enumerate(zip(plans, rendezvous, strict=True)):
+        alone = world == 1
+        config = config_of(name)
+        place = (0, 1, "") if alone else (rank, 2, meeting)
+        trainer = config.build(Writer("qwen2", seed=7), rank=place[0], world_size=place[1], rendezvous=place[2])
+        if number:
+            trainer.load(folder / str(number - 1))
+            same = all(torch.equal(kept[key], tensor) for key, tensor in trainer.weights().tensors.items())
+            seen[name + str(number)] = [same, trainer.version]
+        trainer.step(share(*config.data_rank(*place[:2])), text_loss)
+        kept = trainer.weights().tensors
+        target = folder / (str(number) if not alone or rank == 0 else "unused")
+        target.mkdir(exist_ok=True)
+        trainer.save(target)
+        trainer.close()
+    (folder / f"seen_{rank}.json").write_text(json.dumps(seen))
+    save_file({key: tensor.contiguous() for key, tensor in kept.items()}, folder / f"end_{rank}.safetensors")
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def launch(folder: Path, world_size: int, cases: list[str]) -> Path:
+    """What the ranks left of all cases; each starts once, since importing is most of the time."""
+    for name in cases:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    ports = json.dumps({name: [free_port() for _ in range(4)] for name in cases})
+    env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, __file__]
+    ranks = [subprocess.Popen([*command, str(r), str(world_size), str(folder), ports], env=env) for r in range(world_size)]
+    try:
+        assert [process.wait(timeout=280) for process in ranks] == [0] * world_size
+    finally:
+        for process in ranks:
+            process.kill()
+    return folder
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    the_rank, the_world, the_folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    for the_name, ports in json.loads(sys.argv[4]).items():
+        addresses = [f"tcp://127.0.0.1:{port}" for port in ports]
+        if the_name == "chain":
+            run_chain(the_rank, addresses, the_folder / the_name)
+            continue
+        shim: Any = nullcontext()
+        if the_name in SHIMMED:
+            from cuda_on_cpu import pretend
+
+            shim = pretend()
+        with shim:
+            run_case(the_name, the_rank, the_world, addresses[0], the_folder / the_name)
+    # Past the interpreter's end, in which a thread of gloo that still holds a tensor may abort (pytorch/pytorch#190489).
+    os._exit(0)

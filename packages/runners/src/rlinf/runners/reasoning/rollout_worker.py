@@ -57,6 +57,7 @@ class ReasoningRolloutWorker(Worker):
         self.cfg = cfg
         self._engine: _Engine | None = None
         self._held: Weights[Any] | None = None
+        self._turn = asyncio.Lock()
 
     def init_worker(self, wiring: ReasoningWiring) -> None:
         """Builds the generator; its weights are those of the actor only after the first synchronisation."""
@@ -85,6 +86,12 @@ class ReasoningRolloutWorker(Worker):
             job: what is asked of all rollout workers.
             lines: `completions` takes each group as soon as it is complete.
         """
+        if not self.cfg.actor.offload:
+            return await self._generate(job, lines)
+        async with self._turn, self.device_lock:  # one job after the other, as the lock belongs to a task
+            return await self._generate(job, lines)
+
+    async def _generate(self, job: Job, lines: Lines) -> Generated:
         engine, _ = self._ready()
         orders, needed = job.share(self.rank, self.world_size)
         if not needed:

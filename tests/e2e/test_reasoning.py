@@ -178,6 +178,14 @@ def test_a_group_that_was_aborted_goes_on_as_if_it_had_not_been(app: ReasoningAp
     assert all(row["rollout/groups_stale"] == row["rollout/discarded_tokens"] == 0 for row in gone_on.values())
 
 
+def test_who_runs_ahead_gives_way_where_devices_are_shared(app: ReasoningApp) -> None:
+    short = ("rollout.max_lag=1", "runner.max_steps=3", "runner.val_check_interval=0", "data.val_problems=4")
+    app.train(*short)
+    plain = app.rows()
+    app.train(*short, "actor.offload=true")
+    assert {step: row["train/loss"] for step, row in app.rows().items()} == {s: row["train/loss"] for s, row in plain.items()}
+
+
 def test_the_tail_is_aborted_and_comes_back(app: ReasoningApp) -> None:
     app.train("rollout.oversample=1.5", "runner.max_steps=3", "runner.val_check_interval=0", "runner.transcripts=100")
     rows = app.rows()
@@ -223,7 +231,7 @@ def test_how_the_actor_works_changes_no_number(app: ReasoningApp, monkeypatch: p
     app.train(*short)
     plain, weights = app.rows(), app.weights(2)
     variants = {
-        "packed": ("actor.micro_batch_size=null", "actor.max_tokens_per_mbs=24", "actor.offload=true", "rollout.max_lag=0"),
+        "packed": ("actor.micro_batch_size=null", "actor.max_tokens_per_mbs=24", "actor.offload=true"),
         "shared": ("actor.training_backend=toy_reasoning:Doubled", on_two),
     }
     for name, changes in variants.items():

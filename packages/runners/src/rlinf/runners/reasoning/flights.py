@@ -1,4 +1,4 @@
-"""Jobs that are under way on the rollout workers, and what happens when one of those dies."""
+"""Jobs that are under way on the rollout workers, their weights, and what happens when one of them dies."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from rlinf.core.errors import DeadlineExceeded, WorkerError
+from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import Future, gather
 from rlinf.runners.reasoning.admission import GroupReport
 from rlinf.runners.reasoning.crew import Crew
 from rlinf.runners.reasoning.orders import Job
 from rlinf.runners.reasoning.rollout_worker import Generated
 from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring
+
+REST_S = 30.0
+"""How long the rest of a synchronisation may take in which a rollout worker died and is back."""
+LATE_S = 5.0
+"""How long weights may take to arrive that were sent already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +81,85 @@ class Flights:
         generated = [cast("Generated", found[0]) for found in rest[: len(flight.handles)]]
         return Landed(reports=[report for reports in scored for report in reports], generated=generated)
 
+    def sync_weights(self) -> int:
+        """Gives all rollout workers the actor's weights, those too that die meanwhile and are started again; returns their version.
+
+        Raises:
+            WorkerError: a worker died, and the rest of the synchronisation did not outlive it.
+            RLinfError: a rollout worker took other weights than were given.
+        """
+        self.revive()
+        actor, rollout = self._crew.actor, self._crew.rollout
+        if actor is None:
+            raise RLinfError("sync_weights", "nobody trains", "Load a checkpoint.")
+        taking = [rollout.execute_on(rank).sync_model_from_actor() for rank in range(rollout.world_size)]
+        giving, back = actor.sync_model_to_rollout(), set[int]()
+        while True:
+            try:
+                given, *taken = self._wait(giving, *taking)
+                break
+            except WorkerError as error:
+                ranks = self._restarted() if error.group == rollout.name else []
+                if not ranks:
+                    raise
+                back.update(ranks)
+                late = self._take_again(ranks, giving, taking, error)
+                giving = actor.sync_model_to_rollout(late) if late else giving
+        for rank in back:
+            self._write_again(rank)
+        for rank, (version,) in enumerate(taken):
+            if version != given[0]:
+                problem = f"took version {version} of the weights where {given[0]} was given"
+                raise RLinfError(f"{rollout.name}[{rank}]", problem, "Start the run again from its last checkpoint.")
+        return given[0]
+
     def revive(self) -> bool:
         """Takes in the rollout workers that were started again since the last look; says whether there were any.
 
         Without an actor nobody has weights for them.
         """
-        now = self._counted()
-        ranks = [rank for rank, (before, count) in enumerate(zip(self._restarts, now, strict=True)) if count != before]
-        self._restarts = now
+        ranks = self._restarted()
         if self._crew.actor is None:
             return False
         for rank in ranks:
-            self.restarted += 1
-            worker = self._crew.rollout.execute_on(rank)
-            self._wait(worker.init_worker(self._wiring))
-            self._wait(worker.sync_model_from_actor(), self._crew.actor.sync_model_to_rollout([rank]))
-            for flight in self._under_way:
-                _settle(flight.handles[rank])
-                flight.handles[rank] = self._written(flight.job, rank)
+            self._rebuild(rank)
+            taking = self._crew.rollout.execute_on(rank).sync_model_from_actor()
+            self._wait(taking, self._crew.actor.sync_model_to_rollout([rank]))
+            self._write_again(rank)
         return bool(ranks)
+
+    def _take_again(self, ranks: Sequence[int], giving: Future[Any], taking: list[Future[Any]], error: WorkerError) -> list[int]:
+        """Lets workers that are back take part in a synchronisation under way; returns those for which it was over.
+
+        Raises:
+            WorkerError: the death, if the others can't go on after it.
+        """
+        for rank in ranks:
+            self._rebuild(rank)
+            taking[rank] = self._crew.rollout.execute_on(rank).sync_model_from_actor()
+        try:
+            gather(giving, timeout=REST_S)
+        except RLinfError as consequence:
+            error.add_note(f"In consequence: {consequence}")
+            raise error from consequence
+        return [rank for rank in ranks if not _ends(taking[rank])]
+
+    def _rebuild(self, rank: int) -> None:
+        self.restarted += 1
+        for flight in self._under_way:
+            _settle(flight.handles[rank])
+        self._wait(self._crew.rollout.execute_on(rank).init_worker(self._wiring))
+
+    def _write_again(self, rank: int) -> None:
+        for flight in self._under_way:
+            flight.handles[rank] = self._written(flight.job, rank)
+
+    def _restarted(self) -> list[int]:
+        """The rollout workers that were started again since this was asked last."""
+        now = self._counted()
+        ranks = [rank for rank, (before, count) in enumerate(zip(self._restarts, now, strict=True)) if count != before]
+        self._restarts = now
+        return ranks
 
     def _written(self, job: Job, rank: int) -> Future[list[Any]]:
         """The share of a job that one rollout worker writes."""
@@ -115,6 +180,17 @@ class Flights:
 
     def _wait(self, *handles: Future[Any]) -> list[Any]:
         return gather(*handles, timeout=self._timeout_s)
+
+
+def _ends(handle: Future[Any]) -> bool:
+    """Whether a call ends within moments; how is heard by who waits for it."""
+    try:
+        handle.wait(timeout=LATE_S)
+    except DeadlineExceeded:
+        return False
+    except WorkerError:
+        return True
+    return True
 
 
 def _settle(handle: Future[Any]) -> None:

@@ -20,7 +20,7 @@ from rlinf.core.errors import RLinfError
 from rlinf.core.generation import Generator, SamplingConfig
 from rlinf.core.protocols import Work
 from rlinf.core.random import keyed_seed
-from rlinf.core.worker import Worker
+from rlinf.core.worker import Worker, idempotent
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_temperature
 from rlinf.runners.reasoning.orders import Job, Order
 from rlinf.runners.reasoning.schema import ReasoningConfig
@@ -59,8 +59,11 @@ class ReasoningRolloutWorker(Worker):
         self._held: Weights[Any] | None = None
         self._turn = asyncio.Lock()
 
+    @idempotent
     def init_worker(self, wiring: ReasoningWiring) -> None:
-        """Builds the generator; its weights are those of the actor only after the first synchronisation."""
+        """Builds the generator, once; its weights are those of the actor only after the first synchronisation."""
+        if self._engine is not None:
+            return
         torch.set_num_threads(self.threads)
         policy = build_policy(self.cfg, starting_weights=False).eval()
         check_temperature(policy, self.cfg.rollout.sampling_params)

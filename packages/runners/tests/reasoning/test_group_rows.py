@@ -8,6 +8,7 @@ import torch
 
 from rlinf.core.data import Completion
 from rlinf.core.errors import ShapeError
+from rlinf.core.problems import ShownPrompt
 from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.runners.reasoning.actor_worker import with_values
 from rlinf.runners.reasoning.rows import group_rows
@@ -20,9 +21,13 @@ def completion(tokens: list[int], finish: Any = "stop", version: int = 4) -> Com
     return Completion(tokens=np.asarray(tokens), logprob=logprob, version=np.full(len(tokens), version), finish=finish)
 
 
+def text(*tokens: int) -> ShownPrompt:
+    return ShownPrompt(tokens=tokens, at=np.zeros(0, np.int64), shown={})
+
+
 @pytest.fixture
 def rows() -> Trajectory[Any]:
-    return group_rows([7, 8], [completion([5, 2]), completion([6, 6, 6], "length")], [1.0, 0.5], group=11, pad_id=0)
+    return group_rows(text(7, 8), [completion([5, 2]), completion([6, 6, 6], "length")], [1.0, 0.5], group=11, pad_id=0)
 
 
 def test_a_column_has_seen_what_came_before_and_decides_what_comes_next(rows: Trajectory[Any]) -> None:
@@ -40,16 +45,29 @@ def test_a_column_has_seen_what_came_before_and_decides_what_comes_next(rows: Tr
 
 
 def test_a_response_without_tokens_decides_nothing() -> None:
-    rows = group_rows([7], [completion([], "abort"), completion([3])], [1.0, 0.0], group=0, pad_id=0)
+    rows = group_rows(text(7), [completion([], "abort"), completion([3])], [1.0, 0.0], group=0, pad_id=0)
     assert rows.mask.tolist() == [[False], [True]]
     assert rows.reward.tolist() == [[0.0], [0.0]]
 
 
+def test_what_a_prompt_shows_stands_at_its_columns() -> None:
+    patches = np.array([[1.5, 2.5], [3.5, 4.5]], np.float32)
+    prompt = ShownPrompt(tokens=(7, 3, 3, 8), at=np.array([1, 2]), shown={"patches": patches})
+    rows = group_rows(prompt, [completion([5]), completion([6, 6])], [1.0, 0.5], group=0, pad_id=0)
+    context: Any = rows.context
+    expected = [[0, 0], [1.5, 2.5], [3.5, 4.5], [0, 0], [0, 0]]
+    assert context["patches"].tolist() == [expected, expected]
+    assert context["patches"].dtype == np.float32
+    batch = Batch(trajectory=rows.map(to_torch), credit=Credit(advantage=torch.zeros(2, 5)))
+    part: Any = trimmed(batch, np.array([0]), widths(batch.trajectory)).trajectory
+    assert part.context["patches"].tolist() == [expected[:4]]
+
+
 def test_what_does_not_fit_together_is_refused() -> None:
     with pytest.raises(ShapeError, match="1 completions and 0 rewards"):
-        group_rows([7], [completion([3])], [], group=0, pad_id=0)
+        group_rows(text(7), [completion([3])], [], group=0, pad_id=0)
     with pytest.raises(ShapeError, match="a prompt of 0 tokens"):
-        group_rows([], [completion([3])], [1.0], group=0, pad_id=0)
+        group_rows(text(), [completion([3])], [1.0], group=0, pad_id=0)
 
 
 def test_a_critic_values_what_each_column_has_seen_and_nothing_after_the_end(rows: Trajectory[Any]) -> None:

@@ -1,5 +1,6 @@
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlinf.core.data import Evaluation
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem
+from rlinf.core.problems import Problem, ShownPrompt
 from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, example, laid_out, packed, read_examples
 
 ONE, TWO = Example((5, 6), (7, 2)), Example((8,), (9, 3, 2))
@@ -77,7 +78,35 @@ def test_what_has_no_solution_or_is_too_long_is_left_out():
         read_examples(task, "train", Letters(), max_length=2)
 
 
-def test_images_are_refused():
+class Doubling:
+    """A model whose every picture takes two tokens 99, before the prompt."""
+
+    def sight(self):
+        return self
+
+    def read(self, prompt, images):
+        shown = {"pixels": np.array([[i, i + 0.5] for image in images for i in (image, -image)], np.float32).reshape(-1, 2)}
+        at = np.arange(2 * len(images))
+        return ShownPrompt(tokens=(*[99] * len(at), *prompt), at=at, shown=shown)
+
+
+def test_pictures_take_tokens_and_stand_at_their_columns_wherever_the_example_lies():
+    problems = [
+        Problem(prompt="a", answer="b", id=0, solution="b", images=(1,)),
+        Problem(prompt="aa", answer="b", id=1, solution="b"),
+    ]
+    task = SimpleNamespace(problems=lambda split: problems)
+    one, two = read_examples(task, "train", Letters(), max_length=5, model=Doubling())
+    assert (one.prompt, two.prompt) == ((99, 99, 10), (10, 10))
+    assert read_examples(task, "train", Letters(), max_length=4, model=Doubling()) == [two]
+    t = laid_out([[two, one], [one]], pad_id=0).trajectory
+    assert t.context["input_ids"].tolist() == [[10, 10, 11, 99, 99, 10, 11], [99, 99, 10, 11, 0, 0, 0]]
+    shown = [[1, 1.5], [-1, -0.5]]
+    assert t.context["pixels"].tolist() == [[[0, 0]] * 3 + shown + [[0, 0]] * 2, shown + [[0, 0]] * 5]
+    assert t.mask.int().tolist() == [[0, 1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0, 0]]
+
+
+def test_models_that_read_no_pictures_are_refused():
     task = SimpleNamespace(problems=lambda split: [Problem(prompt="a", answer="b", id=0, solution="b", images=(1,))])
-    with pytest.raises(ConfigError, match="show images"):
-        read_examples(task, "train", Letters(), max_length=5)
+    with pytest.raises(ConfigError, match=r"actor\.model\.model_type: Letters can't read pictures, .* Choose vlm"):
+        read_examples(task, "train", Letters(), max_length=5, model=Letters())

@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast, runtime_checkable
 
-from rlinf.core.capabilities import Writing
+import numpy as np
+
+from rlinf.core.capabilities import Seeing, Writing
+from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import Problem, Split, Tokenizer
+from rlinf.core.generation import Generator, SamplingConfig
+from rlinf.core.problems import Problem, ShownPrompt, Sight, Split, TaskConfig, Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.starting_weights import find_weights, read_weights
@@ -22,6 +25,61 @@ class Tokenizing(Protocol):
     def tokenizer(self, corpus: Sequence[str]) -> Tokenizer:
         """The tokenizer of the model's folder, or one that is made from texts; the same texts make the same one."""
         ...
+
+
+@runtime_checkable
+class Sighted(Protocol):
+    """A model's configuration that knows how the model reads pictures."""
+
+    def sight(self) -> Sight:
+        """What turns pictures into what the model reads."""
+        ...
+
+
+def build_sight(model: Any, task: TaskConfig, split: Split) -> Sight | None:
+    """What turns the pictures of a split into what a model reads; None if there are none.
+
+    Args:
+        model: the model's configuration.
+        task: where problems come from.
+        split: which of them.
+
+    Raises:
+        ConfigError: the model can't read pictures.
+    """
+    if not any(problem.images for problem in task.problems(split)):
+        return None
+    if not isinstance(model, Sighted):
+        found = f"{type(model).__name__} can't read pictures, and the problems show some"
+        raise ConfigError("actor.model.model_type", found, "Choose vlm, or a task without pictures.")
+    return model.sight()
+
+
+def check_sight(problems: Problems, generator: Generator) -> None:
+    """Refuses a generator that can't see what the training problems show.
+
+    Raises:
+        ConfigError: it can't.
+    """
+    if problems.sight("train") is not None and not isinstance(generator, Seeing):
+        found = f"{type(generator).__name__} can't read pictures, and the problems show some"
+        raise ConfigError("rollout.rollout_backend", found, "Choose hf.")
+
+
+async def complete(
+    generator: Generator,
+    prompt: ShownPrompt,
+    sampling: SamplingConfig,
+    *,
+    seed: int,
+    request_id: str,
+    partial: Completion[Any] | None,
+) -> Completion[Any]:
+    """A completion of a prompt, with its pictures where it has any; see `Generator.generate` and `check_sight`."""
+    if len(prompt.at):
+        seeing = cast("Seeing", generator)
+        return await seeing.generate_seeing(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
+    return await generator.generate(prompt.tokens, sampling, seed=seed, request_id=request_id, partial=partial)
 
 
 def build_tokenizer(cfg: ReasoningConfig) -> Tokenizer:
@@ -79,8 +137,9 @@ class Problems:
     """
 
     def __init__(self, cfg: ReasoningConfig, tokenizer: Tokenizer) -> None:
-        self._task, self._tokenizer = cfg.data.task, tokenizer
+        self._task, self._tokenizer, self._model = cfg.data.task, tokenizer, cfg.actor.model.config
         self._splits: dict[Split, Sequence[Problem]] = {}
+        self._sights: dict[Split, Sight | None] = {}
 
     def get(self, split: Split, number: int) -> Problem:
         """The problem at a place of a split."""
@@ -88,13 +147,26 @@ class Problems:
             self._splits[split] = self._task.problems(split)
         return self._splits[split][number]
 
-    def prompt(self, split: Split, number: int) -> list[int]:
-        """The token ids of a problem's prompt; messages go through the tokenizer's chat template."""
-        return encode_prompt(self._tokenizer, self.get(split, number))
+    def sight(self, split: Split) -> Sight | None:
+        """What turns the pictures of a split into what the model reads; see `build_sight`."""
+        if split not in self._sights:
+            self._sights[split] = build_sight(self._model, self._task, split)
+        return self._sights[split]
+
+    def prompt(self, split: Split, number: int) -> ShownPrompt:
+        """A problem's prompt as the model reads it; messages go through the tokenizer's chat template.
+
+        In a split with pictures every prompt has the leaves of what is shown; in one without, none has.
+        """
+        problem, sight = self.get(split, number), self.sight(split)
+        tokens = encode_prompt(self._tokenizer, problem)
+        if sight is not None:
+            return sight.read(tokens, problem.images)
+        return ShownPrompt(tokens=tuple(tokens), at=np.zeros(0, np.int64), shown={})
 
     def text(self, split: Split, number: int) -> str:
-        """The prompt as the model sees it."""
-        return self._tokenizer.decode(self.prompt(split, number))
+        """The prompt as text, each picture as its mark."""
+        return self._tokenizer.decode(encode_prompt(self._tokenizer, self.get(split, number)))
 
     def stopped(self, sampling: SamplingConfig) -> SamplingConfig:
         """The same, with the tokenizer's end where there are no stop tokens."""

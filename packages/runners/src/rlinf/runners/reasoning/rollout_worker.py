@@ -7,7 +7,7 @@ job ──► groups ──► members, all in flight at once ──► a group 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import RLinfError
 from rlinf.core.generation import Generator, SamplingConfig
+from rlinf.core.problems import ShownPrompt
 from rlinf.core.protocols import Work
 from rlinf.core.random import keyed_seed
 from rlinf.core.worker import Worker, idempotent
-from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_temperature
+from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_sight, check_temperature, complete
 from rlinf.runners.reasoning.orders import Job, Order
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring, Written, line
@@ -69,7 +70,9 @@ class ReasoningRolloutWorker(Worker):
         check_temperature(policy, self.cfg.rollout.sampling_params)
         self._held = policy.weights()
         generator = self.cfg.rollout.generator.build(policy, rank=self.rank, world_size=self.world_size)
-        self._engine = _Engine(generator, wiring, Problems(self.cfg, build_tokenizer(self.cfg)))
+        problems = Problems(self.cfg, build_tokenizer(self.cfg))
+        check_sight(problems, generator)
+        self._engine = _Engine(generator, wiring, problems)
 
     async def sync_model_from_actor(self) -> int:
         """Takes over the actor's weights, also while responses are being written; returns their version."""
@@ -139,7 +142,7 @@ class ReasoningRolloutWorker(Worker):
         self,
         job: Job,
         order: Order,
-        prompt: Sequence[int],
+        prompt: ShownPrompt,
         sampling: SamplingConfig,
         member: int,
         partial: Completion[Any] | None,
@@ -150,7 +153,7 @@ class ReasoningRolloutWorker(Worker):
         engine, _ = self._ready()
         seed = keyed_seed(self.cfg.runner.seed, f"rollout/{job.split}", order.group, member)
         request = _request(job, order, member)
-        found = await engine.generator.generate(prompt, sampling, seed=seed, request_id=request, partial=partial)
+        found = await complete(engine.generator, prompt, sampling, seed=seed, request_id=request, partial=partial)
         return _as_numpy(found)
 
     async def _abort(self, job: Job, groups: Mapping[asyncio.Task[tuple[Completion[Any], ...]], Order]) -> tuple[Order, ...]:

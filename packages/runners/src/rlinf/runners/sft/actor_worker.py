@@ -64,8 +64,9 @@ class SFTActor(Worker):
             rendezvous=self.rendezvous,
             training_steps=self.cfg.optimizer_steps,
         )
-        train = read_examples(data.task, "train", tokenizer, max_length=data.max_length)
-        held_out = read_examples(data.task, "validation", tokenizer, max_length=data.max_length, limit=data.val_problems)
+        model, longest = self.cfg.actor.model.config, data.max_length
+        train = read_examples(data.task, "train", tokenizer, max_length=longest, model=model)
+        held_out = read_examples(data.task, "validation", tokenizer, max_length=longest, limit=data.val_problems, model=model)
         self._desk = _Desk(tokenizer, trainer, train, held_out)
         return len(train)
 

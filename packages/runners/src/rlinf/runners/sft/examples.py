@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,10 +12,10 @@ from torch import Tensor
 from rlinf.core.data import Evaluation, LossOutput
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric
-from rlinf.core.problems import Problem, Split, TaskConfig, Tokenizer
+from rlinf.core.problems import Problem, ShownPrompt, Sight, Split, TaskConfig, Tokenizer
 from rlinf.core.random import keyed_generator
 from rlinf.core.trajectory import Batch, Credit, Trajectory
-from rlinf.runners.reasoning.language import encode_prompt
+from rlinf.runners.reasoning.language import build_sight, encode_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +24,32 @@ class Example:
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
+    seen: ShownPrompt | None = field(default=None, compare=False)
+    """The prompt with its pictures; None in a split without any."""
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.response)
 
 
 def read_examples(
-    task: TaskConfig, split: Split, tokenizer: Tokenizer, *, max_length: int, limit: int | None = None
+    task: TaskConfig, split: Split, tokenizer: Tokenizer, *, max_length: int, limit: int | None = None, model: Any = None
 ) -> list[Example]:
     """The problems of a split that have a solution of at most `max_length` tokens with their prompt.
 
+    Args:
+        task: where they come from.
+        split: which of them.
+        tokenizer: that of the model.
+        max_length: tokens, those that pictures take among them.
+        limit: only the first so many problems.
+        model: the model's configuration, which reads pictures if there are any.
+
     Raises:
-        ConfigError: there is none, or problems show images.
+        ConfigError: there is none, or problems show pictures that the model can't read.
     """
+    sight = build_sight(model, task, split)
     problems = task.problems(split)[:limit]
-    if any(problem.images for problem in problems):
-        raise ConfigError("data.type", f"problems of '{split}' show images, which are not trained on here", "Choose another task.")
-    examples = [example(problem, tokenizer) for problem in problems if problem.solution is not None]
+    examples = [example(problem, tokenizer, sight) for problem in problems if problem.solution is not None]
     short = [each for each in examples if len(each) <= max_length]
     if not short:
         found = f"{len(problems)} problems, {len(examples)} of them with a solution, none so short"
@@ -48,10 +57,14 @@ def read_examples(
     return short
 
 
-def example(problem: Problem, tokenizer: Tokenizer) -> Example:
-    """The tokens of a problem's prompt, and of its solution with the tokenizer's end."""
-    response = tokenizer.encode(problem.solution or "", add_special_tokens=False)
-    return Example(tuple(encode_prompt(tokenizer, problem)), (*response, tokenizer.eos_token_id))
+def example(problem: Problem, tokenizer: Tokenizer, sight: Sight | None = None) -> Example:
+    """The tokens of a problem's prompt, with its pictures if there is a sight, and of its solution with the tokenizer's end."""
+    response = (*tokenizer.encode(problem.solution or "", add_special_tokens=False), tokenizer.eos_token_id)
+    prompt = encode_prompt(tokenizer, problem)
+    if sight is None:
+        return Example(tuple(prompt), response)
+    seen = sight.read(prompt, problem.images)
+    return Example(seen.tokens, response, seen)
 
 
 def drawn(count: int, step: int, size: int, seed: int) -> Iterator[int]:
@@ -94,6 +107,7 @@ def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]
     ids, action = (torch.full((len(rows), width), pad_id) for _ in range(2))
     segment = torch.zeros((len(rows), width), dtype=torch.long)
     mask = torch.zeros((len(rows), width), dtype=torch.bool)
+    leaves: dict[str, Tensor] = {}
     for row, sequences in enumerate(rows):
         begin = 0
         for number, each in enumerate(sequences, start=1):
@@ -101,10 +115,11 @@ def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]
             end = begin + len(tokens) - 1
             ids[row, begin:end], action[row, begin:end], segment[row, begin:end] = tokens[:-1], tokens[1:], number
             mask[row, begin + len(each.prompt) - 1 : end] = True
+            _show(leaves, each.seen, row, begin, (len(rows), width))
             begin = end
     nothing, never = torch.zeros((len(rows), width)), torch.zeros_like(mask)
     trajectory: Trajectory[Any] = Trajectory(
-        context={"input_ids": ids, "segment_ids": segment},
+        context={"input_ids": ids, "segment_ids": segment, **leaves},
         action=action[..., None, None],
         logprob=nothing,
         reward=nothing,
@@ -116,6 +131,16 @@ def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]
         task=torch.zeros(len(rows), dtype=torch.long),
     )
     return Batch(trajectory=trajectory, credit=Credit(advantage=nothing))
+
+
+def _show(leaves: dict[str, Tensor], seen: ShownPrompt | None, row: int, begin: int, shape: tuple[int, int]) -> None:
+    """Writes what a prompt shows into the columns of its tokens."""
+    if seen is None:
+        return
+    for name, values in seen.shown.items():
+        tensor = torch.as_tensor(values)
+        leaf = leaves.setdefault(name, torch.zeros((*shape, *tensor.shape[1:]), dtype=tensor.dtype))
+        leaf[row, begin + torch.as_tensor(seen.at)] = tensor
 
 
 @dataclass(frozen=True, slots=True)

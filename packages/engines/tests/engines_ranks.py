@@ -14,8 +14,12 @@ import torch
 from engines_text import ToyWriter, sequence_loss, text_batch, token_loss
 from engines_toy import parts_of, run_cases
 from safetensors.torch import save_file
+from weight_sync_toy import Post, exchange_at
 
+from rlinf.core import Weights
 from rlinf.engines import CheckpointConfig, FSDPConfig, FSDPTrainerConfig, OptimConfig
+from rlinf.engines.checksum import checksums
+from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, FullWeightSync, PatchWeightSync
 
 STEPS = 2
 SHARED = {"timeout_s": 60.0}
@@ -101,6 +105,41 @@ def run_chain(rank: int, rendezvous: list[str], folder: Path) -> None:
     trainer.close()
 
 
+def run_sent(rank: int, rendezvous: str, folder: Path) -> None:
+    """Two ranks send lazily by each way, to a receiver that takes the weights and to one that can't; training goes on."""
+    trainer = visible("full_shard").build(ToyWriter(seed=rank), rank=rank, world_size=2, rendezvous=rendezvous)
+    post, held = Post(), dict(ToyWriter(seed=9).state_dict())
+    short = {name: tensor for name, tensor in held.items() if not name.startswith("value_head")}
+    seen: dict[str, object] = {}
+    for name, sync in ways(folder / "shared").items():
+        for current in (held, short, held):
+            weights = trainer.lazy_weights()
+            if rank:
+                sync.send(post.at("actor", rank), weights, "rollout", [])
+            else:
+                receiver = Weights(tensors=current, version=0)
+                sent, got = exchange_at(sync, post.at("actor", 0), weights, [post.at("rollout", 0)], [receiver])
+            whole = trainer.weights().tensors
+            if rank == 0 and current is held:
+                seen[name] = [sent is None, checksums(got.tensors) == checksums(whole), got.version]
+                save_file(dict(got.tensors), folder / f"{name}_{got.version}.safetensors")
+            elif rank == 0:
+                seen[f"{name} refused"] = [type(sent).__name__, type(got).__name__]
+            trainer.step(share(rank, 2), token_loss)
+    (folder / f"seen_{rank}.json").write_text(json.dumps(seen))
+    trainer.close()
+
+
+def ways(shared: Path) -> dict:
+    few = {"timeout_s": 60.0}
+    return {
+        "full": FullWeightSync(**few),
+        "bucket": BucketWeightSync(bucket_size=64, verify=True, **few),
+        "patch": PatchWeightSync(bucket_size=64, **few),
+        "disk": DiskWeightSync(str(shared), shard_size=200, **few),
+    }
+
+
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -130,6 +169,8 @@ if __name__ == "__main__":
         addresses = [f"tcp://127.0.0.1:{port}" for port in ports]
         if the_name == "chain":
             run_chain(the_rank, addresses, the_folder / the_name)
+        elif the_name == "sent":
+            run_sent(the_rank, addresses[0], the_folder / the_name)
         elif the_name == "toys":
             run_cases(the_rank, addresses, the_folder / the_name)
         else:

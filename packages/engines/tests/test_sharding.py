@@ -61,6 +61,22 @@ def test_a_checkpoint_moves_from_two_ranks_to_one_and_back(two) -> None:
     assert len(files) == 3
 
 
+@pytest.mark.parametrize("way", ["full", "bucket", "patch", "disk"])
+def test_two_ranks_send_what_one_would(two, way) -> None:
+    """Put together tensor by tensor; a receiver that can't take them leaves both ranks in step."""
+    seen = json.loads((two / "sent/seen_0.json").read_text())
+    version = 3 * ["full", "bucket", "patch", "disk"].index(way)
+    assert seen[way] == [True, True, version + 2]
+    assert seen[f"{way} refused"] == ["WeightSyncError", "WeightSyncError"]
+    alone = visible("no_shard").build(ToyWriter(), rank=0, world_size=1, rendezvous="")
+    for _ in range(version + 2):
+        alone.step(share(0, 1), token_loss)
+    lazy = alone.lazy_weights()
+    assert lazy.version == version + 2
+    for name, tensor in load_file(two / f"sent/{way}_{version + 2}.safetensors").items():
+        torch.testing.assert_close(tensor, lazy.tensors[name], atol=1e-5, rtol=0)
+
+
 def built(fsdp: FSDPConfig, policy=None, **config):
     config = FSDPTrainerConfig(OptimConfig(lr=0.1, clip_grad=None), fsdp, **config)
     return config.build(policy or ToyWriter(), rank=0, world_size=1, rendezvous="")

@@ -64,6 +64,7 @@ def load(folder: Path, module: nn.Module, optimizers: Optimizers, ranks: Ranks) 
     except (OSError, SafetensorError, CheckpointException, KeyError, ValueError, RuntimeError, AssertionError) as error:
         raise CheckpointError(str(folder), f"can't be read ({error})", "Use another checkpoint.") from error
     _remember(state, module, optimizers)
+    optimizers.scale.restore(state)
     own = f"random/{ranks.rank}/"
     if f"{own}cpu" in state:
         restore_random_state({name.removeprefix(own): tensor for name, tensor in state.items() if name.startswith(own)})
@@ -92,7 +93,7 @@ def _wanted(folder: Path, found: Mapping[str, TensorStorageMetadata], module: nn
         kind, _, path = name.partition("/")
         if kind == "optimizer":
             own[name] = torch.zeros_like(parameters[path.rpartition("/")[0]], dtype=meta.dtype, requires_grad=False)
-        elif kind in ("counter", "version") or name.startswith(f"random/{ranks.rank}/"):
+        elif kind in ("counter", "version", "loss_scale") or name.startswith(f"random/{ranks.rank}/"):
             own[name] = torch.zeros(meta.shape, dtype=meta.dtype)
     return own
 

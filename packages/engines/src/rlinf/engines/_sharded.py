@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from rlinf.engines.fsdp import FSDPConfig, Precision
+from rlinf.engines.fsdp import Computed, FSDPConfig
 from rlinf.engines.layout import total_square
 from rlinf.engines.ranks import Ranks
 from rlinf.engines.scores import DTYPES
@@ -105,7 +105,7 @@ def _precision(config: FSDPConfig) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(param_dtype=_dtype(chosen.param_dtype), reduce_dtype=_dtype(chosen.reduce_dtype))
 
 
-def _dtype(precision: Precision | None) -> torch.dtype | None:
+def _dtype(precision: Computed | None) -> torch.dtype | None:
     return None if precision is None else DTYPES[precision]
 
 

@@ -160,7 +160,7 @@ class Saver:
             memory = {name: self._layout.whole(tensor) for name, tensor in self._memory().items()}
             write(_random_file(self._ranks.rank), random_state())
             if self._ranks.rank == 0:
-                write(OPTIMIZER, memory)
+                write(OPTIMIZER, {**memory, **self._optimizers.scale.state()})
         return jobs
 
     def _memory(self) -> dict[str, Tensor]:
@@ -174,7 +174,7 @@ class Saver:
         model = {f"model/{name}": tensor.detach() for name, tensor in state.items()}
         memory = {f"{'counter' if not t.dim() else 'optimizer'}/{name}": t for name, t in self._memory().items()}
         random = {f"random/{self._ranks.rank}/{name}": tensor for name, tensor in random_state().items()}
-        return {**model, **memory, **random, "version": torch.tensor([version])}
+        return {**model, **memory, **random, **self._optimizers.scale.state(), "version": torch.tensor([version])}
 
     def _load_whole(self, folder: Path) -> int:
         tensors, version = _read(folder / MODEL)
@@ -188,7 +188,8 @@ class Saver:
         with torch.no_grad():
             for name, tensor in state.items():
                 tensor.copy_(self._layout.part(tensors[name], tensor))
-        self._remember(memory)
+        self._optimizers.scale.restore(memory)
+        self._remember({name: tensor for name, tensor in memory.items() if "/" in name})
         if (folder / _random_file(self._ranks.rank)).exists():
             restore_random_state(_read(folder / _random_file(self._ranks.rank))[0])
         return version

@@ -8,6 +8,7 @@ from typing import Literal
 from rlinf.core.errors import ConfigError
 
 Precision = Literal["fp32", "bf16"]
+Computed = Literal["fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +18,10 @@ class MixedPrecision:
     Micikevicius et al., "Mixed Precision Training" (2017), arXiv:1710.03740.
     """
 
-    param_dtype: Precision | None = None
-    """Of weights, inputs and activations in the forward and backward pass; None for that of the weights."""
-    reduce_dtype: Precision | None = None
+    param_dtype: Computed | None = None
+    """Of weights, inputs and activations in the forward and backward pass; None for that of the weights. With `fp16` the loss is
+    scaled, see `rlinf.engines.loss_scale`."""
+    reduce_dtype: Computed | None = None
     """In which gradients are added over ranks, and kept; None for `param_dtype`."""
 
 
@@ -29,8 +31,8 @@ class AmpAutocast:
 
     enabled: bool = False
     """Whether it is on."""
-    precision: Precision = "bf16"
-    """Of the operators that allow it."""
+    precision: Computed = "bf16"
+    """Of the operators that allow it. With `fp16` the loss is scaled, see `rlinf.engines.loss_scale`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,11 @@ class FSDPConfig:
     @property
     def _other_precision(self) -> bool:
         return self.mixed_precision != MixedPrecision()
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether anything computes in float16, whose small gradients need a scaled loss."""
+        return self.mixed_precision.param_dtype == "fp16" or (self.amp_autocast.enabled and self.amp_autocast.precision == "fp16")
 
     def shards(self, world_size: int) -> bool:
         """Whether so many ranks use FSDP2.

@@ -27,6 +27,7 @@ from rlinf.engines import checkpoint
 from rlinf.engines.blocks import blocks_of, recompute
 from rlinf.engines.layout import Layout, Replicated
 from rlinf.engines.lazy import Gathered
+from rlinf.engines.loss_scale import LossScale
 from rlinf.engines.offload import PARTS, Offloader
 from rlinf.engines.optimizer import Optimizers, division, metric_name
 from rlinf.engines.packing import MicroBatch, Packing, pack, packed_micro_batches
@@ -48,7 +49,7 @@ class FSDPTrainer:
         for tensor in policy.state_dict().values():
             ranks.broadcast(tensor)
         self._layout = self._laid_out()
-        self._optimizers = Optimizers(policy, config.optim)
+        self._optimizers = Optimizers(policy, config.optim, LossScale(enabled=config.fsdp_config.scales_loss))
         self._reference = reference_of(config.reference, policy, self._layout)
         self._offloader = Offloader(f"trainer[{ranks.rank}]")
         self._saver = checkpoint.Saver(config.checkpoint, policy, self._optimizers, self._layout, ranks)
@@ -137,7 +138,7 @@ class FSDPTrainer:
         Returns:
             The loss's metrics over all ranks, and `loss`, `grad_norm` (before the clip), `lr`, and `skipped`: 1 if a
             gradient was not finite, or nothing had weight, and the weights stay as they were. A critic with an optimizer of its own
-            has `critic_grad_norm` and `critic_lr`.
+            has `critic_grad_norm` and `critic_lr`; where something computes in float16 there is `loss_scale`.
 
         Raises:
             ShapeError: a rank has no micro-batch; raised on every rank.
@@ -162,15 +163,18 @@ class FSDPTrainer:
         """Divides by the weight of all ranks, clips, and steps."""
         metrics, squares = self._over_ranks(metrics, [self._layout.square_norm(held) for held in gradients.values()])
         weight, clip = cast("Metric", metrics["loss"]).weight, self.config.optim.clip_grad
-        divided = {name: division(square, weight, clip) for name, square in zip(gradients, squares, strict=True)}
+        scale = self._optimizers.scale
+        divided = {name: division(square, weight * scale.factor, clip) for name, square in zip(gradients, squares, strict=True)}
         taken = all(math.isfinite(norm) for _, norm in divided.values())
         rates = self._optimizers.set_learning_rates(self._version)
         if taken:
             self._optimizers.step(gradients, {name: factor for name, (factor, _) in divided.items()}, self._version)
             self._set_version(self._version + 1)
         self._optimizers.zero_grad()
+        numbers = {"loss_scale": scale.factor} if scale.enabled else {}
+        scale.update(overflow=not taken and weight > 0)
         norms = {metric_name(name, "grad_norm"): norm for name, (_, norm) in divided.items()}
-        numbers = {**norms, **rates, "skipped": float(not taken)}
+        numbers |= {**norms, **rates, "skipped": float(not taken)}
         return {**metrics, **{name: Metric(number) for name, number in numbers.items()}}
 
     def _parts(self, batches: Sequence[Batch[Any]]) -> list[MicroBatch]:
@@ -204,7 +208,7 @@ class FSDPTrainer:
         moved = on_device(part.batch, self.device)
         output = loss(moved, self._evaluated(moved, part.packing))
         total = cast("Tensor", output.total)
-        (total * 0.0 if idle else total).backward()  # pyright: ignore[reportUnknownMemberType]
+        (total * (0.0 if idle else self._optimizers.scale.factor)).backward()  # pyright: ignore[reportUnknownMemberType]
         return {"loss": Metric(output.total.item(), output.weight.item()), **output.metrics}
 
     def _over_ranks(self, metrics: Mapping[str, Statistic], squares: Sequence[float]) -> tuple[dict[str, Statistic], list[float]]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.errors import ConfigError
+from rlinf.engines.loss_scale import LossScale
 from rlinf.engines.optim import OptimConfig
 
 CRITIC = frozenset({"critic", "value_head"})
@@ -45,13 +46,15 @@ class Optimizers:
     Args:
         module: has the parameters; those that need no gradient belong to nobody.
         config: of all optimizers.
+        scale: of the loss, which a checkpoint keeps with what they remember; none if None.
 
     Raises:
         ConfigError: nothing is trained, or `value_lr` or `critic_warmup_steps` is set and nothing is a critic's.
     """
 
-    def __init__(self, module: nn.Module, config: OptimConfig) -> None:
+    def __init__(self, module: nn.Module, config: OptimConfig, scale: LossScale | None = None) -> None:
         self.config = config
+        self.scale = scale or LossScale(enabled=False)
         named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
         if not named:
             raise ConfigError("trainer(policy)", "every parameter is frozen", "Train adapters, or unfreeze something.")

@@ -13,7 +13,7 @@ from rlinf.core.trajectory import Batch
 from rlinf.core.tree import tree_map
 from rlinf.engines.fsdp import FSDPConfig
 
-DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Scores(nn.Module):

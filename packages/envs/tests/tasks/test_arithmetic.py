@@ -32,6 +32,7 @@ def test_worked_solutions_by_hand(expression, worked):
     assert expression.worked() == worked
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 99), min_size=2, max_size=6), st.data())
 def test_the_value_is_that_of_python(numbers, data):
     signs = st.lists(st.sampled_from("+-*"), min_size=len(numbers) - 1, max_size=len(numbers) - 1)
@@ -89,6 +90,16 @@ def test_the_share_of_solutions_that_show_their_work(share):
     assert abs(found - share) <= (0.05 if 0 < share < 1 else 0)
 
 
+def test_guesses_are_off_by_one_to_five_and_only_where_no_work_is_shown():
+    for share in (0.0, 0.9):
+        problems = Arithmetic(train=2000, validation=10, guessed_share=share).problems("train")
+        off = [abs(int(p.solution.rpartition("#")[2]) - int(p.answer)) for p in problems if "=" not in p.solution]
+        assert set(off) == ({0, 1, 2, 3, 4, 5} if share else {0})
+        assert abs(sum(map(bool, off)) / len(off) - share) < 0.03
+        assert all(p.solution.rpartition("#")[2] == p.answer for p in problems if "=" in p.solution)
+        assert all("-" not in p.solution.rpartition("#")[2] for p in problems)
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.integers(2, 4), st.integers(1, 2), st.booleans())
 def test_digits_and_signs(terms, digits, negative):
@@ -106,6 +117,7 @@ def test_digits_and_signs(terms, digits, negative):
         ({"terms": 1}, "terms: expected at least 2, found 1"),
         ({"operations": ()}, "operations: expected at least 1"),
         ({"worked_share": 1.5}, "worked_share"),
+        ({"guessed_share": -0.1}, "guessed_share: expected a share from 0 to 1, found -0.1"),
         ({"validation_share": 0}, "validation_share"),
         ({"train": 0}, "train: expected at least 1"),
     ],

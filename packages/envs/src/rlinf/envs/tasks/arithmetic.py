@@ -15,6 +15,8 @@ from rlinf.envs.tasks.splits import check_sizes, distinct
 Operation = Literal["+", "-", "*"]
 _DRAWS = 4096
 _PARTS = 1 << 20
+_FARTHEST = 5
+"""How far a guess is off at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,9 @@ class Expression:
 class Arithmetic:
     """Generated arithmetic, by name: `task_type: arithmetic`.
 
-    The solutions are those of a hasty teacher: a share of them shows its work, the others state the answer alone. A model that
-    imitates them has seen how to reason, and has to find out by itself that it pays. In any response the answer follows a `#`
-    (the reward `exact_match` with `after: "#"`).
+    The solutions are those of a hasty teacher: a share of them shows its work, the others state an answer alone, and some of those
+    answers may be guesses. A model that imitates them has seen how to reason, and has to find out by itself that it pays. In any
+    response the answer follows a `#` (the reward `exact_match` with `after: "#"`).
     """
 
     operations: tuple[Operation, ...] = ("+", "-")
@@ -96,7 +98,9 @@ class Arithmetic:
     negative: bool = False
     """Whether a result on the way may be below 0."""
     worked_share: float = 0.4
-    """The share of problems whose solution shows its work; that of the others is `#` and the answer."""
+    """The share of problems whose solution shows its work; that of the others is `#` and an answer."""
+    guessed_share: float = 0.0
+    """The share of the others whose answer is off by 1 to 5. Where there are none, a transformer learns to answer at once, too."""
     train: int = 20_000
     """Problems to train on, all different."""
     validation: int = 256
@@ -111,8 +115,9 @@ class Arithmetic:
         for name, value, least in (("terms", self.terms, 2), ("digits", self.digits, 1), ("operations", len(self.operations), 1)):
             if value < least:
                 raise ConfigError(name, f"expected at least {least}, found {value}")
-        if not 0 <= self.worked_share <= 1:
-            raise ConfigError("worked_share", f"expected a share from 0 to 1, found {self.worked_share:g}")
+        for name, share in (("worked_share", self.worked_share), ("guessed_share", self.guessed_share)):
+            if not 0 <= share <= 1:
+                raise ConfigError(name, f"expected a share from 0 to 1, found {share:g}")
 
     def check(self, place: str) -> None:
         """Nothing has to be installed."""
@@ -135,10 +140,18 @@ class Arithmetic:
         return [self._problem(number, expression) for number, expression in enumerate(expressions)]
 
     def _problem(self, number: int, expression: Expression) -> Problem:
-        answer = str(expression.steps()[-1].result)
+        answer = expression.steps()[-1].result
         worked = keyed_seed(self.seed, f"worked {expression}") % _PARTS < self.worked_share * _PARTS
-        solution = expression.worked() if worked else f"#{answer}"
-        return Problem(prompt=f"{expression}=", answer=answer, id=number, solution=solution)
+        solution = expression.worked() if worked else f"#{self._stated(expression, answer)}"
+        return Problem(prompt=f"{expression}=", answer=str(answer), id=number, solution=solution)
+
+    def _stated(self, expression: Expression, answer: int) -> int:
+        """What the teacher says without working it out."""
+        generator = keyed_generator(self.seed, f"stated {expression}")
+        if generator.random() >= self.guessed_share:
+            return answer
+        off = int(generator.integers(1, _FARTHEST + 1))
+        return answer + off if answer < off or generator.integers(2) else answer - off
 
     def _drawn(self) -> Iterator[Expression]:
         """Expressions without end, from one stream for all splits; those with forbidden results are left out."""

@@ -1,35 +1,37 @@
-"""The engine over SGLang keeps the contract of generators."""
+"""The engine over SGLang keeps the contract of generators; and what the contract does not ask."""
 
 import asyncio
 
 import pytest
-from generation_toy import ToyWriter, noisy
+from engine_trials import contract, dies_with_a_cause, gap
+from generation_toy import ToyWriter
 
-from rlinf.core.testing import GeneratorContract
 from rlinf.engines.generation import SGLangGeneratorConfig
+
+CONFIG = SGLangGeneratorConfig(device="cpu", max_running_requests=32, timeout_s=120.0)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def contract(policy, config):
-    def oracle(weights):
-        made = ToyWriter(policy.architecture, **policy.sizes)
-        made.load(weights)
-        return made.score
-
-    def update(version):
-        weights = noisy(policy.weights(), version)
-        return weights, oracle(weights)
-
-    score = oracle(policy.weights())
-    return GeneratorContract(
-        generator=config.build(policy), score=score, update=update, vocabulary=64, max_model_len=256, deadline_s=300.0
-    )
-
-
-def test_the_engine_keeps_the_contract(monkeypatch):
+@pytest.fixture(autouse=True)
+def _uncompiled(monkeypatch):
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
-    policy = ToyWriter("qwen3", tie_word_embeddings=True)
-    config = SGLangGeneratorConfig(device="cpu", max_running_requests=32, timeout_s=120.0)
-    held = asyncio.run(contract(policy, config).run(report=print))
+
+
+def test_the_engine_keeps_the_contract():
+    held = asyncio.run(contract(ToyWriter("qwen3", tie_word_embeddings=True), CONFIG).run(report=print))
     assert len(held) == 15
+
+
+def test_an_engine_that_is_killed_fails_all_requests_with_the_cause():
+    async def run(generator):
+        far = await gap(generator, ToyWriter("qwen3"))
+        print(f"log-probabilities agree with transformers to {far:.1e}")
+        assert far < 2e-5
+        told = await dies_with_a_cause(generator, "sglang::scheduler")
+        await generator.close()
+        return told
+
+    told = asyncio.run(run(CONFIG.build(ToyWriter("qwen3"))))
+    print(told[0])
+    assert all("the engine failed" in one for one in told)

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from rlinf.core import SamplingConfig, Weights
-from rlinf.core.errors import ConfigError, DeadlineExceeded, MissingExtra, RLinfError
+from rlinf.core.errors import ConfigError, DeadlineExceeded, MissingExtra, RLinfError, WeightSyncError
 from rlinf.engines.generation import SGLangGeneratorConfig, VLLMGeneratorConfig
+from rlinf.engines.generation._engine import Piece, RequestFailed
 from rlinf.engines.generation._served import Server, command_line
-from rlinf.engines.generation._streamed import Piece, StreamedGenerator
+from rlinf.engines.generation._streamed import StreamedGenerator
 from rlinf.engines.generation._weight_folder import WeightFolder
 
 MANY = SamplingConfig(max_new_tokens=60)
@@ -71,7 +72,7 @@ def made(engine, timeout_s=20.0):
     async def start():
         return engine
 
-    return StreamedGenerator(start(), Policy(), timeout_s=timeout_s, start_timeout_s=20.0)
+    return StreamedGenerator(start(), 4, lambda weights: weights.tensors, timeout_s=timeout_s, start_timeout_s=20.0)
 
 
 def test_tokens_are_of_the_weights_that_their_version_names():
@@ -140,6 +141,63 @@ def test_a_fault_reaches_all_who_wait_with_the_log():
         assert all(isinstance(error, RLinfError) and "it said so" in str(error) for error in found)
         with pytest.raises(RLinfError, match="gone"):
             await generator.load(Weights(tensors={}, version=5))
+        await generator.close()
+
+    asyncio.run(run())
+
+
+def test_a_request_may_fail_alone():
+    engine = Counter()
+    stream = engine.stream
+
+    async def one_fails(asked):
+        if asked.seed == 7:
+            raise RequestFailed(ConfigError("generate", "not that one"))
+        async for piece in stream(asked):
+            yield piece
+
+    engine.stream = one_fails
+
+    async def run():
+        generator = made(engine)
+        found = await asyncio.gather(*(generator.generate([1], MANY, seed=n) for n in (6, 7, 8)), return_exceptions=True)
+        assert [type(one).__name__ for one in found] == ["Completion", "ConfigError", "Completion"]
+        await generator.close()
+
+    asyncio.run(run())
+
+
+def test_weights_that_are_refused_leave_the_old_ones_at_work():
+    async def refuse(tensors):
+        raise WeightSyncError("load", "not those")
+
+    async def run():
+        engine = Counter()
+        engine.update = refuse
+        generator = made(engine)
+        task = asyncio.create_task(generator.generate([1, 2, 3], MANY, seed=0))
+        await asyncio.sleep(0.02)
+        with pytest.raises(WeightSyncError, match="not those"):
+            await generator.load(Weights(tensors={}, version=5))
+        found = await task
+        assert generator.version == 4
+        assert found.tokens.tolist() == [*range(3, 63)]
+        await generator.close()
+
+    asyncio.run(run())
+
+
+def test_after_an_update_that_nobody_waited_for_the_weights_are_unknown():
+    async def run():
+        engine = Counter()
+        engine.update = lambda tensors: asyncio.sleep(1000)
+        generator = made(engine)
+        task = asyncio.create_task(generator.load(Weights(tensors={}, version=5)))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.wait([task])
+        with pytest.raises(RLinfError, match="CancelledError"):
+            await generator.generate([1], MANY, seed=0)
         await generator.close()
 
     asyncio.run(run())

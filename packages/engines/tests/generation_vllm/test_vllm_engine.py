@@ -2,36 +2,19 @@
 
 import asyncio
 
-import psutil
 import pytest
 import torch
-from generation_toy import ToyWriter, noisy
+from engine_trials import contract, dies_with_a_cause, gap
+from generation_toy import ToyWriter
 
 from rlinf.core import SamplingConfig
-from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.testing import GeneratorContract
+from rlinf.core.errors import ConfigError
 from rlinf.engines.generation import HFGeneratorConfig, VLLMGeneratorConfig
 
 SMALL = {"max_running_requests": 32, "enforce_eager": True, "timeout_s": 120.0}
 SIZES = {"head_dim": 32}  # the least that vLLM's kernels for CPUs take
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-def contract(policy, config):
-    def oracle(weights):
-        made = ToyWriter(policy.architecture, **policy.sizes)
-        made.load(weights)
-        return made.score
-
-    def update(version):
-        weights = noisy(policy.weights(), version)
-        return weights, oracle(weights)
-
-    score = oracle(policy.weights())
-    return GeneratorContract(
-        generator=config.build(policy), score=score, update=update, vocabulary=64, max_model_len=256, deadline_s=300.0
-    )
 
 
 @pytest.mark.parametrize(("mode", "tied"), [("in_process", True), ("server", False)])
@@ -63,15 +46,7 @@ def test_it_agrees_with_a_language_model_and_its_death_has_a_cause():
         after = await write(generator)
         agree(after, await write(reference), model(1))
         assert [a.tokens.tolist() for a in after] != [b.tokens.tolist() for b in before]
-        task = asyncio.create_task(generator.generate([1, 2], SamplingConfig(max_new_tokens=400), seed=0))
-        await asyncio.sleep(0.1)
-        for child in psutil.Process().children(recursive=True):
-            if "EngineCore" in child.name() or "EngineCore" in " ".join(child.cmdline()):
-                child.kill()
-        with pytest.raises(RLinfError, match="the engine failed"):
-            await task
-        with pytest.raises(RLinfError, match="the engine failed"):
-            await generator.generate([1, 2], SamplingConfig(max_new_tokens=4), seed=0)
+        assert all("the engine failed" in told for told in await dies_with_a_cause(generator, "EngineCore"))
         await generator.close()
         with pytest.raises(ConfigError, match="closed"):
             await generator.generate([1, 2], SamplingConfig(max_new_tokens=4), seed=0)
@@ -82,6 +57,22 @@ def test_it_agrees_with_a_language_model_and_its_death_has_a_cause():
             torch.testing.assert_close(one.logprob, rescored(language, oracle, prompt, one.tokens.tolist()), atol=1e-5, rtol=0)
 
     asyncio.run(run(VLLMGeneratorConfig(**SMALL).build(model(0)), HFGeneratorConfig().build(model(0))))
+
+
+def test_a_server_whose_engine_is_killed_fails_all_requests_with_the_cause():
+    policy = ToyWriter("qwen3", **SIZES)
+
+    async def run(generator):
+        far = await gap(generator, ToyWriter("qwen3", **SIZES))
+        print(f"log-probabilities agree with transformers to {far:.1e}")
+        assert far < 2e-5
+        told = await dies_with_a_cause(generator, "EngineCore")
+        await generator.close()
+        return told
+
+    told = asyncio.run(run(VLLMGeneratorConfig(mode="server", **SMALL).build(policy)))
+    print(told[0])
+    assert all("EngineDeadError" in one or "the server is gone" in one or "exit status" in one for one in told)
 
 
 def rescored(language, oracle, prompt, tokens):

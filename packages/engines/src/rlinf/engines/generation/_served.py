@@ -21,6 +21,7 @@ from rlinf.engines.generation._log_tail import log_tail
 
 _POLL_S: Final = 0.25
 _GRACE_S: Final = 15.0
+_DEATH_S: Final = 2.0
 _DIE_WITH_PARENT: Final = 1
 """`PR_SET_PDEATHSIG` of Linux."""
 
@@ -94,7 +95,7 @@ class Server:
                     raise RLinfError(f"POST {path}", f"the server answers {answer.status}: {text[:2000]}")
                 return json.loads(text) if text.startswith(("{", "[")) else text
         except self._aiohttp.ClientError as error:
-            self._alive()
+            await self._died()
             raise RLinfError(f"POST {path}", f"the server is gone: {error}") from error
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
@@ -114,7 +115,7 @@ class Server:
                     if data:
                         yield json.loads(data)
         except self._aiohttp.ClientError as error:
-            self._alive()
+            await self._died()
             raise RLinfError(f"POST {path}", f"the server is gone: {error}") from error
 
     async def close(self) -> None:
@@ -134,6 +135,12 @@ class Server:
     def last_words(self) -> str:
         """The end of the log; "" if there is none."""
         return "" if self._log is None else log_tail(self._log)
+
+    async def _died(self) -> None:
+        """Gives a process whose connections are closed the time to end, so that its end is the cause that is told."""
+        for _ in range(int(_DEATH_S / _POLL_S) if self._process is not None else 0):
+            self._alive()
+            await asyncio.sleep(_POLL_S)
 
     def _alive(self) -> None:
         if self._process is not None and self._process.poll() is not None:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from rlinf.core.capabilities import Writing
 from rlinf.core.errors import RLinfError
-from rlinf.engines.generation._served import Server, command_line, context_length, free_port
-from rlinf.engines.generation._streamed import Asked, Piece, StreamedGenerator
-from rlinf.engines.generation._weight_folder import WeightFolder
+from rlinf.engines.generation._engine import Asked, Piece
+from rlinf.engines.generation._served import Server, command_line
+from rlinf.engines.generation._served_engine import Model, ServedEngine, generator, serve
+from rlinf.engines.generation._streamed import StreamedGenerator
 
 if TYPE_CHECKING:
     from rlinf.engines.generation.sglang import SGLangGeneratorConfig
@@ -31,50 +32,27 @@ _CPU: Final = {
 
 def build(config: SGLangGeneratorConfig, policy: Writing) -> StreamedGenerator:
     """See `SGLangGeneratorConfig.build`."""
-    folder = WeightFolder(policy, config.transfer_dir)
-    start = start_server(config, folder, policy)
-    try:
-        return StreamedGenerator(start, policy, timeout_s=config.timeout_s, start_timeout_s=config.start_timeout_s)
-    except BaseException:
-        folder.remove()
-        raise
+    return generator(config, policy, lambda model: start_server(config, model))
 
 
-async def start_server(config: SGLangGeneratorConfig, folder: WeightFolder, policy: Writing) -> SGLangEngine:
+async def start_server(config: SGLangGeneratorConfig, model: Model) -> ServedEngine:
     """A server that was started, or the one that `base_url` names, with the policy's weights."""
-    limit = context_length(config.max_model_len, policy)
-    if config.base_url is None:
-        port = free_port()
-        own = {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}
-        server = await Server.start(_command(config, folder, policy, port), port=port, env=own, log=folder.log)
-    else:
-        server = Server(config.base_url, None)
-    engine = SGLangEngine(server, folder, policy, limit)
-    try:
-        await server.up("/health")
-        if config.base_url is not None:
-            await engine.pause()
-            await engine.update(policy.network.state_dict())
-            await engine.resume()
-    except BaseException:
-        await engine.close()
-        raise
-    folder.empty()
-    return engine
+    env = {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}
+    return await serve(config, model, SGLangEngine, lambda port: _command(config, model, port), env)
 
 
-def _command(config: SGLangGeneratorConfig, folder: WeightFolder, policy: Writing, port: int) -> list[str]:
+def _command(config: SGLangGeneratorConfig, model: Model, port: int) -> list[str]:
     device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
     arguments: dict[str, Any] = {
-        "model_path": str(folder.path),
+        "model_path": str(model.folder.path),
         "host": "127.0.0.1",
         "port": port,
         "device": device,
         "skip_tokenizer_init": True,
         "skip_server_warmup": True,
-        "dtype": str(policy.network.dtype).removeprefix("torch."),
+        "dtype": model.dtype,
         "tp_size": config.tensor_parallel_size,
-        "context_length": context_length(config.max_model_len, policy) + _SLACK,
+        "context_length": model.limit + _SLACK,
         "max_running_requests": config.max_running_requests,
         # Seeds count only with the first of these; the others bring each token as soon as it is there, and once.
         "enable_deterministic_inference": True,
@@ -88,12 +66,11 @@ def _command(config: SGLangGeneratorConfig, folder: WeightFolder, policy: Writin
     return [config.python or sys.executable, "-m", "sglang.launch_server", *command_line({**arguments, **config.server_args})]
 
 
-class SGLangEngine:
+class SGLangEngine(ServedEngine):
     """An `Engine` over a server of SGLang."""
 
-    def __init__(self, server: Server, folder: WeightFolder, policy: Writing, limit: int) -> None:
-        self._server, self._folder, self.limit = server, folder, limit
-        self.vocabulary: int = policy.network.config.get_text_config().vocab_size
+    def __init__(self, server: Server, model: Model) -> None:
+        super().__init__(server, model)
         self._ids: Final = count()
 
     async def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
@@ -138,15 +115,6 @@ class SGLangEngine:
             await self._succeed("/end_weight_update", {})
         finally:
             self._folder.empty()
-
-    async def close(self) -> None:
-        """Ends a server that was started here; somebody's stays."""
-        await self._server.close()
-        self._folder.remove()
-
-    def last_words(self) -> str:
-        """The end of the log; "" if there is none."""
-        return self._server.last_words()
 
     async def _succeed(self, path: str, body: Mapping[str, Any]) -> None:
         answer = await self._server.post(path, body)

@@ -4,81 +4,28 @@
                                    │ pause, load: streams are ended; what was written goes on as a longer prompt
 
 A stream that was ended gives no more tokens, so each token is known to be of the weights that were there when it came. Nothing that
-old weights computed is used again, for the longer prompt is read anew.
+old weights computed is used again, for the longer prompt is read anew. An engine that fails is broken for all, unless it says that
+only one request failed (`RequestFailed`), or that it still has its old weights (`WeightSyncError`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
 
 from torch import Tensor
 
-from rlinf.core.capabilities import Writing
 from rlinf.core.data import Completion, Weights
-from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError, WeightSyncError
 from rlinf.core.generation import SamplingConfig
-from rlinf.engines.generation._streamed_request import StreamedRequest, streamed_request
+from rlinf.engines.generation._engine import Asked, Engine, RequestFailed
+from rlinf.engines.generation._response import Response
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What an engine is asked for."""
-
-    tokens: list[int]
-    """The prompt, and what was written of the completion."""
-    written: int
-    """How many of them belong to the completion."""
-    sampling: SamplingConfig
-    """Its `max_new_tokens` counts those that were written."""
-    seed: int
-    """Of the completion as a whole."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Tokens that came at once."""
-
-    tokens: list[int]
-    logprobs: list[float]
-
-
-class Engine(Protocol):
-    """An engine of text, driven from one event loop."""
-
-    limit: int
-    """The longest prompt and response together."""
-    vocabulary: int
-    """Token ids are below."""
-
-    def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
-        """Tokens as they come; closing it ends the request in the engine."""
-        ...
-
-    async def pause(self) -> None:
-        """Returns when no forward pass runs."""
-        ...
-
-    async def resume(self) -> None:
-        """Goes on."""
-        ...
-
-    async def update(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes over weights, and forgets what it cached; called while it is paused and has no requests."""
-        ...
-
-    async def close(self) -> None:
-        """Gives back memory and processes."""
-        ...
-
-    def last_words(self) -> str:
-        """The end of the engine's log; "" if there is none."""
-        ...
+Tensors = Callable[[Weights[Any]], Mapping[str, Tensor]]
+"""Makes of a policy's weights what an engine takes over; raises a `WeightSyncError` if they don't fit."""
 
 
 class StreamedGenerator:
@@ -86,7 +33,8 @@ class StreamedGenerator:
 
     Args:
         start: makes the engine, in the generator's own loop.
-        policy: whose weights the engine has.
+        version: that of the engine's weights.
+        tensors: makes of other weights what the engine takes over.
         timeout_s: how long a request waits for its next token, and a caller for anything else.
         start_timeout_s: how long the engine may take to start.
 
@@ -94,7 +42,9 @@ class StreamedGenerator:
         DeadlineExceeded: it took longer.
     """
 
-    def __init__(self, start: Coroutine[Any, Any, Engine], policy: Writing, *, timeout_s: float, start_timeout_s: float) -> None:
+    def __init__(
+        self, start: Coroutine[Any, Any, Engine], version: int, tensors: Tensors, *, timeout_s: float, start_timeout_s: float
+    ) -> None:
         self._loop: Final = asyncio.new_event_loop()
         self._thread: Final = threading.Thread(target=self._loop.run_forever, name="generator", daemon=True)
         self._thread.start()
@@ -106,7 +56,7 @@ class StreamedGenerator:
                 found = f"the engine did not start within {start_timeout_s:g} s"
                 raise DeadlineExceeded("generator", found, "Raise rollout.start_timeout_s.") from error
             raise
-        self._streams: Final = _Streams(engine, policy, timeout_s)
+        self._streams: Final = _Streams(engine, version, tensors, timeout_s)
         self._closed = False
 
     @property
@@ -161,7 +111,7 @@ class StreamedGenerator:
         """Takes over weights; requests in flight are read again with them, and go on.
 
         Raises:
-            WeightSyncError: the policy has no such weights; the old ones stay.
+            WeightSyncError: the policy has no such weights, or the engine refused them; the old ones stay.
             RLinfError: the engine did not take them; it can't be used any more, for nobody knows what it holds.
         """
         await self._call(self._streams.load(weights))
@@ -192,11 +142,11 @@ class StreamedGenerator:
 class _Streams:
     """The state of a generator, touched in the engine's loop alone."""
 
-    def __init__(self, engine: Engine, policy: Writing, timeout_s: float) -> None:
-        self._engine, self._policy, self._timeout_s = engine, policy, timeout_s
-        self.version: int = policy.version
-        self.flying: Final[dict[object, StreamedRequest]] = {}
-        self._tasks: Final[dict[StreamedRequest, asyncio.Task[None]]] = {}
+    def __init__(self, engine: Engine, version: int, tensors: Tensors, timeout_s: float) -> None:
+        self._engine, self._tensors, self._timeout_s = engine, tensors, timeout_s
+        self.version = version
+        self.flying: Final[dict[object, Response]] = {}
+        self._tasks: Final[dict[Response, asyncio.Task[None]]] = {}
         self._callers: Final[set[asyncio.Task[Any]]] = set()
         self._calls: Final = asyncio.Lock()
         self._held = False
@@ -212,7 +162,7 @@ class _Streams:
     async def generate(
         self, prompt: Sequence[int], sampling: SamplingConfig, seed: int, request_id: str | None, partial: Completion[Any] | None
     ) -> Completion[Tensor]:
-        request = streamed_request(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
+        request = Response.asked(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
         self._refuse_if_broken()
         request.check(limit=self._engine.limit, vocabulary=self._engine.vocabulary)
         if request.finish is not None:
@@ -251,15 +201,21 @@ class _Streams:
     async def load(self, weights: Weights[Any]) -> None:
         async with self._calls:
             self._refuse_if_broken()
-            tensors: Mapping[str, Tensor] = self._policy.network_weights(weights)
+            tensors = self._tensors(weights)
             await self._hold()
             try:
                 await self._in_time("new weights", self._engine.update(tensors))
+                self.version = weights.version
+            except WeightSyncError:
+                raise
+            except asyncio.CancelledError as error:
+                self._break("load", error)  # nobody knows which weights it has
+                raise
             except Exception as error:
                 raise self._break("load", error) from error
-            self.version = weights.version
-            if not self._paused:
-                await self._release()
+            finally:
+                if not self._paused and self._broken is None:
+                    await self._release()
 
     async def close(self) -> None:
         self.abort(None)
@@ -284,28 +240,32 @@ class _Streams:
             for request in self.flying.values():
                 self._start(request)
 
-    def _start(self, request: StreamedRequest) -> None:
+    def _start(self, request: Response) -> None:
         if not self._held:
             self._tasks[request] = asyncio.get_running_loop().create_task(self._write(request))
 
-    async def _cut(self, requests: Iterable[StreamedRequest]) -> None:
+    async def _cut(self, requests: Iterable[Response]) -> None:
         """Ends the streams of requests, which can go on later."""
         tasks = [task for task in (self._tasks.pop(request, None) for request in requests) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _write(self, request: StreamedRequest) -> None:
+    async def _write(self, request: Response) -> None:
         so_far = [*request.prompt, *request.tokens]
         asked = Asked(tokens=so_far, written=len(request.tokens), sampling=request.sampling, seed=request.seed)
         stream = self._engine.stream(asked)
         try:
             while request.finish is None:
                 piece = await self._in_time("a token", anext(stream))
-                request.add(piece.tokens, piece.logprobs, self.version)
+                for token, logprob in zip(piece.tokens, piece.logprobs, strict=True):
+                    if request.finish is None:
+                        request.add(token, logprob, self.version)
             request.end(request.finish)
         except DeadlineExceeded as error:
             request.fail(error)
+        except RequestFailed as failed:
+            request.fail(failed.error)
         except StopAsyncIteration:
             request.fail(RLinfError("generate", f"the engine ended a completion after {len(request.tokens)} tokens"))
         except Exception as error:  # noqa: BLE001
@@ -313,7 +273,7 @@ class _Streams:
         finally:
             await stream.aclose()
 
-    def _break(self, place: str, error: Exception) -> RLinfError:
+    def _break(self, place: str, error: BaseException) -> RLinfError:
         """The engine can't be used any more; whoever waits is told the first cause."""
         if self._broken is None:
             problem = f"the engine failed: {type(error).__name__}: {error}{self._log()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -15,9 +16,10 @@ from torch import Tensor
 from rlinf.core.capabilities import Writing
 from rlinf.core.errors import RLinfError
 from rlinf.core.generation import SamplingConfig
+from rlinf.engines.generation._engine import Asked, Piece
 from rlinf.engines.generation._log_tail import log_tail
-from rlinf.engines.generation._served import context_length
-from rlinf.engines.generation._streamed import Asked, Piece, StreamedGenerator
+from rlinf.engines.generation._served_engine import Model, generator
+from rlinf.engines.generation._streamed import StreamedGenerator
 from rlinf.engines.generation._weight_folder import WeightFolder
 
 if TYPE_CHECKING:
@@ -44,24 +46,19 @@ def build(config: VLLMGeneratorConfig, policy: Writing) -> StreamedGenerator:
     """See `VLLMGeneratorConfig.build`."""
     from rlinf.engines.generation._vllm_server import start_server
 
-    folder = WeightFolder(policy, config.transfer_dir)
-    start = start_server(config, folder, policy) if config.mode == "server" else start_here(config, folder, policy)
-    try:
-        return StreamedGenerator(start, policy, timeout_s=config.timeout_s, start_timeout_s=config.start_timeout_s)
-    except BaseException:
-        folder.remove()
-        raise
+    start = start_server if config.mode == "server" else start_here
+    return generator(config, policy, lambda model: start(config, model))
 
 
-def engine_arguments(config: VLLMGeneratorConfig, folder: WeightFolder, policy: Writing) -> dict[str, Any]:
+def engine_arguments(config: VLLMGeneratorConfig, model: Model) -> dict[str, Any]:
     """Arguments of `vllm.AsyncEngineArgs`, by name."""
     return {
-        "model": str(folder.path),
+        "model": str(model.folder.path),
         "skip_tokenizer_init": True,
-        "dtype": str(policy.network.dtype).removeprefix("torch."),
+        "dtype": model.dtype,
         "tensor_parallel_size": config.tensor_parallel_size,
         "max_num_seqs": config.max_running_requests,
-        "max_model_len": context_length(config.max_model_len, policy),
+        "max_model_len": model.limit,
         "gpu_memory_utilization": config.gpu_memory_utilization,
         "enforce_eager": config.enforce_eager,
         "enable_prefix_caching": True,
@@ -94,22 +91,21 @@ def environment(config: VLLMGeneratorConfig, *, cpu: bool) -> dict[str, str]:
     return own | {**_CPU, "VLLM_CPU_KVCACHE_SPACE": str(config.cpu_cache_gib)} if cpu else own
 
 
-async def start_here(config: VLLMGeneratorConfig, folder: WeightFolder, policy: Writing) -> VLLMEngine:
+async def start_here(config: VLLMGeneratorConfig, model: Model) -> VLLMEngine:
     """The engine, up."""
     held = _Environment()
-    held.set({"VLLM_LOGGING_CONFIG_PATH": str(_logging(folder))})  # read by the import
+    held.set({"VLLM_LOGGING_CONFIG_PATH": str(_logging(model.folder))})  # read by the import
     try:
         vllm: Any = importlib.import_module("vllm")
         cpu: bool = importlib.import_module("vllm.platforms").current_platform.is_cpu()
         held.set(environment(config, cpu=cpu))
-        arguments = vllm.AsyncEngineArgs(**engine_arguments(config, folder, policy))
+        arguments = vllm.AsyncEngineArgs(**engine_arguments(config, model))
         llm = importlib.import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(arguments)
     except Exception as error:
         held.restore()
-        found = last_words(log_tail(folder.log, lines=400))
+        found = last_words(log_tail(model.folder.log, lines=400))
         raise RLinfError("generator", f"vLLM did not start: {type(error).__name__}: {error}\n{found}\n") from error
-    folder.empty()
-    return VLLMEngine(llm, folder, held, policy, context_length(config.max_model_len, policy))
+    return VLLMEngine(llm, model, held)
 
 
 class _Environment:
@@ -161,10 +157,11 @@ def last_words(text: str) -> str:
 class VLLMEngine:
     """An `Engine` over `AsyncLLM`."""
 
-    def __init__(self, llm: Any, folder: WeightFolder, held: _Environment, policy: Writing, limit: int) -> None:
+    def __init__(self, llm: Any, model: Model, held: _Environment) -> None:
         self._llm: Any = llm
-        self._folder, self._held, self.limit = folder, held, limit
-        self.vocabulary: int = policy.network.config.get_text_config().vocab_size
+        self._folder, self._held = model.folder, held
+        self.limit: int = model.limit
+        self.vocabulary: int = model.vocabulary
         self._ids: Final = count()
         parameters: Any = importlib.import_module("vllm.sampling_params")
         self._parameters, self._delta = parameters.SamplingParams, parameters.RequestOutputKind.DELTA
@@ -203,7 +200,8 @@ class VLLMEngine:
     async def close(self) -> None:
         """Ends the engine's process."""
         self._llm.shutdown()
-        self._llm = None  # its finaliser fails when the interpreter ends
+        self._llm = None
+        gc.collect()  # its finaliser fails when the interpreter ends
         self._held.restore()
         self._folder.remove()
 

@@ -10,7 +10,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 
 if TYPE_CHECKING:
-    from rlinf.engines.generation._openai import OpenAIGenerator
+    from rlinf.engines.generation._streamed import StreamedGenerator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class OpenAIGeneratorConfig:
     """Whether the server reports log-probabilities after temperature and cuts (vLLM: `--logprobs-mode processed_logprobs`). If
     not, the temperature must be 0 or 1; if so, nothing may be cut."""
     timeout_s: float = 600.0
-    """Seconds that one completion may take, waiting and retries included, but for a pause."""
+    """Seconds that a request waits for its next token, retries included, and a caller for new weights."""
     max_retries: int = 2
     """How often a request is repeated after a lost connection, or a server that is busy or fails; what was written is kept."""
     update_path: str | None = None
@@ -60,7 +60,7 @@ class OpenAIGeneratorConfig:
         if self.api_key_env is not None and not os.environ.get(self.api_key_env):
             raise ConfigError(f"{place}.api_key_env", f"the environment has no {self.api_key_env}", "Set it to the server's key.")
 
-    def build(self, policy: Any, *, rank: int = 0, world_size: int = 1) -> OpenAIGenerator:
+    def build(self, policy: Any, *, rank: int = 0, world_size: int = 1) -> StreamedGenerator:
         """A client; the server is first asked when something is to be written.
 
         Args:
@@ -73,6 +73,6 @@ class OpenAIGeneratorConfig:
             MissingExtra: the library is not installed.
         """
         self.check("generator")
-        from rlinf.engines.generation._openai import OpenAIGenerator
+        from rlinf.engines.generation._openai import build
 
-        return OpenAIGenerator(self, policy, rank=rank)
+        return build(self, policy, rank)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from rlinf.core.errors import ConfigError, MissingExtra
-from rlinf.core.registry import require_modules
+from rlinf.engines.generation._refusals import refuse_machine, refuse_sizes
 
 if TYPE_CHECKING:
     from rlinf.engines.generation._streamed import StreamedGenerator
-
-INSTALL: Final = (
-    "For a GPU: pip install 'rlinf-engines[sglang]'. "
-    "For a CPU: an environment of its own, from requirements-sglang-cpu.txt of rlinf-engines."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,27 +46,12 @@ class SGLangGeneratorConfig:
     """Seconds that the engine may take to start."""
 
     def __post_init__(self) -> None:
-        for name in ("tensor_parallel_size", "max_running_requests"):
-            if getattr(self, name) < 1:
-                raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
-        for name in ("timeout_s", "start_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(name, f"expected more than 0 seconds, found {getattr(self, name):g}")
-        for name in ("max_model_len", "max_cached_tokens"):
-            if getattr(self, name) is not None and getattr(self, name) < 2:
-                raise ConfigError(name, f"expected at least 2, found {getattr(self, name)}")
-        if not 0 < self.mem_fraction_static <= 1:
-            raise ConfigError("mem_fraction_static", f"expected more than 0 and at most 1, found {self.mem_fraction_static:g}")
+        counts = ("tensor_parallel_size", "max_running_requests")
+        refuse_sizes(self, counts=counts, lengths=("max_model_len", "max_cached_tokens"), part="mem_fraction_static")
 
     def check(self, place: str) -> None:
         """Refuses a machine without SGLang, or without what talks to it."""
-        if self.python is not None and not Path(self.python).is_file():
-            raise ConfigError(f"{place}.python", f"no file '{self.python}'", "Point to the Python of an environment with SGLang.")
-        elsewhere = self.base_url is not None or self.python is not None
-        try:
-            require_modules("aiohttp" if elsewhere else "sglang", place=place, extra="rlinf-engines[sglang]")
-        except MissingExtra as error:
-            raise MissingExtra(error.place, error.problem, "pip install aiohttp." if elsewhere else INSTALL) from error
+        refuse_machine("sglang", place, base_url=self.base_url, python=self.python, served=True)
 
     def build(self, policy: Any, *, rank: int = 0, world_size: int = 1) -> StreamedGenerator:
         """A generator with a policy's weights; returns when the engine is up.

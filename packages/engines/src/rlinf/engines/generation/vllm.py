@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from rlinf.core.errors import ConfigError, MissingExtra
-from rlinf.core.registry import require_modules
+from rlinf.core.errors import ConfigError
+from rlinf.engines.generation._refusals import refuse_machine, refuse_sizes
 
 if TYPE_CHECKING:
     from rlinf.engines.generation._streamed import StreamedGenerator
-
-INSTALL: Final = (
-    "For a GPU: pip install 'rlinf-engines[vllm]'. "
-    "For a CPU: an environment of its own, from requirements-vllm-cpu.txt of rlinf-engines."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,31 +49,15 @@ class VLLMGeneratorConfig:
     """Seconds that the engine may take to start."""
 
     def __post_init__(self) -> None:
-        for name in ("tensor_parallel_size", "max_running_requests", "cpu_cache_gib"):
-            if getattr(self, name) < 1:
-                raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
-        for name in ("timeout_s", "start_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(name, f"expected more than 0 seconds, found {getattr(self, name):g}")
-        if self.max_model_len is not None and self.max_model_len < 2:
-            raise ConfigError("max_model_len", f"expected at least 2, found {self.max_model_len}")
-        if not 0 < self.gpu_memory_utilization <= 1:
-            raise ConfigError(
-                "gpu_memory_utilization", f"expected more than 0 and at most 1, found {self.gpu_memory_utilization:g}"
-            )
+        counts = ("tensor_parallel_size", "max_running_requests", "cpu_cache_gib")
+        refuse_sizes(self, counts=counts, lengths=("max_model_len",), part="gpu_memory_utilization")
         if self.mode == "in_process" and (self.base_url or self.python):
             given = "base_url" if self.base_url else "python"
             raise ConfigError(given, "it belongs to a server, and mode is 'in_process'", "Set mode: server.")
 
     def check(self, place: str) -> None:
         """Refuses a machine without vLLM, or without what talks to it."""
-        if self.python is not None and not Path(self.python).is_file():
-            raise ConfigError(f"{place}.python", f"no file '{self.python}'", "Point to the Python of an environment with vLLM.")
-        elsewhere = self.base_url is not None or self.python is not None
-        try:
-            require_modules("aiohttp" if elsewhere else "vllm", place=place, extra="rlinf-engines[vllm]")
-        except MissingExtra as error:
-            raise MissingExtra(error.place, error.problem, "pip install aiohttp." if elsewhere else INSTALL) from error
+        refuse_machine("vllm", place, base_url=self.base_url, python=self.python, served=self.mode == "server")
 
     def build(self, policy: Any, *, rank: int = 0, world_size: int = 1) -> StreamedGenerator:
         """A generator with a policy's weights; returns when the engine is up.

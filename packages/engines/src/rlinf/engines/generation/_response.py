@@ -1,11 +1,11 @@
-"""One request for text to an engine that streams."""
+"""What was written after a prompt, and who waits for it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -15,9 +15,11 @@ from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import SamplingConfig
 
+Finish = Literal["stop", "length", "abort"]
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class StreamedRequest:
+class Response:
     """A prompt and what was written after it."""
 
     id: object
@@ -29,20 +31,36 @@ class StreamedRequest:
     logprobs: list[float] = field(default_factory=list[float])
     versions: list[int] = field(default_factory=list[int])
 
+    @classmethod
+    def asked(
+        cls, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str | None, partial: Completion[Any] | None
+    ) -> Self:
+        """One for the running event loop, with what an aborted one had written."""
+        response = cls(
+            id=object() if request_id is None else request_id,
+            prompt=[int(token) for token in prompt],
+            sampling=sampling,
+            seed=seed,
+            future=asyncio.get_running_loop().create_future(),
+        )
+        if partial is not None:
+            arrays = (as_numpy(array).tolist() for array in (partial.tokens, partial.logprob, partial.version))
+            response.tokens, response.logprobs, response.versions = arrays
+        return response
+
     @property
-    def finish(self) -> Literal["stop", "length"] | None:
+    def finish(self) -> Finish | None:
         """Why nothing more is to be written; None if something is."""
         if self.tokens and self.tokens[-1] in self.sampling.stop_token_ids:
             return "stop"
         return "length" if len(self.tokens) >= self.sampling.max_new_tokens else None
 
-    def add(self, tokens: Sequence[int], logprobs: Sequence[float], version: int) -> None:
-        """Takes tokens over, up to the last one that is wanted."""
-        for token, logprob in zip(tokens, logprobs, strict=True):
-            if self.finish is None:
-                self.tokens.append(token)
-                self.logprobs.append(logprob)
-                self.versions.append(version)
+    def add(self, token: int, logprob: float, version: int) -> Finish | None:
+        """Takes a token over, and says whether it was the last one."""
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        self.versions.append(version)
+        return self.finish
 
     def check(self, *, limit: int, vocabulary: int) -> None:
         """Refuses what an engine would refuse late, or not at all.
@@ -59,7 +77,7 @@ class StreamedRequest:
         if wrong:
             raise ConfigError("generate(prompt)", f"expected tokens below {vocabulary}, found {wrong[0]}")
 
-    def end(self, finish: Literal["stop", "length", "abort"]) -> None:
+    def end(self, finish: Finish) -> None:
         """Hands what was written to who waits for it."""
         if not self.future.done():
             self.future.set_result(
@@ -75,20 +93,3 @@ class StreamedRequest:
         """Hands the cause of a fault to who waits."""
         if not self.future.done():
             self.future.set_exception(error)
-
-
-def streamed_request(
-    prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str | None, partial: Completion[Any] | None
-) -> StreamedRequest:
-    """A request of the running event loop."""
-    request = StreamedRequest(
-        id=object() if request_id is None else request_id,
-        prompt=[int(token) for token in prompt],
-        sampling=sampling,
-        seed=seed,
-        future=asyncio.get_running_loop().create_future(),
-    )
-    if partial is not None:
-        tokens, logprobs, versions = (as_numpy(x).tolist() for x in (partial.tokens, partial.logprob, partial.version))
-        request.tokens, request.logprobs, request.versions = tokens, logprobs, versions
-    return request

@@ -1,0 +1,137 @@
+"""What the servers of vLLM and SGLang share as engines: how they start, how they end, and what they say last."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from rlinf.core.capabilities import Writing
+from rlinf.engines.generation._engine import Asked, Engine, Piece
+from rlinf.engines.generation._served import Server, context_length, free_port
+from rlinf.engines.generation._streamed import StreamedGenerator
+from rlinf.engines.generation._weight_folder import WeightFolder
+
+
+class Settings(Protocol):
+    """What both configurations say."""
+
+    @property
+    def base_url(self) -> str | None: ...
+    @property
+    def max_model_len(self) -> int | None: ...
+    @property
+    def transfer_dir(self) -> str | None: ...
+    @property
+    def timeout_s(self) -> float: ...
+    @property
+    def start_timeout_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What an engine is started for."""
+
+    policy: Writing
+    folder: WeightFolder
+    limit: int
+    """The longest prompt and response together."""
+
+    @property
+    def dtype(self) -> str:
+        """Of its weights, by torch's name."""
+        return str(self.policy.network.dtype).removeprefix("torch.")
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below."""
+        return self.policy.network.config.get_text_config().vocab_size
+
+
+def generator(config: Settings, policy: Writing, start: Callable[[Model], Coroutine[Any, Any, Engine]]) -> StreamedGenerator:
+    """A generator over an engine that is started from a folder with the policy's weights; if it does not start, nothing stays."""
+    folder = WeightFolder(policy, config.transfer_dir)
+    try:
+        model = Model(policy=policy, folder=folder, limit=context_length(config.max_model_len, policy))
+        waits = {"timeout_s": config.timeout_s, "start_timeout_s": config.start_timeout_s}
+        made = StreamedGenerator(start(model), policy.version, policy.network_weights, **waits)
+    except BaseException:
+        folder.remove()
+        raise
+    folder.empty()
+    return made
+
+
+class ServedEngine(ABC):
+    """An `Engine` over a server.
+
+    Args:
+        server: not up yet, perhaps.
+        model: what it serves.
+    """
+
+    def __init__(self, server: Server, model: Model) -> None:
+        self._server, self._folder = server, model.folder
+        self.limit: int = model.limit
+        self.vocabulary: int = model.vocabulary
+
+    @abstractmethod
+    def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
+        """Tokens as they come; closing it ends the request in the engine."""
+
+    @abstractmethod
+    async def pause(self) -> None:
+        """Returns when no forward pass runs."""
+
+    @abstractmethod
+    async def resume(self) -> None:
+        """Goes on."""
+
+    @abstractmethod
+    async def update(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes over weights, and forgets what it cached."""
+
+    async def close(self) -> None:
+        """Ends a server that was started here; somebody's stays."""
+        await self._server.close()
+        self._folder.remove()
+
+    def last_words(self) -> str:
+        """The end of the log; "" if there is none."""
+        return self._server.last_words()
+
+
+Made = Callable[[Server, Model], ServedEngine]
+
+
+async def serve(
+    config: Settings, model: Model, made: Made, command: Callable[[int], Sequence[str]], env: Mapping[str, str]
+) -> ServedEngine:
+    """An engine over a server that is up and has the policy's weights.
+
+    Args:
+        config: whose `base_url` names somebody's server; without one, a server is started.
+        model: what it serves.
+        made: the engine over a server.
+        command: starts a server on a port of the loopback interface.
+        env: what its environment has beside ours.
+    """
+    port = free_port()
+    if config.base_url is None:
+        server = await Server.start(command(port), port=port, env=env, log=model.folder.log)
+    else:
+        server = Server(config.base_url, None)
+    engine = made(server, model)
+    try:
+        await server.up("/health")
+        if config.base_url is not None:
+            await engine.pause()
+            await engine.update(model.policy.network.state_dict())
+            await engine.resume()
+    except BaseException:
+        await engine.close()
+        raise
+    return engine

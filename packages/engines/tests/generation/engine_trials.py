@@ -1,0 +1,62 @@
+"""What the tests of engines in processes of their own share: the contract, agreement in figures, and a sudden death."""
+
+import asyncio
+import time
+
+import numpy as np
+import psutil
+from generation_toy import ToyWriter, noisy
+
+from rlinf.core import SamplingConfig
+from rlinf.core.errors import RLinfError
+from rlinf.core.testing import GeneratorContract
+
+
+def contract(policy, config):
+    def oracle(weights):
+        made = ToyWriter(policy.architecture, **policy.sizes)
+        made.load(weights)
+        return made.score
+
+    def update(version):
+        weights = noisy(policy.weights(), version)
+        return weights, oracle(weights)
+
+    score = oracle(policy.weights())
+    return GeneratorContract(
+        generator=config.build(policy), score=score, update=update, vocabulary=64, max_model_len=256, deadline_s=300.0
+    )
+
+
+async def gap(generator, oracle, *, responses=24, new=48):
+    """The largest difference between log-probabilities of the engine and of a forward pass of transformers."""
+    random = np.random.default_rng(3)
+    prompts = [random.integers(0, 64, size=1 + n).tolist() for n in range(responses)]
+    found = await asyncio.gather(
+        *(generator.generate(p, SamplingConfig(max_new_tokens=new), seed=n) for n, p in enumerate(prompts))
+    )
+    gaps = [np.abs(oracle.score(p, f.tokens.tolist())[0] - f.logprob.numpy()).max() for p, f in zip(prompts, found, strict=True)]
+    return float(max(gaps))
+
+
+async def dies_with_a_cause(generator, process_name):
+    """SIGKILL of a process below this one while three requests are written; returns what they were told."""
+    asked = [asyncio.create_task(generator.generate([1, 2], SamplingConfig(max_new_tokens=250), seed=n)) for n in range(3)]
+    until = time.monotonic() + 60.0
+    while generator.cached_tokens < 3 * 2 + 6:
+        assert time.monotonic() < until
+        await asyncio.sleep(0.01)
+    assert not any(task.done() for task in asked)
+    victims = [child for child in psutil.Process().children(recursive=True) if process_name in " ".join(child.cmdline())]
+    assert victims
+    for victim in victims:
+        victim.kill()
+    found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60.0)
+    assert all(isinstance(error, RLinfError) for error in found), found
+    try:
+        late = await asyncio.wait_for(generator.generate([1, 2], SamplingConfig(max_new_tokens=4), seed=0), 60.0)
+    except RLinfError as error:
+        found.append(error)
+    else:
+        raise AssertionError(f"expected an error from an engine that is dead, found {late}")
+    return [str(error) for error in found]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -77,3 +79,33 @@ def test_faults_are_named(settings, message):
 def test_more_pictures_than_there_are():
     with pytest.raises(ConfigError, match=r"shapes.train: expected 2000"):
         Shapes(most=1).problems("train")
+
+
+def test_choices_hold_the_answer_at_its_letter_in_an_order_of_their_own():
+    problems = Shapes(**PLAIN, choices=True).problems("train")
+    orders = set()
+    for problem in problems:
+        question, listed = problem.prompt.split("? ")
+        words = listed.split(" ")
+        options = dict(zip(words[::2], words[1::2], strict=True))
+        assert list(options) == list("ABCD"[: len(options)])
+        assert problem.solution == f"{options[problem.answer]} ({problem.answer})"
+        if question.startswith("<image>What color"):
+            assert sorted(options.values()) == ["blue", "green", "red", "yellow"]
+            orders.add(listed)
+    assert len(orders) > 4
+
+
+def test_choices_do_not_change_pictures_questions_or_answers():
+    plain = Shapes(train=1, validation=1, questions=("present",))
+    for split in ("train", "validation"):
+        (one,), (other,) = plain.problems(split), replace(plain, choices=True).problems(split)
+        assert other.prompt.startswith(one.prompt)
+        assert other.solution.startswith(one.solution)
+        assert (other.images[0] == one.images[0]).all()
+
+
+def test_more_counts_than_letters_are_refused():
+    with pytest.raises(ConfigError, match="most: expected fewer than 10 shapes with choices, found 10"):
+        Shapes(choices=True, grid=4, most=10)
+    Shapes(choices=True, grid=4, most=10, questions=("color",))

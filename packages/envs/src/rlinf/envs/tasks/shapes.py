@@ -15,6 +15,8 @@ from rlinf.envs.tasks.drawing import COLORS, KINDS, Color, Kind, Shape, draw
 from rlinf.envs.tasks.splits import check_sizes, distinct
 
 Question = Literal["color", "kind", "count", "present"]
+LETTERS: Final = "ABCDEFGHIJ"
+"""Of choices."""
 QUESTIONS: Final[tuple[Question, ...]] = ("color", "kind", "count", "present")
 
 
@@ -26,6 +28,7 @@ class Scene:
     """No two in the same cell."""
     question: str
     answer: str
+    solution: str
 
     def key(self) -> str:
         """The same for the same picture, whatever is asked about it."""
@@ -34,11 +37,17 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shapes:
-    """Visual question answering on drawings, by name: `task_type: shapes`; scored by the reward `vqa`."""
+    """Visual question answering on drawings, by name: `type: shapes`.
+
+    The reward `vqa` scores it with `choices`, and without them any that compares words, such as `exact_match`.
+    """
 
     questions: tuple[Question, ...] = QUESTIONS
     """"color": that of the only circle, square or triangle; "kind": what the only shape of a colour is; "count": how many shapes
     there are of a kind; "present": whether there is a shape of a colour and kind, yes or no."""
+    choices: bool = False
+    """Whether answers to choose from follow the question, "A red B green …", in an order drawn for each. The answer is then a
+    letter, and the worked solution names the thing first: "green (B)"."""
     grid: int = 2
     """Cells along each side, in each of which there is at most one shape."""
     cell: int = 16
@@ -63,6 +72,9 @@ class Shapes:
         for name, value in (("grid", self.grid), ("fewest", self.fewest), ("questions", len(self.questions))):
             if value < 1:
                 raise ConfigError(name, f"expected at least 1, found {value}")
+        if self.choices and "count" in self.questions and self.most >= len(LETTERS):
+            found = f"expected fewer than {len(LETTERS)} shapes with choices, found {self.most}"
+            raise ConfigError("most", found, "Leave the question count out.")
         if self.cell < 8:
             raise ConfigError("cell", f"expected at least 8 pixels, found {self.cell}", "Smaller shapes look alike.")
         if not self.fewest <= self.most <= self.grid**2:
@@ -93,14 +105,14 @@ class Shapes:
                 prompt=f"{self.image_mark}{scene.question}",
                 answer=scene.answer,
                 id=number,
-                solution=scene.answer,
+                solution=scene.solution,
                 images=(draw(scene.shapes, grid=self.grid, cell=self.cell),),
             )
             for number, scene in enumerate(scenes)
         ]
 
     def _drawn(self) -> Iterator[Scene]:
-        generator = keyed_generator(self.seed, "shapes")
+        generator, choosing = keyed_generator(self.seed, "shapes"), keyed_generator(self.seed, "choices")
         while True:
             count = int(generator.integers(self.fewest, self.most + 1))
             cells = generator.permutation(self.grid**2)[:count]
@@ -116,7 +128,18 @@ class Shapes:
             asked = self.questions[int(generator.integers(len(self.questions)))]
             found = _ask(asked, shapes, generator)
             if found is not None:
-                yield Scene(shapes, *found)
+                yield self._scene(shapes, asked, *found, choosing)
+
+    def _scene(
+        self, shapes: tuple[Shape, ...], asked: Question, question: str, answer: str, choosing: np.random.Generator
+    ) -> Scene:
+        if not self.choices:
+            return Scene(shapes, question, answer, answer)
+        possible = _possible(asked, self.most)
+        order = [possible[int(place)] for place in choosing.permutation(len(possible))]
+        listed = " ".join(f"{letter} {word}" for letter, word in zip(LETTERS, order, strict=False))
+        letter = LETTERS[order.index(answer)]
+        return Scene(shapes, f"{question} {listed}", letter, f"{answer} ({letter})")
 
 
 def _ask(asked: Question, shapes: Sequence[Shape], generator: np.random.Generator) -> tuple[str, str] | None:
@@ -136,3 +159,10 @@ def _ask(asked: Question, shapes: Sequence[Shape], generator: np.random.Generato
         color, kind = shape.color, shape.kind
     there = any((shape.color, shape.kind) == (color, kind) for shape in shapes)
     return f"Is there a {color} {kind}?", "yes" if there else "no"
+
+
+def _possible(asked: Question, most: int) -> tuple[str, ...]:
+    """All answers that a question can have."""
+    if asked == "present":
+        return "yes", "no"
+    return {"color": COLORS, "kind": KINDS, "count": tuple(map(str, range(most + 1)))}[asked]

@@ -1,0 +1,206 @@
+"""The actor without a cluster, on a trainer that writes down what it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+
+from rlinf.core.data import Evaluation, Scores, Weights
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import GATES
+from rlinf.core.trajectory import Credit, Trajectory
+from rlinf.core.worker import WorkerContext, injected
+from rlinf.runners.reasoning.actor_worker import ReasoningActor
+from rlinf.runners.reasoning.reading import read_reasoning
+from rlinf.runners.reasoning.wiring import ReasoningWiring
+
+WIRING = ReasoningWiring(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
+EVENTS: list[str] = []
+SEEN: list[Scores[Any]] = []
+
+
+class WritesDown:
+    """Every log-probability is −1 over the temperature."""
+
+    version = 0
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+    def evaluate(self, batch: Any) -> Evaluation[Any]:
+        EVENTS.append(f"evaluate {len(batch)}")
+        return Evaluation(logprob=torch.full(batch.trajectory.logprob.shape, -1.0) / self.policy.temperature)
+
+    def step(self, micro_batches: Sequence[Any], loss: Any) -> dict[str, Any]:
+        EVENTS.append(f"step {[len(part) for part in micro_batches]}")
+        return {}
+
+    def weights(self) -> Weights[Any]:
+        return Weights(tensors={}, version=0)
+
+    def all_reduce(self, value: Any) -> Any:
+        return value
+
+
+class Leaves(WritesDown):
+    def offload(self, *parts: str) -> int:
+        EVENTS.append("offload")
+        return 0
+
+    def onload(self, *parts: str) -> int:
+        EVENTS.append(" ".join(["onload", *parts]))
+        return 0
+
+    def reference(self, batch: Any) -> Any:
+        EVENTS.append(f"reference {len(batch)}")
+        return torch.full(batch.trajectory.logprob.shape, -3.0)
+
+
+@dataclass(frozen=True)
+class Stays:
+    def build(self, policy: Any, **ranks: Any) -> Any:
+        return WritesDown(policy)
+
+
+@dataclass(frozen=True)
+class Able:
+    max_tokens_per_mbs: int | None = None
+
+    def remembering(self) -> Any:
+        return replace(self)
+
+    def build(self, policy: Any, **ranks: Any) -> Any:
+        return Leaves(policy)
+
+
+@dataclass(frozen=True)
+class ToyGate:
+    tolerance: float
+    allowed_share: float
+
+    def check(self, scores: Scores[Any], *, place: str) -> dict[str, Any]:
+        SEEN.append(scores)
+        return {}
+
+
+@dataclass
+class Lock:
+    name: str = field(default="lock")
+
+    def __enter__(self) -> None:
+        EVENTS.append("lock")
+
+    def __exit__(self, *exception: object) -> None:
+        EVENTS.append("unlock")
+
+
+@dataclass(frozen=True)
+class ToySync:
+    def send(self, comm: Any, weights: Any, group: str, ranks: Sequence[int]) -> None:
+        EVENTS.append(f"send {group} {list(ranks)}")
+
+
+GATES.register("toy_gate")(ToyGate)
+
+
+def rows(version: int = 0) -> Trajectory[Any]:
+    """A group of two, three and one tokens long, of which the rollout said −2."""
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    return Trajectory(
+        context={"input_ids": torch.zeros(2, 3, dtype=torch.int64), "segment_ids": mask.long()},
+        action=torch.zeros(2, 3, 1, 1, dtype=torch.int64),
+        logprob=-2.0 * mask,
+        reward=torch.zeros(2, 3),
+        terminated=~mask,
+        truncated=~mask,
+        mask=mask,
+        version=torch.full((2, 3), version),
+        group=torch.zeros(2, dtype=torch.int64),
+        task=torch.zeros(2, dtype=torch.int64),
+    )
+
+
+def actor(data: dict[str, Any], trainer: Any, *, version: int = 0, **changes: Any) -> Any:
+    data["actor"] |= {"gate": "toy_gate", **changes}
+    cfg = read_reasoning(data)
+
+    def credit(trajectory: Any, *, all_reduce: Any = None) -> Credit[Any]:
+        return Credit(advantage=torch.zeros_like(trajectory.reward))
+
+    syncer = replace(cfg.actor.weight_syncer, sync=ToySync())
+    cfg = replace(cfg, actor=replace(cfg.actor, trainer=trainer, weight_syncer=syncer))
+    cfg = replace(cfg, algorithm=replace(cfg.algorithm, advantage=credit))
+    with injected(WorkerContext(group="actor", device_lock=Lock())):
+        worker = ReasoningActor(cfg)
+    worker.init_worker(WIRING)
+    worker._trajectory = rows(version)
+    return worker
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    EVENTS.clear()
+    SEEN.clear()
+
+
+def test_a_gate_sees_all_tokens_and_may_ask_for_another_temperature(reasoning_data: dict[str, Any]) -> None:
+    worker = actor(reasoning_data, Stays(), version=-1)
+    metrics = worker.compute_advantages_and_returns()
+    (scores,) = SEEN
+    assert scores.mask.sum(1).tolist() == [3, 1], "also those of other weights, which must not be there yet"
+    assert (scores.trainer_version, scores.version[scores.mask].tolist()) == (0, [-1] * 4)
+    assert scores.trainer[scores.mask].tolist() == [-1.0] * 4
+    assert scores.rescore is not None
+    assert scores.rescore(0.5)[scores.mask].tolist() == [-2.0] * 4
+    assert worker._desk.policy.temperature == 1.0
+    assert metrics["logprob_drift"].weight == 0, "no token is of the weights that the trainer has"
+    worker._trajectory = rows(-1)
+    worker.compute_advantages_and_returns()
+    assert len(SEEN) == 1, "once"
+
+
+def test_where_aborted_responses_go_on_older_tokens_do_not_count(reasoning_data: dict[str, Any]) -> None:
+    reasoning_data["rollout"]["oversample"] = 1.5
+    worker = actor(reasoning_data, Stays(), version=-1)
+    worker.compute_advantages_and_returns()
+    assert not SEEN[0].mask.any()
+
+
+def test_phases_lock_the_devices_and_leave_them(reasoning_data: dict[str, Any]) -> None:
+    worker = actor(reasoning_data, Able(), offload=True)
+    assert EVENTS == ["offload"]
+    EVENTS.clear()
+    worker.sync_model_to_rollout()
+    assert EVENTS == ["onload parameters", "send rollout [0, 1]", "offload"]
+    EVENTS.clear()
+    worker.compute_advantages_and_returns()
+    assert EVENTS == ["lock", "onload parameters", "evaluate 2", "offload", "unlock"]
+    EVENTS.clear()
+    worker.run_training(0)
+    assert EVENTS == ["lock", "onload", "step [2]", "offload", "unlock"]
+
+
+def test_a_trainer_that_stays_is_refused_where_it_must_leave(reasoning_data: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"actor\.offload: the trainer 'toy_trainer' can't leave its devices"):
+        actor(reasoning_data, Stays(), offload=True)
+
+
+def test_a_trainer_that_packs_gets_everything_at_once(reasoning_data: dict[str, Any]) -> None:
+    for trainer, parts in ((Stays(), "[1, 1]"), (Able(max_tokens_per_mbs=3), "[2]")):
+        worker = actor(reasoning_data, trainer, max_tokens_per_mbs=3)
+        worker.compute_advantages_and_returns()
+        worker.run_training(0)
+        assert EVENTS[-1] == f"step {parts}"
+
+
+def test_a_trainer_that_knows_the_reference_is_asked(reasoning_data: dict[str, Any]) -> None:
+    reasoning_data["reference"] = {"source": "initial"}
+    worker = actor(reasoning_data, Able())
+    worker.compute_advantages_and_returns()
+    assert EVENTS == ["evaluate 2", "reference 2"]
+    found = worker._batch.trajectory
+    assert found.reference[found.mask].tolist() == [-3.0] * 4

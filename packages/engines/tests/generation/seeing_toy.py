@@ -65,6 +65,8 @@ class SeeingWriter(ToyWriter):
         positions, _ = self.network.model.get_rope_index(
             ids, mm_token_type_ids=marks.int(), image_grid_thw=grid, attention_mask=real
         )
+        along = torch.arange(ids.shape[1]).expand(1, *ids.shape)
+        positions = torch.cat([along, positions])
         pixels = context["image_patches"][marks].reshape(-1, PATCH)
         return {"input_ids": ids, "position_ids": positions, "pixel_values": pixels, "image_grid_thw": grid}
 

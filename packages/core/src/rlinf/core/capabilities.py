@@ -234,6 +234,8 @@ class Looking(Protocol):
     def network_inputs(self, context: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments of `network.base_model`, among them `input_ids` `[B, T]` and `position_ids` `[*, B, T]`.
 
+        Of several positions the last three are those that attention knows, and text behind a picture goes on after the highest.
+
         Args:
             context: `input_ids` and `segment_ids` `[B, T]`, 0 for padding, and leaves `[B, T, *]` of what is shown.
         """

@@ -17,6 +17,8 @@ from rlinf.engines.generation._hf_sight import Inputs, seen_context
 
 _BLOCK: Final = 16
 """Attention is given a multiple of so many columns."""
+_AXES: Final = 3
+"""Positions of a token: along frames, rows and columns of pictures; one that comes before them only parts packed sequences."""
 
 
 class Batch:
@@ -130,7 +132,7 @@ class Batch:
         arguments = inputs(seen_context(ids, [request.sight for request in requests], self.device))
         self._cache.target.read(first)
         self._network.base_model(**arguments, past_key_values=self._cache, use_cache=True)
-        highest = arguments["position_ids"].reshape(-1, len(ids), max(map(len, ids))).amax(0)
+        highest = arguments["position_ids"].reshape(-1, len(ids), max(map(len, ids)))[-_AXES:].amax(0)
         for row, request in enumerate(requests):
             length = len(ids[row])
             request.shift = int(highest[row, :length].max()) + 1 - length if length else 0

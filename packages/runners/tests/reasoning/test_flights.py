@@ -1,0 +1,159 @@
+"""What happens when a rollout worker dies, with workers that follow a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
+from rlinf.core.generation import SamplingConfig
+from rlinf.runners.reasoning.crew import Crew
+from rlinf.runners.reasoning.flights import Flights
+from rlinf.runners.reasoning.orders import Job, Order
+from rlinf.runners.reasoning.wiring import ReasoningWiring
+
+WIRING = ReasoningWiring(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
+DEATH = WorkerError("rollout", 1, "sync_model_from_actor", "its process died (SIGKILL)")
+JOB = Job(
+    key="k",
+    split="train",
+    orders=tuple(Order(group=g, problem=g) for g in range(4)),
+    needed=4,
+    samples=1,
+    sampling=SamplingConfig(max_new_tokens=2),
+    shown=0,
+)
+
+
+class Call:
+    """Ends when `ready` says so: with a value, or with an error."""
+
+    def __init__(self, label: str, outcome: Any, ready: Callable[[], bool] = lambda: True) -> None:
+        self.label, self.outcome, self.ready = label, outcome, ready
+
+    def done(self) -> bool:
+        return self.ready()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        if not self.ready():
+            raise DeadlineExceeded(self.label, "not done")
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+class Stage:
+    """The groups of a run with two rollout workers; `said` is what they were asked, in order."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.restarts = [0, 0]
+        self.taking: dict[int, list[Call]] = {0: [], 1: []}
+        self.giving: list[Call] = []
+        self.name, self.world_size = "rollout", 2
+
+    def execute_on(self, rank: int) -> Any:
+        stage = self
+
+        class Rank:
+            def sync_model_from_actor(self) -> Call:
+                stage.said.append(f"take {rank}")
+                return stage.taking[rank].pop(0)
+
+            def init_worker(self, wiring: ReasoningWiring) -> Call:
+                stage.said.append(f"init {rank}")
+                return Call("init", [None])
+
+            def generate(self, job: Job, lines: Any) -> Call:
+                stage.said.append(f"write {rank}")
+                return Call("generate", [None])
+
+        return Rank()
+
+    def sync_model_to_rollout(self, ranks: Any = None) -> Call:
+        self.said.append("give" if ranks is None else f"give {list(ranks)}")
+        return self.giving.pop(0)
+
+    def flights(self) -> Flights:
+        self.crew: Any = Crew(rollout=self, reward=self, actor=self)  # type: ignore[arg-type]
+        flights: Any = Flights(self.crew, WIRING, None, 5.0)  # type: ignore[arg-type]
+        return flights
+
+    def dies(self) -> Call:
+        """Rollout 1 dies in what it is asked, and is started again."""
+
+        def known() -> bool:
+            self.restarts[1] = 1
+            return True
+
+        return Call("rollout[1]", DEATH, known)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setattr("rlinf.runners.reasoning.flights.REST_S", 0.3)
+    monkeypatch.setattr("rlinf.runners.reasoning.flights.LATE_S", 0.05)
+    monkeypatch.setattr("rlinf.core.futures.AFTERMATH_S", 0.05)
+    return Stage()
+
+
+def test_all_are_given_the_same_weights_at_once(stage: Stage) -> None:
+    stage.taking = {0: [Call("a", [7])], 1: [Call("b", [7])]}
+    stage.giving = [Call("g", [7])]
+    assert stage.flights().sync_weights() == 7
+    assert stage.said == ["take 0", "take 1", "give"]
+
+
+def test_a_worker_that_is_back_in_time_takes_what_the_dead_one_was_to_take(stage: Stage) -> None:
+    """The actor still waits for it."""
+    stage.taking = {0: [Call("a", [7])], 1: [stage.dies(), Call("b", [7])]}
+    stage.giving = [Call("g", [7], lambda: stage.said.count("take 1") == 2)]
+    flights = stage.flights()
+    flights.start(JOB)
+    stage.said.clear()
+    assert flights.sync_weights() == 7
+    assert stage.said == ["take 0", "take 1", "give", "init 1", "take 1", "write 1"], "it writes with the new weights"
+    assert flights.restarted == 1
+    assert not flights.revive(), "it was taken in already"
+
+
+def test_a_worker_that_is_back_too_late_is_given_weights_of_its_own(stage: Stage) -> None:
+    stage.taking = {0: [Call("a", [7])], 1: [stage.dies(), Call("b", [7], lambda: "give [1]" in stage.said)]}
+    stage.giving = [Call("g", [7]), Call("h", [7])]
+    assert stage.flights().sync_weights() == 7
+    assert stage.said == ["take 0", "take 1", "give", "init 1", "take 1", "give [1]"]
+
+
+def test_if_the_actor_does_not_outlive_it_the_death_is_what_is_raised(stage: Stage) -> None:
+    stage.taking = {0: [Call("a", [7], lambda: False)], 1: [stage.dies(), Call("b", [7], lambda: False)]}
+    stage.giving = [Call("actor[0].sync_model_to_rollout()", [7], lambda: False)]
+    with pytest.raises(WorkerError, match=r"rollout\[1\] failed in sync_model_from_actor\(\): its process died") as caught:
+        stage.flights().sync_weights()
+    assert any("actor[0].sync_model_to_rollout()" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("who", ["rollout", "actor"])
+def test_an_error_that_is_no_death_is_raised_as_it_is(stage: Stage, who: str) -> None:
+    stage.taking = {0: [Call("a", [7])], 1: [Call("b", WorkerError(who, 1, "x", "they differ"))]}
+    stage.giving = [Call("g", [7])]
+    with pytest.raises(WorkerError, match="they differ"):
+        stage.flights().sync_weights()
+    assert "init 1" not in stage.said
+
+
+def test_weights_of_another_version_are_noticed(stage: Stage) -> None:
+    stage.taking = {0: [Call("a", [7])], 1: [Call("b", [5])]}
+    stage.giving = [Call("g", [7])]
+    with pytest.raises(RLinfError, match=r"rollout\[1\]: took version 5 of the weights where 7 was given"):
+        stage.flights().sync_weights()
+
+
+def test_a_worker_that_died_between_two_jobs_is_taken_in_first(stage: Stage) -> None:
+    stage.taking = {0: [Call("a", [7])], 1: [Call("b", [7]), Call("c", [7])]}
+    stage.giving = [Call("g", [7]), Call("h", [7])]
+    flights = stage.flights()
+    stage.restarts[1] = 1
+    assert flights.sync_weights() == 7
+    assert stage.said == ["init 1", "take 1", "give [1]", "take 0", "take 1", "give"]

@@ -109,3 +109,9 @@ def test_more_counts_than_letters_are_refused():
     with pytest.raises(ConfigError, match="most: expected fewer than 10 shapes with choices, found 10"):
         Shapes(choices=True, grid=4, most=10)
     Shapes(choices=True, grid=4, most=10, questions=("color",))
+
+
+def test_choices_in_one_order_have_one_letter_for_each_answer():
+    problems = Shapes(**PLAIN, choices=True, shuffled=False, questions=("kind",)).problems("train")
+    assert {problem.solution for problem in problems} == {"circle (A)", "square (B)", "triangle (C)"}
+    assert len({problem.prompt.split("? ")[1] for problem in problems}) == 1

@@ -46,8 +46,10 @@ class Shapes:
     """"color": that of the only circle, square or triangle; "kind": what the only shape of a colour is; "count": how many shapes
     there are of a kind; "present": whether there is a shape of a colour and kind, yes or no."""
     choices: bool = False
-    """Whether answers to choose from follow the question, "A red B green …", in an order drawn for each. The answer is then a
-    letter, and the worked solution names the thing first: "green (B)"."""
+    """Whether answers to choose from follow the question, "A red B green …". The answer is then a letter, and the worked solution
+    names the thing first: "green (B)"."""
+    shuffled: bool = True
+    """Whether choices have an order drawn for each question; otherwise the same answer always has the same letter."""
     grid: int = 2
     """Cells along each side, in each of which there is at most one shape."""
     cell: int = 16
@@ -136,7 +138,8 @@ class Shapes:
         if not self.choices:
             return Scene(shapes, question, answer, answer)
         possible = _possible(asked, self.most)
-        order = [possible[int(place)] for place in choosing.permutation(len(possible))]
+        places = choosing.permutation(len(possible)) if self.shuffled else range(len(possible))
+        order = [possible[int(place)] for place in places]
         listed = " ".join(f"{letter} {word}" for letter, word in zip(LETTERS, order, strict=False))
         letter = LETTERS[order.index(answer)]
         return Scene(shapes, f"{question} {listed}", letter, f"{answer} ({letter})")

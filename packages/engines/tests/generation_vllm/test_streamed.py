@@ -1,6 +1,8 @@
 """What the engines over vLLM and SGLang share, with an engine that counts: a token is the number of those before it."""
 
 import asyncio
+import signal
+import subprocess
 import sys
 import time
 
@@ -9,7 +11,7 @@ import torch
 
 from rlinf.core import SamplingConfig, Weights
 from rlinf.core.errors import ConfigError, DeadlineExceeded, MissingExtra, RLinfError, WeightSyncError
-from rlinf.engines.generation import SGLangGeneratorConfig, VLLMGeneratorConfig
+from rlinf.engines.generation import SGLangGeneratorConfig, VLLMGeneratorConfig, _guard
 from rlinf.engines.generation._engine import Piece, RequestFailed
 from rlinf.engines.generation._served import Server, command_line
 from rlinf.engines.generation._streamed import StreamedGenerator
@@ -251,6 +253,25 @@ def test_a_server_that_dies_says_why(tmp_path):
         await server.close()
 
     asyncio.run(run())
+
+
+CHILD = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
+PROGRAM = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {CHILD!r}]); time.sleep(600)"
+
+
+@pytest.mark.parametrize("way", ["its pipe ends", "it is asked to end"])
+def test_nothing_of_a_program_is_left_when_nobody_needs_it(way):
+    command = [sys.executable, "-ISE", _guard.__file__, sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as guard:
+        assert guard.stdout.readline() == "up\n"
+        guard.stdin.close() if way == "its pipe ends" else guard.terminate()
+        assert guard.wait(60.0) == 128 + signal.SIGTERM
+        assert guard.stdout.read() == ""  # which comes when the last one who holds it is gone
 
 
 def test_the_folder_holds_tied_weights_under_both_names(tmp_path):

@@ -34,7 +34,7 @@ def build(config: OpenAIGeneratorConfig, policy: Any, rank: int) -> StreamedGene
         if not isinstance(policy, Writing):
             raise ConfigError("load", f"expected a policy that writes text, found {type(policy).__name__}", "Use causal_lm.")
         policy.load(weights)
-        return policy.network.state_dict()
+        return {}  # the policy writes its folder itself
 
     version: int = policy.version if isinstance(policy, Writing) else 0
     return StreamedGenerator(start(), version, tensors, timeout_s=config.timeout_s, start_timeout_s=config.timeout_s)
@@ -122,7 +122,7 @@ class OpenAIEngine:
         """Nothing to do."""
 
     async def update(self, tensors: Mapping[str, Tensor]) -> None:
-        """Writes the policy's network to the shared folder, and has the server take it over.
+        """Writes the policy's network, which has the new weights already, to the shared folder, and has the server take it over.
 
         Raises:
             WeightSyncError: the server didn't take it.

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import importlib
 import json
 import os
-import signal
 import socket
 import subprocess
+import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import IO, Any, Final, cast
 
 from rlinf.core.capabilities import Writing
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
+from rlinf.engines.generation import _guard
 from rlinf.engines.generation._log_tail import log_tail
 
 _POLL_S: Final = 0.25
-_GRACE_S: Final = 15.0
 _DEATH_S: Final = 2.0
-_DIE_WITH_PARENT: Final = 1
-"""`PR_SET_PDEATHSIG` of Linux."""
 
 
 class Server:
@@ -56,13 +52,12 @@ class Server:
         server = cls(f"http://127.0.0.1:{port}", log)
         with log.open("wb") as output:
             server._process = subprocess.Popen(  # noqa: S603
-                command,
+                [sys.executable, "-ISE", _guard.__file__, *command],
                 env={**os.environ, **env},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
         return server
 
@@ -124,13 +119,13 @@ class Server:
         process = self._process
         if process is None:
             return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            _signal_group(process.pid, number)
-            for _ in range(int(_GRACE_S / _POLL_S)):
-                if process.poll() is not None:
-                    break
-                await asyncio.sleep(_POLL_S)
-        process.wait(timeout=_GRACE_S)
+        cast("IO[bytes]", process.stdin).close()
+        process.terminate()
+        for _ in range(int(2 * _guard.GRACE_S / _POLL_S)):
+            if process.poll() is not None:
+                return
+            await asyncio.sleep(_POLL_S)
+        raise DeadlineExceeded("server", f"process {process.pid} did not end within {2 * _guard.GRACE_S:g} s", "End it by hand.")
 
     def last_words(self) -> str:
         """The end of the log; "" if there is none."""
@@ -178,13 +173,3 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
-
-
-def _signal_group(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, number)
-
-
-def _die_with_parent() -> None:
-    """Runs in the child, before the program: Linux ends it when the thread that started it is gone."""
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)

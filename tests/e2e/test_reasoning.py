@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from reasoning_app import ReasoningApp
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
 
@@ -72,7 +73,15 @@ def test_a_run_says_what_it_achieved_and_shows_what_was_written(app: ReasoningAp
 
 
 def test_a_checkpoint_evaluates_by_itself(app: ReasoningApp) -> None:
-    app.train("runner.max_steps=1", "runner.val_check_interval=0")
+    """Other programs read its folder `actor/huggingface`."""
+    model = "actor.model={model_type: causal_lm, preset: tiny, tokens: {kind: characters, alphabet: '0123456789+='}}"
+    app.train("runner.max_steps=1", "runner.val_check_interval=0", "runner.export=true", model)
+    folder = app.folder / "checkpoints/global_step_1/actor/huggingface"
+    exported = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).state_dict()
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    assert tokenizer.decode(tokenizer.encode("1+2=3")) == "1+2=3"
+    saved = app.weights(1)
+    assert all(torch.equal(tensor, saved[f"network.{name}"]) for name, tensor in exported.items())
     trained = app.summary()
     said = app.evaluate(str(app.folder))
     evaluated = json.loads((app.folder / "checkpoints/global_step_1_eval/summary.json").read_text())
@@ -224,9 +233,10 @@ def test_a_penalty_of_length_changes_rewards_and_not_what_is_right(app: Reasonin
 
 
 def test_how_the_actor_works_changes_no_number(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packed, and away from its devices between phases; two ranks that share a model; a frozen copy as reference."""
+    """Packed, and away from its devices between phases; two ranks that share a model, with a frozen copy as reference."""
     reward = "reward={overlong: {max_length: 6, cache: 5, weight: 2}}"
-    short = ("runner.val_check_interval=0", "data.val_problems=4", reward, "reference.source=initial", "algorithm.kl_beta=0.1")
+    reference = ("reference.source=initial", "algorithm.kl_beta=0.1", "actor.optim={lr: 1.0e-3, lr_scheduler: linear}")
+    short = ("runner.val_check_interval=0", "data.val_problems=4", reward, *reference)
     on_two = "cluster.component_placement={actor: 0-1, rollout: 0-1, reward: '0'}"
     app.train(*short)
     plain, weights = app.rows(), app.weights(2)
@@ -242,3 +252,5 @@ def test_how_the_actor_works_changes_no_number(app: ReasoningApp, monkeypatch: p
         if name == "shared":
             assert all(torch.equal(app.weights(2)[key], tensor) for key, tensor in weights.items())
     assert plain[2]["train/kl_ref"] > 0
+    rates = [row["train/lr"] for row in plain.values()]
+    assert rates == pytest.approx([0.875e-3, 0.375e-3]), "two of four steps each, on a line to 0"

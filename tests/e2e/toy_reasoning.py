@@ -80,4 +80,6 @@ class Doubled:
 
     def build(self, policy: Any, *, rank: int, world_size: int, rendezvous: str, training_steps: int | None = None) -> Any:
         share, shares = self.data_rank(rank, world_size)
-        return FSDPTrainerConfig(self.optim).build(policy, rank=share, world_size=shares, rendezvous="")
+        return FSDPTrainerConfig(self.optim).build(
+            policy, rank=share, world_size=shares, rendezvous="", training_steps=training_steps
+        )

@@ -93,6 +93,10 @@ class MegatronTrainerConfig:
         shares = world_size // self.model_size
         return rank // (self.tensor_model_parallel_size * self.context_parallel_size) % shares, shares
 
+    def remembering(self) -> MegatronTrainerConfig:
+        """The same, with the weights at the start as reference policy unless one is chosen."""
+        return replace(self, reference="device") if self.reference == "none" else self
+
     def build(
         self, policy: Any, *, rank: int, world_size: int, rendezvous: str, training_steps: int | None = None
     ) -> MegatronTrainer:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlinf.core.capabilities import ModelParallel
 from rlinf.core.protocols import TrainerConfig, WorkerGroup
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.reference import InferenceWorker
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring
+from rlinf.runners.shares import share_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Crew:
         return ReasoningWiring(
             actor="" if self.actor is None else self.actor.name,
             actor_ranks=actors,
-            actor_shares=_shares(trainer, actors),
+            actor_shares=tuple(share_of(trainer, rank, actors)[0] for rank in range(actors)),
             rollout=self.rollout.name,
             rollout_ranks=self.rollout.world_size,
             reward_ranks=self.reward.world_size,
@@ -55,10 +55,3 @@ class Crew:
             questions=cluster.create_channel("questions", near=self.reward.name),
             references=cluster.create_channel("references", near=self.reward.name),
         )
-
-
-def _shares(trainer: TrainerConfig, actors: int) -> tuple[int, ...]:
-    """Which share of the samples each actor trains on; () where each has one of its own."""
-    if not isinstance(trainer, ModelParallel):
-        return ()
-    return tuple(trainer.data_rank(rank, actors)[0] for rank in range(actors))

@@ -212,7 +212,9 @@ class ReasoningAlgorithmConfig(AlgorithmConfig):
     """Whether the trainer scores every response before the update (`Trajectory.proximal`), which decoupled losses and
     corrections need."""
     dynamic_sampling: DynamicSamplingConfig | None = None
-    """Whether groups without a difference are replaced; null keeps them."""
+    """Whether groups without a difference are replaced; null keeps them. Where too few are found, an iteration takes fewer
+    optimizer steps, so that a run may end before its learning rate has fallen as far as its schedule says;
+    `actor.optim.total_training_steps` says over how many steps it shall."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

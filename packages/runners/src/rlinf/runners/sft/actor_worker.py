@@ -18,9 +18,11 @@ from rlinf.core.protocols import Trainer
 from rlinf.core.random import keyed_seed
 from rlinf.core.trajectory import Batch
 from rlinf.core.worker import Worker
+from rlinf.runners.export import export_network
 from rlinf.runners.reasoning.language import build_tokenizer
 from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, laid_out, packed, read_examples
 from rlinf.runners.sft.schema import SFTConfig
+from rlinf.runners.shares import share_of
 from rlinf.runners.starting_weights import find_weights, read_weights
 
 
@@ -78,16 +80,18 @@ class SFTActor(Worker):
             count: how many.
         """
         desk, size = self._ready(), self.cfg.actor.global_batch_size
+        share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
         metrics: list[Mapping[str, Statistic]] = []
         for step in range(first, first + count):
             chosen = [desk.train[at] for at in drawn(len(desk.train), step, size, self.cfg.runner.seed)]
-            metrics.append(desk.trainer.step(self._batches(chosen[self.rank :: self.world_size]), CrossEntropy()))
+            metrics.append(desk.trainer.step(self._batches(chosen[share::shares]), CrossEntropy()))
         return merge(metrics)
 
     def validate(self) -> Mapping[str, Statistic]:
         """The loss of the examples held out, over all ranks; every rank calls it."""
         desk = self._ready()
-        mine = desk.validation[self.rank :: self.world_size] or desk.validation[:1]
+        share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
+        mine = desk.validation[share::shares] or desk.validation[:1]
         batches = self._batches(mine)
         counts = torch.zeros(self.world_size)
         counts[self.rank] = len(batches)
@@ -96,7 +100,7 @@ class SFTActor(Worker):
         for turn in range(rounds):
             batch = batches[min(turn, len(batches) - 1)]
             logprob, mask = desk.trainer.evaluate(batch).logprob.cpu().double(), batch.trajectory.mask
-            if turn < len(batches) and self.rank < len(desk.validation):
+            if turn < len(batches) and share < len(desk.validation):
                 sums += torch.stack([-logprob[mask].sum(), mask.sum().double()])
         total, weight = desk.trainer.all_reduce(sums).tolist()
         return {"nll": Metric(total, weight)}
@@ -114,10 +118,7 @@ class SFTActor(Worker):
         desk = self._ready()
         weights: Weights[Any] = desk.trainer.weights()
         if self.rank == 0:
-            policy = self._policy()
-            policy.network_weights(weights)
-            policy.save_network(Path(folder))
-            desk.tokenizer.save_pretrained(folder)
+            export_network(self._policy(), weights, desk.tokenizer, Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""

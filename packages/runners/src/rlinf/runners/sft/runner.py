@@ -10,23 +10,21 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import Any
 
-from rlinf.core.futures import Future, gather
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
 from rlinf.runners.entry import STARTED
 from rlinf.runners.evaluation import protocol_hash
+from rlinf.runners.export import HUGGINGFACE
 from rlinf.runners.logbook import Logbook
+from rlinf.runners.phases import Phases
 from rlinf.runners.progress import ProgressDisplay
 from rlinf.runners.run_folder import RunFolder, open_run_folder
 from rlinf.runners.sections import resolved
 from rlinf.runners.sft.actor_worker import SFTActor
 from rlinf.runners.sft.schema import SFTConfig
 from rlinf.runners.summary import write_measured
-
-HUGGINGFACE = "huggingface"
 
 
 class SFTRunner:
@@ -43,14 +41,15 @@ class SFTRunner:
         self.folder = folder or open_run_folder(cfg)
         self.step = 0
         self.examples = 0
+        self.phases = Phases(cfg.runner.timeout_s)
 
     def init_workers(self) -> None:
         """Reads the examples, builds the trainer, and restores the checkpoint that the run resumes from."""
-        (found,) = self._wait(self.actor.init_worker())
+        (found,) = self.phases.wait(self.actor.init_worker())
         self.examples = found[0]
         if self.cfg.runner.resume_dir is not None:
             checkpoint = read_checkpoint(Path(self.cfg.runner.resume_dir).expanduser())
-            self._wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
+            self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
             self.step = checkpoint.state["step"]
 
     def run(self) -> Path:
@@ -60,7 +59,7 @@ class SFTRunner:
             while self.step < config.max_steps:
                 began = time.monotonic()
                 count = config.steps_per_iteration
-                (training,) = self._wait(self.actor.train_steps(self.step * count, count))
+                (training,) = self.phases.wait(self.actor.train_steps(self.step * count, count))
                 scalars = means(merge(training), "train/")
                 scalars["time/step"] = time.monotonic() - began
                 self.step += 1
@@ -75,7 +74,7 @@ class SFTRunner:
 
     def validate(self) -> dict[str, float]:
         """The loss of the examples held out, in nats a token, and its exponential."""
-        (per_rank,) = self._wait(self.actor.validate())
+        (per_rank,) = self.phases.wait(self.actor.validate())
         loss = means(per_rank[0])["nll"]
         return {"eval/loss": loss, "eval/perplexity": math.exp(min(loss, 700.0))}
 
@@ -84,7 +83,7 @@ class SFTRunner:
         folder = self.folder.checkpoints / f"global_step_{self.step}"
 
         def write_actor(part: Path) -> None:
-            self._wait(self.actor.save_checkpoint(str(part)))
+            self.phases.wait(self.actor.save_checkpoint(str(part)))
 
         write_checkpoint(folder, write_actor, config=self.cfg.source, state={"step": self.step})
         return folder
@@ -93,8 +92,8 @@ class SFTRunner:
         scalars = {**self.validate(), "data/examples": float(self.examples), "time/wall_s": time.monotonic() - STARTED}
         checkpoint = self.save_checkpoint()
         if self.cfg.runner.export:
-            self._wait(self.actor.export(str(self.folder.path / HUGGINGFACE)))
-        self._wait(self.actor.close())
+            self.phases.wait(self.actor.export(str(self.folder.path / HUGGINGFACE)))
+        self.phases.wait(self.actor.close())
         log.write(self.step, scalars)
         plain = resolved(self.cfg)
         protocol = {"data": plain["data"], "hash": protocol_hash(plain["data"])}
@@ -103,6 +102,3 @@ class SFTRunner:
         progress.note(f"eval/loss {scalars['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
         progress.note(f"checkpoint  {checkpoint}")
         return checkpoint
-
-    def _wait(self, *handles: Future[Any]) -> list[Any]:
-        return gather(*handles, timeout=self.cfg.runner.timeout_s)

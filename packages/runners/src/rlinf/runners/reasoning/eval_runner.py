@@ -56,8 +56,10 @@ class ReasoningEvalRunner:
         """Has the problems answered, writes the summary and returns it."""
         problems = self.cfg.data.final_problems or self.cfg.data.val_problems
         self.folder.mkdir(parents=True, exist_ok=True)
+        transcripts = self.folder / "transcripts.jsonl"
+        transcripts.unlink(missing_ok=True)
         evaluated = self.evaluator.run(problems)
-        write_transcripts(self.folder / "transcripts.jsonl", self.checkpoint.state["step"], "eval", evaluated.reports)
+        write_transcripts(transcripts, self.checkpoint.state["step"], "eval", evaluated.reports)
         self.phases.wait(self.rollout.close())
         scalars = {**evaluated.scalars, "time/wall_s": time.monotonic() - STARTED}
         protocol = reasoning_protocol(self.cfg, problems)

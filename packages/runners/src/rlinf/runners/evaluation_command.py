@@ -1,0 +1,79 @@
+"""The command line of an evaluation: a checkpoint, and what is changed of the configuration inside it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.checkpoint import Checkpoint, read_checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationCommand:
+    """What the user of an evaluation typed."""
+
+    checkpoint: Checkpoint
+    """What is evaluated."""
+    data: Mapping[str, Any]
+    """The checkpoint's configuration with the changes, not yet read into types."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the evaluation writes: beside the checkpoint."""
+        return self.checkpoint.folder.with_name(f"{self.checkpoint.folder.name}_eval")
+
+
+def parse_evaluation(argv: Sequence[str], *, description: str, example: str) -> EvaluationCommand:
+    """Reads the arguments of an evaluation: a checkpoint, then overrides.
+
+    Args:
+        argv: the arguments.
+        description: of the app.
+        example: an override, for messages.
+
+    Raises:
+        ConfigError: an override can't be read.
+        CheckpointError: there is no such checkpoint, or it is damaged.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("checkpoint", type=Path, help="a global_step_N folder, or the folder of a run")
+    parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
+    parser.add_argument("overrides", nargs="*", help=f"changes to the checkpoint's configuration, such as {example}")
+    args = parser.parse_intermixed_args(list(argv))
+    overrides = cast("list[str]", args.overrides)
+    for override in overrides:
+        if "=" not in override:
+            raise ConfigError(override, "not an override", f"Write key=value, such as {example}.")
+    checkpoint = read_checkpoint(args.checkpoint.expanduser())
+    try:
+        merged = OmegaConf.merge(OmegaConf.create(dict(checkpoint.config)), OmegaConf.from_dotlist(overrides))
+        data = OmegaConf.to_container(merged)
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(" ".join(overrides), " ".join(str(error).split()), f"Write key=value, such as {example}.") from error
+    return EvaluationCommand(checkpoint=checkpoint, data=cast("Mapping[str, Any]", data))
+
+
+def told(summary: Mapping[str, Any], metric: str, *, of: str, folder: Path) -> str:
+    """An evaluation in a few lines: the metric with its interval, other rates, and the files.
+
+    Args:
+        summary: what was measured.
+        metric: the name of the metric that has an interval.
+        of: how many of what were evaluated.
+        folder: where its files are.
+    """
+    low, high = summary[f"{metric}_ci95"]
+    head = f"{metric} {summary[metric]:.1%} [{low:.1%}, {high:.1%}] of {of}"
+    rates = [f"{name} {value:.1%}" for name, value in summary.items() if name.startswith("eval/pass@")]
+    lines = [f"{head} (seed {summary['seed']}, protocol {summary['protocol']['hash']})"]
+    lines += ["  ".join(rates)] if len(rates) > 1 else []
+    lines += [str(folder / name) for name in ("transcripts.jsonl", "summary.json") if (folder / name).exists()]
+    return "\n".join(lines) + "\n"

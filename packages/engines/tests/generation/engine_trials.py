@@ -12,7 +12,9 @@ from rlinf.core.errors import RLinfError
 from rlinf.core.testing import GeneratorContract
 
 
-def contract(policy, config):
+async def held(policy, config):
+    """The lines of the contract that hold; the engine is gone at the end, whatever fails."""
+
     def oracle(weights):
         made = ToyWriter(policy.architecture, **policy.sizes)
         made.load(weights)
@@ -22,10 +24,12 @@ def contract(policy, config):
         weights = noisy(policy.weights(), version)
         return weights, oracle(weights)
 
-    score = oracle(policy.weights())
-    return GeneratorContract(
-        generator=config.build(policy), score=score, update=update, vocabulary=64, max_model_len=256, deadline_s=300.0
-    )
+    score, generator = oracle(policy.weights()), config.build(policy)
+    sizes = {"vocabulary": 64, "max_model_len": 256, "deadline_s": 900.0}
+    try:
+        return await GeneratorContract(generator=generator, score=score, update=update, **sizes).run(report=print)
+    finally:
+        await generator.close()
 
 
 async def gap(generator, oracle, *, responses=24, new=48):

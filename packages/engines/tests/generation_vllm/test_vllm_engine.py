@@ -4,24 +4,23 @@ import asyncio
 
 import pytest
 import torch
-from engine_trials import contract, dies_with_a_cause, gap
+from engine_trials import dies_with_a_cause, gap, held
 from generation_toy import ToyWriter
 
 from rlinf.core import SamplingConfig
 from rlinf.core.errors import ConfigError
 from rlinf.engines.generation import HFGeneratorConfig, VLLMGeneratorConfig
 
-SMALL = {"max_running_requests": 32, "enforce_eager": True, "timeout_s": 120.0}
+SMALL = {"max_running_requests": 32, "enforce_eager": True, "timeout_s": 600.0}
 SIZES = {"head_dim": 32}  # the least that vLLM's kernels for CPUs take
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize(("mode", "tied"), [("in_process", True), ("server", False)])
 def test_the_engine_keeps_the_contract(mode, tied):
     policy = ToyWriter("qwen3", tie_word_embeddings=tied, **SIZES)
-    held = asyncio.run(contract(policy, VLLMGeneratorConfig(mode=mode, **SMALL)).run(report=print))
-    assert len(held) == 15
+    assert len(asyncio.run(held(policy, VLLMGeneratorConfig(mode=mode, **SMALL)))) == 15
 
 
 def test_it_agrees_with_a_language_model_and_its_death_has_a_cause():

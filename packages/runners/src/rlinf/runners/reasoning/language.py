@@ -12,7 +12,7 @@ from rlinf.core.capabilities import Seeing, Writing
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import Generator, SamplingConfig
-from rlinf.core.problems import Problem, ShownPrompt, Sight, Split, TaskConfig, Tokenizer
+from rlinf.core.problems import Problem, ShownPrompt, Sight, Split, Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.starting_weights import find_weights, read_weights
@@ -36,18 +36,17 @@ class Sighted(Protocol):
         ...
 
 
-def build_sight(model: Any, task: TaskConfig, split: Split) -> Sight | None:
-    """What turns the pictures of a split into what a model reads; None if there are none.
+def build_sight(model: Any, problems: Sequence[Problem]) -> Sight | None:
+    """What turns the pictures of problems into what a model reads; None if there are none.
 
     Args:
         model: the model's configuration.
-        task: where problems come from.
-        split: which of them.
+        problems: all of a split.
 
     Raises:
         ConfigError: the model can't read pictures.
     """
-    if not any(problem.images for problem in task.problems(split)):
+    if not any(problem.images for problem in problems):
         return None
     if not isinstance(model, Sighted):
         found = f"{type(model).__name__} can't read pictures, and the problems show some"
@@ -143,14 +142,12 @@ class Problems:
 
     def get(self, split: Split, number: int) -> Problem:
         """The problem at a place of a split."""
-        if split not in self._splits:
-            self._splits[split] = self._task.problems(split)
-        return self._splits[split][number]
+        return self._all(split)[number]
 
     def sight(self, split: Split) -> Sight | None:
         """What turns the pictures of a split into what the model reads; see `build_sight`."""
         if split not in self._sights:
-            self._sights[split] = build_sight(self._model, self._task, split)
+            self._sights[split] = build_sight(self._model, self._all(split))
         return self._sights[split]
 
     def prompt(self, split: Split, number: int) -> ShownPrompt:
@@ -167,6 +164,11 @@ class Problems:
     def text(self, split: Split, number: int) -> str:
         """The prompt as text, each picture as its mark."""
         return self._tokenizer.decode(encode_prompt(self._tokenizer, self.get(split, number)))
+
+    def _all(self, split: Split) -> Sequence[Problem]:
+        if split not in self._splits:
+            self._splits[split] = self._task.problems(split)
+        return self._splits[split]
 
     def stopped(self, sampling: SamplingConfig) -> SamplingConfig:
         """The same, with the tokenizer's end where there are no stop tokens."""

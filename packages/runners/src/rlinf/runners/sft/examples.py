@@ -47,8 +47,8 @@ def read_examples(
     Raises:
         ConfigError: there is none, or problems show pictures that the model can't read.
     """
-    sight = build_sight(model, task, split)
-    problems = task.problems(split)[:limit]
+    whole = task.problems(split)
+    sight, problems = build_sight(model, whole), whole[:limit]
     examples = [example(problem, tokenizer, sight) for problem in problems if problem.solution is not None]
     short = [each for each in examples if len(each) <= max_length]
     if not short:

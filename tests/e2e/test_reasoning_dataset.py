@@ -1,0 +1,57 @@
+"""A user's own problems: JSON lines with the fields of GSM8K, a chat template, and answers that are compared as mathematics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from reasoning_app import ReasoningApp
+
+from rlinf.core.errors import ConfigError
+
+pytest.importorskip("math_verify")
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> ReasoningApp:
+    torch.set_num_threads(1)
+    return ReasoningApp(tmp_path)
+
+
+def problems(path: Path) -> str:
+    with path.open("w") as file:
+        for number in range(24):
+            answer = f"{number} + 2 = {number + 2}\n#### {number + 2}"
+            file.write(json.dumps({"question": f"Anna has {number} apples and buys 2. How many?", "answer": answer}) + "\n")
+    return str(path)
+
+
+def overrides(path: str) -> list[str]:
+    return [
+        f"data={{type: dataset, path: '{path}', prompt_key: question, answer_after: '####', validation_share: 0.25}}",
+        "data.rollout_batch_size=4",
+        "data.val_problems=2",
+        "reward={reward_type: math}",
+        "~actor.model",
+        "actor.model={model_type: causal_lm, preset: tiny, tokens: {kind: bytes, size: 300}}",
+        "rollout.max_model_len=256",
+        "runner.val_check_interval=0",
+    ]
+
+
+def test_two_iterations_on_json_lines(app: ReasoningApp) -> None:
+    app.train(*overrides(problems(app.logs / "apples.jsonl")))
+    lines = [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+    first = next(line for line in lines if line["kind"] == "train")
+    assert "Anna has" in first["prompt"]
+    assert first["answer"].isdigit()
+    assert sorted(app.rows()) == [1, 2]
+    assert app.summary()["problems"] == 2
+
+
+def test_a_file_that_is_not_there_ends_the_run_before_it_starts(app: ReasoningApp) -> None:
+    with pytest.raises(ConfigError, match=r"data\.path: .*nowhere\.jsonl"):
+        app.train(*overrides(str(app.logs / "nowhere.jsonl")))
+    assert not app.folder.exists()

@@ -13,5 +13,4 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two ranks left of all cases, each below the folder of its name."""
     from megatron_ranks import ON_TWO, launch
 
-    # The shim changes a process for good, so that what needs it comes last.
     return launch(tmp_path_factory.mktemp("two"), 2, ["chain", *ON_TWO])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 from contextlib import nullcontext
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SHIMMED = ("pipeline", "pipeline_tied", "sequence", "tensor_pipeline", "context_pipeline")
 """Those in which a piece of Megatron asks for CUDA."""
-ON_TWO = ["alone", "tensor", "tensor_tied", "data", "data_divided", "context", "pipeline", "pipeline_tied"]
+ON_TWO = ["alone", "tensor", "tensor_tied", "data", "data_divided", "context", "sequence", "pipeline", "pipeline_tied"]
 ON_FOUR = ["tensor_pipeline", "tensor_data", "context_pipeline", "context_tensor_packed", "context_data"]
 SIZES = {1: [[2, 1, 2, 1]], 2: [[2, 1], [3]], 4: [[2], [1], [2], [1]]}
 """Rows of the micro-batches of each share."""
@@ -88,7 +91,7 @@ def run_case(name: str, rank: int, world_size: int, rendezvous: str, folder: Pat
 
 def run_chain(rank: int, rendezvous: list[str], folder: Path) -> None:
     """Two ranks that share matrices write; two that share samples go on, and write; ranks alone go on; all to the bit."""
-    seen = {}
+    seen, kept = {}, {}
     plans = (("tensor", 2), ("data_divided", 2), ("alone", 1), ("tensor", 2))
     for number, ((name, world), meeting) in enumerate(zip(plans, rendezvous, strict=True)):
         alone = world == 1
@@ -115,36 +118,47 @@ def free_port() -> int:
         return sock.getsockname()[1]
 
 
-def launch(folder: Path, world_size: int, cases: list[str]) -> Path:
-    """What the ranks left of all cases; each starts once, since importing is most of the time."""
+def launch(folder: Path, world_size: int, cases: list[str], timeout_s: float = 280.0) -> Path:
+    """What the ranks left of all cases. One process imports, which is most of the time, and becomes all ranks."""
     for name in cases:
         (folder / name).mkdir(parents=True, exist_ok=True)
     ports = json.dumps({name: [free_port() for _ in range(4)] for name in cases})
     env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, __file__]
-    ranks = [subprocess.Popen([*command, str(r), str(world_size), str(folder), ports], env=env) for r in range(world_size)]
-    try:
-        assert [process.wait(timeout=280) for process in ranks] == [0] * world_size
-    finally:
-        for process in ranks:
-            process.kill()
+    command = [sys.executable, __file__, str(world_size), str(folder), ports]
+    subprocess.run(command, env=env, timeout=timeout_s, check=True)
     return folder
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    the_rank, the_world, the_folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    for the_name, ports in json.loads(sys.argv[4]).items():
-        addresses = [f"tcp://127.0.0.1:{port}" for port in ports]
-        if the_name == "chain":
-            run_chain(the_rank, addresses, the_folder / the_name)
+def run_rank(rank: int, world_size: int, folder: Path, ports: dict[str, list[int]]) -> None:
+    """All cases, one after another; those that need the shim last, since it changes the process for good."""
+    for name in sorted(ports, key=lambda name: name in SHIMMED):
+        addresses = [f"tcp://127.0.0.1:{port}" for port in ports[name]]
+        if name == "chain":
+            run_chain(rank, addresses, folder / name)
             continue
         shim: Any = nullcontext()
-        if the_name in SHIMMED:
+        if name in SHIMMED:
             from cuda_on_cpu import pretend
 
             shim = pretend()
         with shim:
-            run_case(the_name, the_rank, the_world, addresses[0], the_folder / the_name)
+            run_case(name, rank, world_size, addresses[0], folder / name)
     # Past the interpreter's end, in which a thread of gloo that still holds a tensor may abort (pytorch/pytorch#190489).
     os._exit(0)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    # Megatron imports the compiler for functions that are not used here: half of the time that importing it takes.
+    torch.compile = lambda function=None, **_: function
+    importlib.import_module("rlinf.engines.megatron._trainer")
+    the_world, the_folder = int(sys.argv[1]), Path(sys.argv[2])
+    forks = multiprocessing.get_context("fork")
+    arguments = (the_world, the_folder, json.loads(sys.argv[3]))
+    ranks = [forks.Process(target=run_rank, args=(rank, *arguments), daemon=True) for rank in range(the_world)]
+    for one in ranks:
+        one.start()
+    waiting = {one.sentinel for one in ranks}
+    while waiting and not any(one.exitcode for one in ranks):
+        waiting -= set(connection.wait(waiting))
+    sys.exit(any(one.exitcode != 0 for one in ranks))

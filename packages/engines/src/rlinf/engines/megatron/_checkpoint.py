@@ -9,7 +9,7 @@ So the sizes of the next run may differ, and for float32 weights FSDP's trainer 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -147,7 +147,7 @@ class _File:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[_File]:
+def _reading(path: Path) -> Generator[_File]:
     try:
         file = cast("Any", safe_open(path, framework="pt"))
         opened = _File(path, file)

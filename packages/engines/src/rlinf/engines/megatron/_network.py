@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,20 +18,17 @@ from rlinf.engines.megatron.attention import TorchAttention, TorchNorm, take_col
 from rlinf.engines.megatron.config import MegatronTrainerConfig
 from rlinf.engines.megatron.mapping import PLACE, Shape
 from rlinf.engines.megatron.scoring import score_divided
+from rlinf.engines.packing import IDS, SEGMENTS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-    from megatron.core.tensor_parallel.mappings import (
-        copy_to_tensor_model_parallel_region,
-        gather_from_sequence_parallel_region,
-    )
+    from megatron.core.tensor_parallel import mappings, random
     from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-IDS: Final = "input_ids"
-SEGMENTS: Final = "segment_ids"
+_regions = cast("Any", mappings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +101,11 @@ class Network:
     ) -> None:
         self._config, self._shape, self._rotation, self._groups = config, shape, rotation, groups
         self._temperature, self._device = temperature, device
+        if device.type == "cpu":
+            warnings.filterwarnings("ignore", message="When using async grad allreduce")
+        if config.sequence_parallel:
+            # Megatron asks for its random state there, though nothing is drawn.
+            cast("Any", random).model_parallel_cuda_manual_seed(0)
         shared = shape.tied and groups.stages == 1
         self.module: Any = GPTModel(
             config=megatron_config(config, shape, dtype, device),
@@ -134,7 +136,7 @@ class Network:
         Raises:
             ShapeError: the context is not that of a language model.
         """
-        leaves = cast("Mapping[str, Tensor]", context) if isinstance(context, Mapping) else {}
+        leaves = cast("Mapping[str, Tensor]", context) if isinstance(context, Mapping) else dict[str, Tensor]()
         strange = sorted(set(leaves) - {IDS, SEGMENTS})
         if IDS not in leaves or strange:
             found = f"expected '{IDS}' and '{SEGMENTS}' alone, found {sorted(leaves)}"
@@ -161,9 +163,7 @@ class Network:
     def score(self, hidden: Tensor, columns: Columns) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy `[B, T]` of what the last stage made; 0 where nothing is scored."""
         if self._config.sequence_parallel:
-            hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=True)
-        else:
-            hidden = copy_to_tensor_model_parallel_region(hidden)
+            hidden = _regions.gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=False)
         rows = hidden.transpose(0, 1)[columns.mask]
         found = score_divided(
             rows,
@@ -220,7 +220,8 @@ def megatron_config(config: MegatronTrainerConfig, shape: Shape, dtype: torch.dt
             use_cpu_initialization=device.type == "cpu",
             perform_initialization=False,
             variable_seq_lengths=True,
-            moe_token_dispatcher_type="alltoall",
+            # Asked for with lengths that vary, without experts, too.
+            moe_token_dispatcher_type="alltoall",  # noqa: S106
             calculate_per_token_loss=True,
             gradient_accumulation_fusion=False,
             bias_dropout_fusion=False,

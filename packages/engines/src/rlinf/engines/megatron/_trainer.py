@@ -67,7 +67,7 @@ class MegatronTrainer:
         self._masters = Masters(self._network.parameters, self._groups.copies if config.use_distributed_optimizer else None)
         self._take_over(state)
         policy.to("meta")
-        self._gradients = Gradients(self._network.module, self._groups, sequence_parallel=config.sequence_parallel, tied=shape.tied)
+        self._gradients = Gradients(self._conversion.own, self._groups, sequence_parallel=config.sequence_parallel, tied=shape.tied)
         self._optimizers = Optimizers(self._masters, config.optim)
         self._reference = reference_of(config.reference, self._network.module, Replicated(ranks))
         self._offloader = Offloader(f"trainer[{ranks.rank}]")
@@ -245,7 +245,9 @@ class MegatronTrainer:
         self._offloader.expect_here(["parameters"], by="weights")
         found = {NETWORK + name: tensor for name, tensor in self._checkpoint.weights(self._dtype).items()}
         tied = found[f"{NETWORK}model.embed_tokens.weight"]
-        return Weights(tensors={name: found[name] if name in found else tied.clone() for name in self._names}, version=self._version)
+        return Weights(
+            tensors={name: found[name] if name in found else tied.clone() for name in self._names}, version=self._version
+        )
 
     def all_reduce(self, value: Tensor) -> Tensor:
         """The sum of a tensor over the shares of the samples; every rank calls it."""
@@ -325,7 +327,7 @@ def checked(config: MegatronTrainerConfig, policy: object) -> torch.device:
         raise ConfigError(PLACE, found, "Use an algorithm without a critic, or the trainer fsdp.")
     if any(not parameter.requires_grad for parameter in policy.parameters()):
         raise ConfigError(PLACE, "some weights are frozen", "Use the trainer fsdp.")
-    network = cast("Any", policy.network)
+    network = policy.network
     shape = Shape.of(network.config)
     shape.check(config.tensor_model_parallel_size, config.pipeline_model_parallel_size)
     shape.expect(network.state_dict())

@@ -115,7 +115,7 @@ class MegatronTrainerConfig:
             ConfigError: the policy is none that can be trained here, the sizes don't fit it, or ranks have nowhere to meet.
             DeadlineExceeded: another rank did not come in time.
         """
-        require_modules("megatron", place="actor.training_backend", extra="rlinf-engines[megatron]")
+        require_modules("megatron", "megatron.core", place="actor.training_backend", extra="rlinf-engines[megatron]")
         from rlinf.engines.megatron._trainer import MegatronTrainer
 
         self.data_rank(rank, world_size)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
+
+from rlinf.engines.megatron.mapping import Entry
 
 HEAD = "output_layer.weight"
 EMBEDDING = "embedding.word_embeddings.weight"
@@ -17,21 +19,18 @@ class Gradients:
     """Knows of each weight by whom it is shared.
 
     Args:
-        module: Megatron's model, this rank's part.
+        entries: the weights that this rank has a part of.
         groups: the ranks.
         sequence_parallel: whether norms see a part of the columns only.
         tied: whether embedding and head are one weight, which the first and the last stage then both hold.
     """
 
-    def __init__(self, module: nn.Module, groups: Any, *, sequence_parallel: bool, tied: bool) -> None:
+    def __init__(self, entries: Iterable[Entry], groups: Any, *, sequence_parallel: bool, tied: bool) -> None:
         self._groups = groups
-        self._divided = {name for name, own in module.named_parameters() if getattr(own, "tensor_model_parallel", False)}
-        heads = ("q_layernorm", "k_layernorm")
-        self._partial = {
-            name
-            for name, _ in module.named_parameters()
-            if name not in self._divided and (sequence_parallel or any(norm in name for norm in heads))
-        }
+        divided = {entry.name: entry.division.divided for entry in entries}
+        self._divided = {name for name in divided if divided[name]}
+        whole = divided.keys() - self._divided
+        self._partial = {name for name in whole if sequence_parallel or "q_layernorm" in name or "k_layernorm" in name}
         self._twice = {HEAD, EMBEDDING} if tied and groups.stages > 1 else set[str]()
 
     @torch.no_grad()
@@ -46,7 +45,7 @@ class Gradients:
             return
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         dist.all_reduce(flat, group=group)  # pyright: ignore[reportUnknownMemberType]
-        for gradient, total in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+        for gradient, total in zip(gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True):
             gradient.copy_(total.view_as(gradient))
 
     def square_norm(self, gradients: Mapping[str, Tensor]) -> float:

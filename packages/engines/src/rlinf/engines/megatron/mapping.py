@@ -125,7 +125,7 @@ class Grouped:
         whole = torch.cat(list(parts))
         grouped = whole.view(self.groups, -1, *whole.shape[1:])
         sizes = [self.queries * self.width, self.width, self.width]
-        return [part.flatten(0, 1) for part in grouped.split(sizes, 1)]
+        return [part.flatten(0, 1) for part in torch.split(grouped, sizes, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,8 @@ class Shape:
         Raises:
             ConfigError: they are not those of this architecture.
         """
-        known = {source for entry in self.entries(1) for source in entry.sources} | ({"lm_head.weight"} if self.tied else set())
+        known = {source for entry in self.entries(1) for source in entry.sources}
+        known |= {"lm_head.weight"} if self.tied else set[str]()
         strange = sorted(set(names) ^ known)
         if strange:
             found = f"{len(strange)} weights are not those of the architecture, such as '{strange[0]}'"

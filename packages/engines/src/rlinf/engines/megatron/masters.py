@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -37,7 +37,7 @@ class Masters(nn.Module):
             self.register_parameter(name.replace(".", "/"), held)
             if parameter.dtype != torch.float32:
                 self._sums[name] = torch.zeros_like(parameter, dtype=torch.float32)
-                parameter.register_post_accumulate_grad_hook(self._adder(name))
+                cast("Any", parameter).register_post_accumulate_grad_hook(self._adder(name))
 
     def _adder(self, name: str) -> Any:
         def add(parameter: Tensor) -> None:

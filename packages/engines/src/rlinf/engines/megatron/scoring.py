@@ -17,12 +17,13 @@ def score_divided(
 ) -> tuple[Tensor, Tensor]:
     """The log-probability of tokens and the entropy of what they were drawn from, π = softmax(hidden · weightᵀ / temperature).
 
-    z = logits / temperature,   log π(a) = z_a − log Σ_j e^{z_j},   H = −Σ_j π_j log π_j; of each sum over j a rank has its part, and
-    parts are added over ranks. Logits live for `chunk` rows only and are computed again on the way back. Shoeybi et al., "Megatron-LM"
-    (2019), §3, arXiv:1909.08053, for the log-probability.
+    z = logits / temperature,   log π(a) = z_a − log Σ_j e^{z_j},   H = −Σ_j π_j log π_j; of each sum over j a rank has its part,
+    and parts are added over ranks. Logits live for `chunk` rows only and are computed again on the way back. Shoeybi et al.,
+    "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism" (2019), §3, arXiv:1909.08053, for the
+    log-probability.
 
     Args:
-        hidden: `[n, W]`, the same on each rank; its gradient is this rank's part, to be added over ranks.
+        hidden: `[n, W]`, the same on each rank, as is its gradient.
         weight: `[V / ranks, W]`, this rank's rows of the head.
         tokens: `[n]`, over the whole vocabulary.
         group: the ranks that share the vocabulary.
@@ -33,6 +34,7 @@ def score_divided(
     Returns:
         Two of `[n]`, in nats, float32 at least; the same on each rank.
     """
+    hidden = cast("Any", _Shared).apply(hidden, group)
     first = dist.get_rank(group) * len(weight)
     valid = max(0, min(len(weight), vocabulary - first))
 
@@ -46,6 +48,21 @@ def score_divided(
         parts.append(_checkpoint(scored, rows, chosen, use_reentrant=False, preserve_rng_state=False))
     logprob, entropy = zip(*parts, strict=True)
     return torch.cat(logprob), torch.cat(entropy)
+
+
+class _Shared(torch.autograd.Function):
+    """What each rank makes something else of: gradients are added."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:
+        """The tensor."""
+        ctx.group = group
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """The sum over ranks; of a copy, since what is not contiguous can't be added in place."""
+        return _all_reduce(gradients[0].clone(memory_format=torch.contiguous_format), ctx.group), None
 
 
 class _DividedScore(torch.autograd.Function):

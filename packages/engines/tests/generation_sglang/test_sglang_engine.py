@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from engine_trials import dies_with_a_cause, gap, held
+from engine_trials import dies_with_a_cause, ends_one_alone, gap, held
 from generation_toy import ToyWriter
 
 from rlinf.engines.generation import SGLangGeneratorConfig
@@ -27,6 +27,7 @@ def test_an_engine_that_is_killed_fails_all_requests_with_the_cause():
         far = await gap(generator, ToyWriter("qwen3"))
         print(f"log-probabilities agree with transformers to {far:.1e}")
         assert far < 2e-5
+        await ends_one_alone(generator)
         told = await dies_with_a_cause(generator, "sglang::scheduler")
         await generator.close()
         return told

@@ -75,7 +75,9 @@ class SGLangEngine(ServedEngine):
 
     async def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
         """Tokens as they come; closing it ends the request in the engine."""
-        name = f"rlinf-{id(self):x}-{next(self._ids)}"
+        name = (
+            f"rlinf-{id(self):x}-{next(self._ids)}."  # the point, because SGLang aborts every name that begins with the one given
+        )
         body = {
             "rid": name,
             "input_ids": asked.tokens,

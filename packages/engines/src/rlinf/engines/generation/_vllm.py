@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -201,7 +200,6 @@ class VLLMEngine:
         """Ends the engine's process."""
         self._llm.shutdown()
         self._llm = None
-        gc.collect()  # its finaliser fails when the interpreter ends
         self._held.restore()
         self._folder.remove()
 

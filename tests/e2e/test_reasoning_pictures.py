@@ -82,3 +82,12 @@ def test_packed_examples_are_scored_as_those_apart() -> None:
 def test_models_that_read_no_pictures_are_refused_before_anything_is_learned(app: ReasoningApp) -> None:
     with pytest.raises(WorkerError, match=r"actor\.model\.model_type: CausalLMConfig can't read pictures, .* Choose vlm"):
         run(app, "actor.model.model_type=causal_lm", "~actor.model.overrides", "actor.model.architecture=qwen3")
+
+
+@pytest.mark.slow
+def test_answers_about_pictures_nobody_trained_on_get_better(app: ReasoningApp) -> None:
+    app._main("train.py", "--config-name", "grpo_shapes", *app._logs(), "cluster.backend=local", "runner.export=false")
+    lines = (app.logs / "grpo_shapes/metrics.jsonl").read_text().splitlines()
+    found = [row["eval/accuracy"] for row in map(json.loads, lines) if "eval/accuracy" in row]
+    assert 0.3 < found[0] < 0.7, "imitation leaves something to learn"
+    assert found[-1] > found[0] + 0.1

@@ -118,7 +118,7 @@ def free_port() -> int:
         return sock.getsockname()[1]
 
 
-def launch(folder: Path, world_size: int, cases: list[str], timeout_s: float = 280.0) -> Path:
+def launch(folder: Path, world_size: int, cases: list[str], timeout_s: float = 550.0) -> Path:
     """What the ranks left of all cases. One process imports, which is most of the time, and becomes all ranks."""
     for name in cases:
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def launch(folder: Path, world_size: int, cases: list[str], timeout_s: float = 2
     return folder
 
 
-def run_rank(rank: int, world_size: int, folder: Path, ports: dict[str, list[int]]) -> None:
+def run_rank(rank: int, world_size: int, folder: Path, ports: dict[str, list[int]], done: Any) -> None:
     """All cases, one after another; those that need the shim last, since it changes the process for good."""
     for name in sorted(ports, key=lambda name: name in SHIMMED):
         addresses = [f"tcp://127.0.0.1:{port}" for port in ports[name]]
@@ -143,6 +143,8 @@ def run_rank(rank: int, world_size: int, folder: Path, ports: dict[str, list[int
             shim = pretend()
         with shim:
             run_case(name, rank, world_size, addresses[0], folder / name)
+    # The first rank serves the store at which the others still take leave.
+    done.wait(60.0)
     # Past the interpreter's end, in which a thread of gloo that still holds a tensor may abort (pytorch/pytorch#190489).
     os._exit(0)
 
@@ -154,7 +156,7 @@ if __name__ == "__main__":
     importlib.import_module("rlinf.engines.megatron._trainer")
     the_world, the_folder = int(sys.argv[1]), Path(sys.argv[2])
     forks = multiprocessing.get_context("fork")
-    arguments = (the_world, the_folder, json.loads(sys.argv[3]))
+    arguments = (the_world, the_folder, json.loads(sys.argv[3]), forks.Barrier(the_world))
     ranks = [forks.Process(target=run_rank, args=(rank, *arguments), daemon=True) for rank in range(the_world)]
     for one in ranks:
         one.start()

@@ -118,7 +118,7 @@ def free_port() -> int:
         return sock.getsockname()[1]
 
 
-def launch(folder: Path, world_size: int, cases: list[str], timeout_s: float = 550.0) -> Path:
+def launch(folder: Path, world_size: int, cases: list[str], timeout_s: float = 280.0) -> Path:
     """What the ranks left of all cases. One process imports, which is most of the time, and becomes all ranks."""
     for name in cases:
         (folder / name).mkdir(parents=True, exist_ok=True)

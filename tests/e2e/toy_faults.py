@@ -1,0 +1,80 @@
+"""Workers of a reasoning run that wait at a place of their own, so that a test can end them there.
+
+Who waits writes its process id to `<folder>/<place>`, and goes on when `<folder>/go` is there. It happens once in a run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toy_reasoning import TinyLM
+
+from rlinf.engines import BucketWeightSync, FullWeightSync
+
+
+def wait_here(folder: str, place: str) -> None:
+    mark, go = Path(folder) / place, Path(folder) / "go"
+    if mark.exists():
+        return
+    unfinished = mark.with_suffix(".part")
+    unfinished.write_text(str(os.getpid()))
+    unfinished.rename(mark)
+    while not go.exists():
+        time.sleep(0.05)
+
+
+def is_worker(group: str, rank: int) -> bool:
+    return os.environ.get("GROUP_NAME") == group and os.environ.get("RANK") == str(rank)
+
+
+@dataclass(frozen=True)
+class HeldLM(TinyLM):
+    """Rollout 1 waits where it is built."""
+
+    folder: str = ""
+
+    def build(self, spec: Any, *, seed: int) -> Any:
+        if is_worker("rollout", 1):
+            wait_here(self.folder, "init")
+        return super().build(spec, seed=seed)
+
+
+class _Listening:
+    """A messenger that waits before it receives for the n-th time."""
+
+    def __init__(self, messenger: Any, nth: int, folder: str) -> None:
+        self._messenger, self._left, self._folder = messenger, nth, folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._messenger, name)
+
+    def recv(self, *args: Any, **kwargs: Any) -> Any:
+        self._left -= 1
+        if not self._left:
+            wait_here(self._folder, "sync")
+        return self._messenger.recv(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class HeldSync:
+    """Rollout 1 waits in the midst of replacing weights of that version."""
+
+    folder: str
+    way: str = "full"
+    nth: int = 1
+    version: int = 0
+
+    def send(self, comm: Any, weights: Any, group: str, ranks: Sequence[int]) -> None:
+        self._sync().send(comm, weights, group, ranks)
+
+    def recv(self, comm: Any, current: Any, group: str, rank: int) -> Any:
+        held = is_worker("rollout", 1) and current.version == self.version
+        return self._sync().recv(_Listening(comm, self.nth, self.folder) if held else comm, current, group, rank)
+
+    def _sync(self) -> Any:
+        return BucketWeightSync() if self.way == "bucket" else FullWeightSync()

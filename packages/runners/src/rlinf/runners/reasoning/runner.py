@@ -116,9 +116,8 @@ class ReasoningRunner:
 
     def update_rollout_weights(self) -> None:
         """Gives the rollout workers the actor's weights."""
-        self.flights.revive()
-        (versions, _) = self.phases.timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
-        self.versions.publish(versions[0])
+        with self.phases.phase("sync_weights"):
+            self.versions.publish(self.flights.sync_weights())
 
     def generate_rollouts(self) -> Experience:
         """Lets rollout and reward workers make what this iteration trains on, and the actor receive it."""

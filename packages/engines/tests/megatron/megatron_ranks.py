@@ -163,4 +163,8 @@ if __name__ == "__main__":
     waiting = {one.sentinel for one in ranks}
     while waiting and not any(one.exitcode for one in ranks):
         waiting -= set(connection.wait(waiting))
+    if not waiting:
+        # A sentinel may be seen before the exit code.
+        for one in ranks:
+            one.join(60.0)
     sys.exit(any(one.exitcode != 0 for one in ranks))

@@ -102,7 +102,7 @@ def work_of(given: argparse.Namespace) -> Work:
 
 def engine(policy: LanguageModel, rows: int) -> Callable[[Work], None]:
     """All requests at once, to one engine."""
-    generator = HFGeneratorConfig(max_running_requests=rows).build(policy)
+    generator = HFGeneratorConfig(max_running_requests=rows, device=str(policy.network.device)).build(policy)
 
     async def write(work: Work) -> None:
         asked = [

@@ -16,6 +16,7 @@ from rlinf.core.protocols import Channel, Observing, Trainer
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
+from rlinf.runners.devices import placed
 from rlinf.runners.publishing import publish
 from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.starting_weights import find_weights, read_weights
@@ -41,7 +42,7 @@ class EmbodiedFSDPActor(Worker):
         """Builds the policy and its trainer; every rank calls it."""
         torch.set_num_threads(self.threads)
         self._wiring = wiring
-        self._policy = self.cfg.actor.model.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model"))
+        self._policy = placed(self.cfg.actor.model.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
         if self.cfg.runner.ckpt_path is not None:
             self._policy.load(read_weights(find_weights(self.cfg.runner.ckpt_path)))
         self._trainer = self.cfg.actor.trainer.build(
@@ -131,7 +132,7 @@ class EmbodiedFSDPActor(Worker):
         """Before the first update, the trainer must score the rollout's decisions as the rollout did."""
         if self._checked:
             return
-        difference = (trainer.evaluate(batch).logprob - batch.trajectory.logprob).abs().max().item()
+        difference = (trainer.evaluate(batch).logprob.cpu() - batch.trajectory.logprob).abs().max().item()
         if not difference <= LOGPROB_TOLERANCE:
             problem = f"the trainer's log-probabilities differ from the rollout's by {difference:.2g} before any update"
             raise RLinfError(

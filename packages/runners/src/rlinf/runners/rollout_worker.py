@@ -15,6 +15,7 @@ from rlinf.core.protocols import Channel, Mode, Policy
 from rlinf.core.random import keyed_seed
 from rlinf.core.tree import tree_map
 from rlinf.core.worker import Worker
+from rlinf.runners.devices import placed
 from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.tensors import observed, to_numpy
 from rlinf.runners.wiring import Request, Wiring
@@ -33,7 +34,7 @@ class MultiStepRolloutWorker(Worker):
         torch.set_num_threads(self.threads)
         self._wiring = wiring
         seed = keyed_seed(self.cfg.runner.seed, "model")
-        policy = self.cfg.actor.model.build(wiring.spec, seed=seed).eval()
+        policy = placed(self.cfg.actor.model.build(wiring.spec, seed=seed).eval(), self)
         if isinstance(policy, Recurrent):
             problem = f"'{self.cfg.actor.model.model_type}' has a memory, and nothing here carries it from step to step yet"
             raise ConfigError("actor.model.model_type", problem, "Choose a policy without one.")

@@ -19,5 +19,5 @@ def observed(array: NDArray[Any]) -> torch.Tensor | NDArray[Any]:
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """An array that shares the tensor's memory."""
-    return tensor.numpy()
+    """An array, which shares the tensor's memory if that is the host's."""
+    return tensor.cpu().numpy()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import Looking, Writing
@@ -35,7 +36,7 @@ class HFGenerator:
         if not isinstance(policy, Writing):
             raise ConfigError("generator", f"expected a policy that writes text, found {type(policy).__name__}", "Use causal_lm.")
         self._policy: Writing | None = policy
-        network = policy.network.eval()
+        network = policy.network.to(_device(config.device, policy.network.device)).eval()
         if network.config._attn_implementation not in ("sdpa", "eager"):
             network.set_attn_implementation("sdpa")  # others don't know masks of rows of different lengths
         self._limit: Final = context_of(network, config.max_model_len)
@@ -204,3 +205,9 @@ class HFGenerator:
             failure = RLinfError("generate", problem, "Lower rollout.max_running_requests if memory is short.")
             failure.__cause__ = error
             request.fail(failure)
+
+
+def _device(named: str | None, own: torch.device) -> torch.device:
+    """The named one, or else the accelerator that the process sees, or else where the weights are."""
+    seen = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device(named) if named is not None else seen or own

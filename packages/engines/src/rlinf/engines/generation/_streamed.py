@@ -11,6 +11,7 @@ only one request failed (`RequestFailed`), or that it still has its old weights 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
@@ -23,6 +24,7 @@ from rlinf.core.generation import SamplingConfig
 from rlinf.engines.generation._engine import Asked, Engine, RequestFailed
 from rlinf.engines.generation._response import Response
 
+_END_S: Final = 10.0
 T = TypeVar("T")
 Tensors = Callable[[Weights[Any]], Mapping[str, Tensor]]
 """Makes of a policy's weights what an engine takes over; raises a `WeightSyncError` if they don't fit."""
@@ -133,8 +135,10 @@ class StreamedGenerator:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def _end_loop(self) -> None:
+        with contextlib.suppress(TimeoutError):  # what blocks the loop is not waited for
+            asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop).result(timeout=_END_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10.0)
+        self._thread.join(timeout=_END_S)
         if not self._thread.is_alive():
             self._loop.close()
 

@@ -22,6 +22,8 @@ class HFGeneratorConfig:
     """Tokens of prompts, with padding, that are read in one pass between two passes that write; a longer prompt is read alone."""
     max_model_len: int | None = None
     """The longest prompt and response together; None for what the network was made for."""
+    device: str | None = None
+    """Where it computes, as torch names it; None for the accelerator that the process sees, or else where the policy is."""
 
     def __post_init__(self) -> None:
         for name, value in (("max_running_requests", self.max_running_requests), ("max_batch_tokens", self.max_batch_tokens)):
@@ -35,7 +37,7 @@ class HFGeneratorConfig:
         require_modules("transformers", place=place, extra="rlinf-engines[hf]")
 
     def build(self, policy: Any, *, rank: int = 0, world_size: int = 1) -> HFGenerator:
-        """A generator with a policy's weights, on the device of the policy's network.
+        """A generator with a policy's weights, on the configured device.
 
         Args:
             policy: a `rlinf.core.capabilities.Writing`; the generator owns it from now on.

@@ -21,6 +21,7 @@ from rlinf.core.protocols import Channel, Trainer
 from rlinf.core.random import keyed_generator
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
+from rlinf.runners.devices import device_of, placed
 from rlinf.runners.export import export_network
 from rlinf.runners.publishing import publish
 from rlinf.runners.reasoning.agreement import drift, first_scores
@@ -69,7 +70,7 @@ class ReasoningActor(Worker):
     def init_worker(self, wiring: ReasoningWiring) -> None:
         """Builds the policy and its trainer; every rank calls it."""
         torch.set_num_threads(self.threads)
-        policy = build_policy(self.cfg, starting_weights=True)
+        policy = placed(build_policy(self.cfg, starting_weights=True), self)
         check_temperature(policy, self.cfg.rollout.sampling_params)
         config, source = self.cfg.actor.trainer, self.cfg.reference.source
         refers = source == "initial" and not wiring.inference_ranks and isinstance(config, Remembering)
@@ -82,7 +83,8 @@ class ReasoningActor(Worker):
             rendezvous=self.rendezvous,
             training_steps=self.cfg.runner.max_steps * self.cfg.optimizer_steps_per_iteration,
         )
-        frozen = ReferencePolicy(self.cfg) if source != "none" and not wiring.inference_ranks and not refers else None
+        wants = source != "none" and not wiring.inference_ranks and not refers
+        frozen = ReferencePolicy(self.cfg, device_of(self)) if wants else None
         rescorer = Rescorer(trainer, self.rank, self.world_size)
         self._desk = _Desk(wiring, trainer, policy, rescorer, frozen, refers)
         if self.cfg.actor.offload:

@@ -13,6 +13,7 @@ from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Policy
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
+from rlinf.runners.devices import device_of
 from rlinf.runners.reasoning.language import build_policy, load_weights
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import pieces, scattered, trimmed, widths, without_credit
@@ -25,13 +26,14 @@ class ReferencePolicy:
 
     Args:
         cfg: the configuration of the run.
+        device: where it scores.
     """
 
-    def __init__(self, cfg: ReasoningConfig) -> None:
+    def __init__(self, cfg: ReasoningConfig, device: torch.device) -> None:
         policy = build_policy(cfg, starting_weights=cfg.reference.source == "initial").eval().requires_grad_(False)
         if cfg.reference.ckpt_path is not None:
             load_weights(policy, cfg.reference.ckpt_path)
-        self._policy: Policy = policy
+        self._policy: Policy = policy.to(device)
         self._size, self._tokens = cfg.actor.micro_batch_size, cfg.actor.max_tokens_per_mbs
 
     @torch.no_grad()
@@ -56,7 +58,7 @@ class InferenceWorker(Worker):
     def init_worker(self) -> None:
         """Builds the reference."""
         torch.set_num_threads(self.threads)
-        self._reference = ReferencePolicy(self.cfg)
+        self._reference = ReferencePolicy(self.cfg, device_of(self))
 
     def compute_references(self, lines: Lines, askers: int) -> int:
         """Answers until every reward worker that it serves has said that it is done.

@@ -18,6 +18,7 @@ from rlinf.core.protocols import Trainer
 from rlinf.core.random import keyed_seed
 from rlinf.core.trajectory import Batch
 from rlinf.core.worker import Worker
+from rlinf.runners.devices import placed
 from rlinf.runners.export import export_network
 from rlinf.runners.reasoning.language import build_tokenizer
 from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, laid_out, packed, read_examples
@@ -138,7 +139,7 @@ class SFTActor(Worker):
         if policy.temperature != 1.0:
             found = f"expected 1 for learning from examples, found {policy.temperature:g}"
             raise ConfigError("actor.model.temperature", found, "Leave it out.")
-        return policy
+        return placed(policy, self)
 
     def _ready(self) -> _Desk:
         if self._desk is None:

@@ -28,7 +28,7 @@ from rlinf.engines.blocks import blocks_of, recompute
 from rlinf.engines.layout import Layout, Replicated
 from rlinf.engines.lazy import Gathered
 from rlinf.engines.loss_scale import LossScale
-from rlinf.engines.offload import PARTS, Offloader
+from rlinf.engines.offload import PARTS, Offloader, chosen_parts
 from rlinf.engines.optimizer import Optimizers, division, metric_name
 from rlinf.engines.packing import MicroBatch, Packing, pack, packed_micro_batches
 from rlinf.engines.ranks import Ranks
@@ -255,7 +255,7 @@ class FSDPTrainer:
             ConfigError: there is no such part.
             RLinfError: it failed, and everything is where it was.
         """
-        return self._offloader.offload({part: self._tensors(part) for part in _known(parts)})
+        return self._offloader.offload({part: self._tensors(part) for part in chosen_parts(parts)})
 
     def onload(self, *parts: str) -> int:
         """Brings back what `offload` moved, to the bit; all of it, or the parts that are named.
@@ -267,7 +267,7 @@ class FSDPTrainer:
             ConfigError: there is no such part.
             RLinfError: it failed, and everything is offloaded as it was; it can be called again.
         """
-        return self._offloader.onload(_known(parts))
+        return self._offloader.onload(chosen_parts(parts))
 
     def _tensors(self, part: str) -> list[Tensor]:
         """This rank's tensors of one part."""
@@ -314,13 +314,6 @@ class FSDPTrainer:
         """Leaves the other ranks, after a checkpoint that is still being written."""
         self._saver.close()
         self.ranks.leave()
-
-
-def _known(parts: Sequence[str]) -> Sequence[str]:
-    unknown = [part for part in parts if part not in PARTS]
-    if unknown:
-        raise ConfigError("trainer.offload(parts)", f"no part '{unknown[0]}'", f"There are {', '.join(PARTS)}.")
-    return parts or PARTS
 
 
 def _in_order(parts: Sequence[MicroBatch], found: Sequence[Evaluation[Tensor]]) -> Evaluation[Tensor]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError, RLinfError
 
 PARTS = ("parameters", "gradients", "optimizer")
 """What can be offloaded."""
@@ -141,3 +141,15 @@ def _return_memory() -> None:
     """Gives freed memory to other processes, too."""
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def chosen_parts(parts: Sequence[str]) -> Sequence[str]:
+    """The parts that are named, or all.
+
+    Raises:
+        ConfigError: there is no such part.
+    """
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise ConfigError("trainer.offload(parts)", f"no part '{unknown[0]}'", f"There are {', '.join(PARTS)}.")
+    return parts or PARTS

@@ -35,7 +35,7 @@ from rlinf.engines.megatron.config import MegatronTrainerConfig
 from rlinf.engines.megatron.gradients import Gradients
 from rlinf.engines.megatron.mapping import PLACE, Shape
 from rlinf.engines.megatron.masters import Masters
-from rlinf.engines.offload import PARTS, Offloader
+from rlinf.engines.offload import PARTS, Offloader, chosen_parts
 from rlinf.engines.optimizer import Optimizers, division
 from rlinf.engines.packing import MicroBatch, Packed, pack, packed_micro_batches
 from rlinf.engines.ranks import Ranks
@@ -263,7 +263,7 @@ class MegatronTrainer:
             ConfigError: there is no such part.
             RLinfError: it failed, and everything is where it was.
         """
-        return self._offloader.offload({part: self._tensors(part) for part in _known(parts)})
+        return self._offloader.offload({part: self._tensors(part) for part in chosen_parts(parts)})
 
     def onload(self, *parts: str) -> int:
         """Brings back what `offload` moved, to the bit; all of it, or the parts that are named.
@@ -275,7 +275,7 @@ class MegatronTrainer:
             ConfigError: there is no such part.
             RLinfError: it failed, and everything is offloaded as it was; it can be called again.
         """
-        return self._offloader.onload(_known(parts))
+        return self._offloader.onload(chosen_parts(parts))
 
     def _tensors(self, part: str) -> list[Tensor]:
         """This rank's tensors of one part."""
@@ -334,10 +334,3 @@ def checked(config: MegatronTrainerConfig, policy: object) -> torch.device:
     device = next(policy.parameters()).device
     check_device(config.pipeline_model_parallel_size, sequence_parallel=config.sequence_parallel, device=device)
     return device
-
-
-def _known(parts: Sequence[str]) -> Sequence[str]:
-    unknown = [part for part in parts if part not in PARTS]
-    if unknown:
-        raise ConfigError("trainer.offload(parts)", f"no part '{unknown[0]}'", f"There are {', '.join(PARTS)}.")
-    return parts or PARTS

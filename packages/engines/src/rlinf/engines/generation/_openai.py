@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import Any, Final, cast
 from urllib.parse import urljoin
 
 import openai
+from openai.types import Completion as Part
 from torch import Tensor
 
 from rlinf.core.capabilities import Writing
@@ -87,11 +89,33 @@ class OpenAIEngine:
             raise RequestFailed(ConfigError("top_k", problem, "Cut nothing."))
 
     async def _read(self, asked: Asked, so_far: list[int]) -> AsyncGenerator[Piece]:
+        """Pieces of one answer; a task reads it, because a generator of the library's that is left half-way ends in any thread."""
+        pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
+        reader = asyncio.create_task(self._fill(pieces, asked, so_far))
+        try:
+            while (piece := await pieces.get()) is not None:
+                yield piece
+            await reader
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+    async def _fill(self, pieces: asyncio.Queue[Piece | None], asked: Asked, so_far: list[int]) -> None:
+        try:
+            async with await self._ask(asked, so_far) as stream:
+                async for part in stream:
+                    for choice in part.choices:
+                        found = choice.logprobs.token_logprobs if choice.logprobs is not None else None
+                        pieces.put_nowait(_piece((choice.model_extra or {}).get("token_ids") or [], found or []))
+        finally:
+            pieces.put_nowait(None)
+
+    async def _ask(self, asked: Asked, so_far: list[int]) -> openai.AsyncStream[Part]:
         s, done = asked.sampling, asked.written + len(so_far) - len(asked.tokens)
         extra: dict[str, Any] = {"stop_token_ids": list(s.stop_token_ids), "ignore_eos": True, "return_token_ids": True}
         if s.top_k is not None:
             extra["top_k"] = s.top_k
-        stream = await self._client.completions.create(
+        return await self._client.completions.create(
             model=self._config.model,
             prompt=list(so_far),
             max_tokens=s.max_new_tokens - done,
@@ -102,11 +126,6 @@ class OpenAIEngine:
             stream=True,
             extra_body=extra,
         )
-        async with stream:
-            async for part in stream:
-                for choice in part.choices:
-                    found = choice.logprobs.token_logprobs if choice.logprobs is not None else None
-                    yield _piece((choice.model_extra or {}).get("token_ids") or [], found or [])
 
     def _failure(self, error: openai.OpenAIError) -> RLinfError:
         """What happened, without the key."""

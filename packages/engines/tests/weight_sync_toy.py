@@ -20,11 +20,23 @@ class Killed(BaseException):
     """A process that is gone says nothing any more."""
 
 
+class Queues(defaultdict):
+    """A queue for each key, whichever of two threads asks first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def __missing__(self, key):
+        with self.lock:
+            return self.setdefault(key, queue.Queue())
+
+
 class Post:
     """Messages between threads; everything is pickled on its way, as between processes."""
 
     def __init__(self) -> None:
-        self.queues = defaultdict(queue.Queue)
+        self.queues = Queues()
         self.sent = []
         self.spoil: Callable[[Any], Any] = lambda item: item
 

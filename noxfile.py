@@ -132,7 +132,8 @@ def recipes(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def e2e(session: nox.Session) -> None:
     """The whole thing, end to end, on real components; and core's data with torch, which core alone doesn't have."""
-    _house(session, "pytest", *FAST, "packages/core/tests", "tests/e2e", *session.posargs)
+    _house(session, "pytest", "-q", "-m", "not ray and not slow", *PARALLEL, "packages/core/tests", "tests/e2e", *session.posargs)
+    _house(session, "pytest", "-q", "-m", "ray and not slow", "tests/e2e", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

@@ -23,6 +23,9 @@ from rlinf.engines.generation._engine import Asked, Piece, RequestFailed
 from rlinf.engines.generation._streamed import StreamedGenerator
 from rlinf.engines.generation.openai import OpenAIGeneratorConfig
 
+CLIENT_S = 60.0
+"""How long the library's client may take to be made, and to find out by itself that nothing comes."""
+
 
 def build(config: OpenAIGeneratorConfig, policy: Any, rank: int) -> StreamedGenerator:
     """See `OpenAIGeneratorConfig.build`."""
@@ -39,7 +42,7 @@ def build(config: OpenAIGeneratorConfig, policy: Any, rank: int) -> StreamedGene
         return {}  # the policy writes its folder itself
 
     version: int = policy.version if isinstance(policy, Writing) else 0
-    return StreamedGenerator(start(), version, tensors, timeout_s=config.timeout_s, start_timeout_s=config.timeout_s)
+    return StreamedGenerator(start(), version, tensors, timeout_s=config.timeout_s, start_timeout_s=CLIENT_S)
 
 
 class OpenAIEngine:
@@ -50,8 +53,9 @@ class OpenAIEngine:
         self._policy: Final[Any] = policy
         self._rank: Final = rank
         self._key: Final = os.environ[config.api_key_env] if config.api_key_env else "none"
+        later = config.timeout_s + CLIENT_S  # the wait for a token ends first, and says what was waited for
         self._client: Final = openai.AsyncOpenAI(
-            base_url=config.base_url, api_key=self._key, timeout=config.timeout_s, max_retries=config.max_retries
+            base_url=config.base_url, api_key=self._key, timeout=later, max_retries=config.max_retries
         )
         self.limit = config.max_model_len or sys.maxsize
         self.vocabulary = sys.maxsize

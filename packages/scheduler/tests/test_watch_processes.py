@@ -243,6 +243,7 @@ def test_a_stopped_process_is_not_asked_for_ever(run: Run) -> None:
     pid = run.start("a.0", "sleep")
     assert list(run.endpoint.lifelines.ask("doing", timeout=20.0)) == ["a.0"]
     os.kill(pid, signal.SIGSTOP)
+    until(lambda: all(state(int(thread.name)) == "T" for thread in Path(f"/proc/{pid}/task").iterdir()))
     start = time.monotonic()
     for _ in range(5000):
         assert run.endpoint.lifelines.ask("doing", "x" * 100, timeout=0.0) == {}

@@ -50,6 +50,12 @@ def test_collocated() -> None:
     assert (found.get_world_size("actor"), found.get_world_size("rollout"), found.get_world_size("reward")) == (8, 4, 1)
 
 
+def test_sizes_are_read_where_the_trainer_reads_them() -> None:
+    trainer = {"tensor_model_parallel_size": 2, "context_parallel_size": 2, "model": {"model_type": "causal_lm"}}
+    found = placement({"actor": "0-7", "rollout": "0-7"}, actor=trainer)
+    assert (found.actor_dp_size, found.rollout_dp_size) == (2, 8)
+
+
 def test_a_rollout_that_is_wider_than_the_actor() -> None:
     found = placement({"actor": "0-3", "rollout": "0-3"}, actor=actor(tp=2), rollout={"tensor_parallel_size": 4})
     assert devices(found, "rollout") == [(0, 1, 2, 3)]
@@ -131,6 +137,11 @@ def test_written_processes_may_be_what_the_sizes_make() -> None:
             {"actor,rollout": "0-3"},
             {"actor": actor(tp=0)},
             "actor.model.tensor_model_parallel_size: expected a whole number above 0",
+        ),
+        (
+            {"actor,rollout": "0-3"},
+            {"actor": {**actor(tp=2), "tensor_model_parallel_size": 4}},
+            "actor.model.tensor_model_parallel_size: found 2, but actor.tensor_model_parallel_size is 4. Write one of the two.",
         ),
         (
             {"actor,rollout": "0-3"},

@@ -38,8 +38,9 @@ class ModelParallelComponentPlacement(ComponentPlacement):
 
     The mode follows from what is written: actor and rollout on the same accelerators are collocated; all models on accelerators of
     their own are disaggregated; with `cluster.auto_scheduler`, accelerators move between them at run time. The processes of a model
-    follow from its parallel sizes, read from `actor.model.{tensor_model,context,pipeline_model}_parallel_size` (`critic` and
-    the inference components likewise) and `rollout.{tensor,pipeline}_parallel_size`; each is 1 if it is not there.
+    follow from its parallel sizes, read from `actor.{tensor_model,context,pipeline_model}_parallel_size` or, of the same names,
+    `actor.model` (`critic` and the inference components likewise) and `rollout.{tensor,pipeline}_parallel_size`; each is 1 if it
+    is not there.
 
     Args:
         cfg: the run's configuration.
@@ -217,16 +218,25 @@ def _is_auto(cfg: object, cluster: Machines | Inventory) -> bool:
 def _read_parallel(cfg: object, component: str) -> ModelParallel:
     if component == "rollout":
         return ModelParallel(
-            tensor=_size(cfg, "rollout", "tensor_parallel_size"), pipeline=_size(cfg, "rollout", "pipeline_parallel_size")
+            tensor=_size(cfg, "rollout", "tensor_parallel_size") or 1,
+            pipeline=_size(cfg, "rollout", "pipeline_parallel_size") or 1,
         )
-    place = next((f"{name}.model" for name in _sections(component) if section(cfg, name) is not None), "")
+    place = next((name for name in _sections(component) if section(cfg, name) is not None), "")
     if not place:
         return ModelParallel()
     return ModelParallel(
-        tensor=_size(cfg, place, "tensor_model_parallel_size"),
-        context=_size(cfg, place, "context_parallel_size") if component in TRAINED else 1,
-        pipeline=_size(cfg, place, "pipeline_model_parallel_size"),
+        tensor=_model_size(cfg, place, "tensor_model_parallel_size"),
+        context=_model_size(cfg, place, "context_parallel_size") if component in TRAINED else 1,
+        pipeline=_model_size(cfg, place, "pipeline_model_parallel_size"),
     )
+
+
+def _model_size(cfg: object, place: str, key: str) -> int:
+    """A size that the trainer reads, or one that stands with the model."""
+    ours, models = _size(cfg, place, key), _size(cfg, f"{place}.model", key)
+    if ours is not None and models is not None and ours != models:
+        raise ConfigError(f"{place}.model.{key}", f"found {models}, but {place}.{key} is {ours}", "Write one of the two.")
+    return ours or models or 1
 
 
 def _sections(component: str) -> Iterator[str]:
@@ -236,13 +246,11 @@ def _sections(component: str) -> Iterator[str]:
         yield "inference"
 
 
-def _size(cfg: object, place: str, key: str) -> int:
+def _size(cfg: object, place: str, key: str) -> int | None:
     found = cfg
     for name in place.split("."):
         found = section(found, name)
     value = section(found, key)
-    if value is None:
-        return 1
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ConfigError(f"{place}.{key}", f"expected a whole number above 0, found {value!r}")
     return value

@@ -15,11 +15,11 @@ from rlinf.envs.tasks import Shapes
 from rlinf.models.language import TokensConfig, VisionLanguageConfig
 from rlinf.runners.sft.examples import laid_out, read_examples
 
+IMAGE = 3
 SMALL = (
     "cluster.backend=local",
     "runner.max_steps=2",
     "runner.val_check_interval=0",
-    "runner.export=false",
     "data={train: 60, validation: 8, rollout_batch_size: 4, val_problems: 8, final_problems: 8}",
     "rollout.group_size=4",
     "actor.global_batch_size=8",
@@ -56,6 +56,11 @@ def test_a_warm_start_and_two_iterations(app: ReasoningApp) -> None:
         assert line["prompt"] == asked.prompt
         assert line["answer"] == asked.answer
         assert line["prompt"].count("<image>") == 1
+    exported = VisionLanguageConfig(model_path=str(app.logs / "grpo_shapes/checkpoints/global_step_2/actor/huggingface"))
+    (picture,) = problems.problems("train")[0].images
+    preset = VisionLanguageConfig(preset="tiny", overrides={"vision_config": {"patch_size": 8}})
+    found, expected = (config.sight().read([IMAGE, 5], [picture]).shown["image_patches"] for config in (exported, preset))
+    assert (found == expected).all(), "the folder has the image processor"
     assert list((app.logs / "warm_starts").glob("*/checkpoints/global_step_1"))
 
 

@@ -78,6 +78,9 @@ def test_the_sight_of_a_folder_is_the_one_that_was_saved(tmp_path):
         config.sight()
     own = transformers.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size={"shortest_edge": 16 * 16, "longest_edge": 6400})
     own.save_pretrained(str(tmp_path))
+    sight = config.sight()
+    (tmp_path / "preprocessor_config.json").unlink()
+    sight.save_pretrained(str(tmp_path))
     found = config.sight().read([IMAGE, 5], [picture(8, 8)])
     assert found.tokens == (*[IMAGE] * 4, 5), "a picture of 8 × 8 is enlarged to 16 × 16"
 

@@ -69,6 +69,10 @@ class Sight(Protocol):
         """
         ...
 
+    def save_pretrained(self, folder: str) -> None:
+        """Writes `preprocessor_config.json`, of which transformers makes the same one, into a folder that exists."""
+        ...
+
 
 class Tokenizer(Protocol):
     """What is used of a tokenizer of transformers."""

@@ -7,21 +7,24 @@ from typing import Any
 
 from rlinf.core.capabilities import Writing
 from rlinf.core.data import Weights
-from rlinf.core.problems import Tokenizer
+from rlinf.core.problems import Sight, Tokenizer
 
 HUGGINGFACE = "huggingface"
 """Its name."""
 
 
-def export_network(policy: Writing, weights: Weights[Any], tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes model and tokenizer in the layout of Hugging Face, adapters merged and without a critic.
+def export_network(policy: Writing, weights: Weights[Any], tokenizer: Tokenizer, sight: Sight | None, folder: Path) -> None:
+    """Writes model, tokenizer and image processor in the layout of Hugging Face, adapters merged and without a critic.
 
     Args:
         policy: takes the weights, and is of no use to anybody afterwards.
         weights: whole.
         tokenizer: that of the model.
+        sight: how it reads pictures; None if it is shown none.
         folder: where; made if it is not there.
     """
     policy.network_weights(weights)
     policy.save_network(folder)
     tokenizer.save_pretrained(str(folder))
+    if sight is not None:
+        sight.save_pretrained(str(folder))

@@ -53,6 +53,10 @@ class QwenSight:
         shown = {IMAGE_PATCHES: patches.reshape(len(at), self._width), IMAGE_GRID: begins}
         return ShownPrompt(tokens=tuple(widened.tolist()), at=at, shown=shown, images=tuple(images))
 
+    def save_pretrained(self, folder: str) -> None:
+        """Writes its sizes; see `rlinf.core.problems.Sight`."""
+        self._processor.save_pretrained(folder)
+
     def _patches(self, images: Sequence[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """`[N, P]` and `[I, 3]`."""
         if not images:

@@ -25,7 +25,7 @@ from rlinf.runners.devices import device_of, placed
 from rlinf.runners.export import export_network
 from rlinf.runners.publishing import publish
 from rlinf.runners.reasoning.agreement import drift, first_scores
-from rlinf.runners.reasoning.language import build_policy, build_tokenizer, check_temperature
+from rlinf.runners.reasoning.language import build_policy, build_sight, build_tokenizer, check_temperature
 from rlinf.runners.reasoning.reference import ReferencePolicy
 from rlinf.runners.reasoning.rescoring import Found, Rescorer
 from rlinf.runners.reasoning.schema import ReasoningConfig
@@ -170,7 +170,9 @@ class ReasoningActor(Worker):
         with self._onloaded("parameters"):
             weights = self._ready().trainer.weights()
         if self.rank == 0:
-            export_network(build_policy(self.cfg, starting_weights=False), weights, build_tokenizer(self.cfg), Path(folder))
+            policy, tokenizer = build_policy(self.cfg, starting_weights=False), build_tokenizer(self.cfg)
+            sight = build_sight(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
+            export_network(policy, weights, tokenizer, sight, Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""

@@ -20,7 +20,7 @@ from rlinf.core.trajectory import Batch
 from rlinf.core.worker import Worker
 from rlinf.runners.devices import placed
 from rlinf.runners.export import export_network
-from rlinf.runners.reasoning.language import build_tokenizer
+from rlinf.runners.reasoning.language import build_sight, build_tokenizer
 from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, laid_out, packed, read_examples
 from rlinf.runners.sft.schema import SFTConfig
 from rlinf.runners.shares import share_of
@@ -119,7 +119,8 @@ class SFTActor(Worker):
         desk = self._ready()
         weights: Weights[Any] = desk.trainer.weights()
         if self.rank == 0:
-            export_network(self._policy(), weights, desk.tokenizer, Path(folder))
+            sight = build_sight(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
+            export_network(self._policy(), weights, desk.tokenizer, sight, Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""

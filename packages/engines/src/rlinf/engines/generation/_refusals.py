@@ -55,7 +55,7 @@ def refuse_machine(engine: str, place: str, *, base_url: str | None, python: str
     install = f"For a GPU: pip install 'rlinf-engines[{engine}]'. For a CPU: {cpu}."
     needed = {} if base_url or python else {engine: install}
     if served:
-        needed["aiohttp"] = "pip install aiohttp."
+        needed["aiohttp"] = "pip install 'rlinf-engines[served]'."
     for module, remedy in needed.items():
         try:
             require_modules(module, place=place, extra=f"rlinf-engines[{engine}]")

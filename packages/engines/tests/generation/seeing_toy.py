@@ -5,25 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 import transformers
-from generation_toy import ToyWriter
+from generation_toy import SIZES, ToyWriter
 from torch import nn
 
 from rlinf.core.problems import ShownPrompt
 
 IMAGE, MERGE, PATCH = 3, 2, 3 * 2 * 4 * 4
-TEXT = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.3,
-    "pad_token_id": 0,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]},
-}
+TEXT = {**SIZES, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
 VISION = {
     "depth": 2,
     "hidden_size": 16,

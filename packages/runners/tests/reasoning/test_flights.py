@@ -68,9 +68,12 @@ class Stage:
 
             def generate(self, job: Job, lines: Any) -> Call:
                 stage.said.append(f"write {rank}")
-                return Call("generate", [None])
+                return Call("generate", ["written"])
 
         return Rank()
+
+    def compute_rewards(self, job: Job, lines: Any) -> Call:
+        return Call("score", [["report"]])
 
     def sync_model_to_rollout(self, ranks: Any = None) -> Call:
         self.said.append("give" if ranks is None else f"give {list(ranks)}")
@@ -157,3 +160,16 @@ def test_a_worker_that_died_between_two_jobs_is_taken_in_first(stage: Stage) -> 
     stage.restarts[1] = 1
     assert flights.sync_weights() == 7
     assert stage.said == ["init 1", "take 1", "give [1]", "take 0", "take 1", "give"]
+
+
+def test_what_has_landed_is_not_written_again(stage: Stage) -> None:
+    stage.taking = {0: [], 1: [Call("b", [7])]}
+    stage.giving = [Call("g", [7])]
+    flights = stage.flights()
+    first, _ = flights.start(JOB), flights.start(JOB)
+    landed: Any = flights.land(first)
+    assert (landed.reports, landed.generated) == (["report"], ["written", "written"])
+    stage.said.clear()
+    stage.restarts[1] = 1
+    assert flights.revive()
+    assert stage.said == ["init 1", "take 1", "give [1]", "write 1"], "the job that is under way"

@@ -43,6 +43,7 @@ def test_the_next_wave_is_as_large_as_the_share_that_was_admitted_asks_for() -> 
     assert wave_size(8, 4, 8, batch=8) == 8
     assert wave_size(8, 7, 8, batch=8) == 2
     assert wave_size(8, 0, 8, batch=8) == 8
+    assert wave_size(8, 0, 8, batch=99) == 64, "as if one had been admitted"
     assert wave_size(8, 6, 8, batch=8) == 3
 
 

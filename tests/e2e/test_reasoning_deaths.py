@@ -1,8 +1,9 @@
-"""A rollout worker is killed on Ray where it is built, and where it receives weights: it is replaced."""
+"""A process of a reasoning run is killed on Ray, in each phase: it is replaced, or the run ends in time with the cause."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -43,10 +44,12 @@ class Held:
     def kill(self, pid: int) -> None:
         self.below = self.processes.descendants(self.run.pid)
         assert pid in self.below
+        self.killed = time.monotonic()
         os.kill(pid, signal.SIGKILL)
 
     def end(self, timeout: float) -> str:
         _, errors = self.run.communicate(timeout=timeout)
+        self.took = time.monotonic() - self.killed
         self.processes.wait_until(lambda: not self.processes.alive(self.below), 15, "no orphans")
         return errors
 
@@ -59,15 +62,20 @@ def held(tmp_path: Path, processes: Any) -> Iterator[Held]:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, float]]:
-    """The numbers of a run in which nobody dies."""
-    undisturbed = ReasoningApp(tmp_path_factory.mktemp("undisturbed"))
-    undisturbed.train("runner.max_steps=3", REWARD)
-    return undisturbed.rows()
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ReasoningApp:
+    """A run in which nobody dies."""
+    app = ReasoningApp(tmp_path_factory.mktemp("undisturbed"))
+    app.train("runner.max_steps=3", REWARD)
+    return app
 
 
-def lm(held: Held) -> str:
-    return f"actor.model={{model_type: 'toy_faults:HeldLM', folder: '{held.folder}'}}"
+def told(app: ReasoningApp) -> list[str]:
+    """Every response of a run, in an order that does not depend on who wrote it."""
+    return sorted((app.folder / "transcripts.jsonl").read_text().splitlines())
+
+
+def lm(held: Held, at: str) -> str:
+    return f"actor.model={{model_type: 'toy_faults:HeldLM', folder: '{held.folder}', at: {at}}}"
 
 
 def sync(held: Held, way: str, nth: int, version: int) -> str:
@@ -75,22 +83,59 @@ def sync(held: Held, way: str, nth: int, version: int) -> str:
     return f"actor.weight_syncer={{type: 'toy_faults:HeldSync', folder: '{held.folder}', {fields}}}"
 
 
-@pytest.mark.parametrize("place", ["init", "sync"])
-def test_a_rollout_worker_that_dies_is_replaced_whatever_it_did(
-    held: Held, expected: dict[int, dict[str, float]], place: str
-) -> None:
-    """The numbers stay the same."""
+@pytest.mark.parametrize("place", ["init", "pass", "train", "sync"])
+def test_a_rollout_worker_that_dies_is_replaced_whatever_it_did(held: Held, undisturbed: ReasoningApp, place: str) -> None:
+    """While it is built, in an evaluation, between two jobs, and while it receives weights: same responses, same numbers."""
     if place == "sync":
         held.start(REWARD, sync(held, "full", 1, version=2))
     else:
-        held.start(REWARD, lm(held))
-    held.kill(held.pid(place))
+        held.start(REWARD, lm(held, place))
+    waiting = held.pid(place)
+    held.kill(waiting if place != "train" else int((held.folder / "rollout-1").read_text()))
     time.sleep(1.0)
     (held.folder / "go").touch()
     errors = held.end(400)
     assert held.run.returncode == 0, errors
     rows = held.app.rows()
     assert rows[3]["rollout/restarts"] == 1, errors
-    for step, row in expected.items():
+    assert told(held.app) == told(undisturbed)
+    for step, row in undisturbed.rows().items():
         for name in COMPARED:
             assert rows[step][name] == pytest.approx(row[name], abs=1e-5), f"step {step}: {name}"
+
+
+@pytest.mark.parametrize(
+    ("place", "who", "doing"),
+    [
+        ("train", r"actor\[0\]", r"run_training\(\)"),
+        ("score", r"reward\[0\]", r"compute_rewards\(\)"),
+        ("refer", r"inference\[0\]", r"compute_references\(\)"),
+    ],
+)
+def test_whoever_is_not_replaced_ends_the_run_with_the_cause(held: Held, place: str, who: str, doing: str) -> None:
+    asked = "cluster.component_placement={actor: '0', rollout: 0-1, reward: '0', inference: '1'}"
+    overrides = {
+        "train": [lm(held, place)],
+        "score": [f"reward={{reward_type: 'toy_faults:HeldReward', folder: '{held.folder}'}}"],
+        "refer": [lm(held, place), asked, "reference.source=initial", "algorithm.kl_beta=0.1"],
+    }
+    held.start(*overrides[place])
+    held.kill(held.pid(place))
+    errors = held.end(60)
+    assert held.run.returncode == 1, errors
+    assert held.took < 15, f"{held.took:.1f} s"
+    assert re.search(rf"^WorkerError: {who} failed in {doing}: .*killed by SIGKILL", errors, re.M), errors
+    assert len(re.findall(r"^WorkerError", errors, re.M)) == 1, "one first cause"
+
+
+@pytest.mark.parametrize(("way", "nth", "restarts"), [("full", 1, 0), ("bucket", 2, 3)])
+def test_a_death_among_weights_that_nobody_outlives_ends_the_run_with_the_cause(
+    held: Held, way: str, nth: int, restarts: int
+) -> None:
+    """Without restarts; and in the midst of buckets, of which a new process knows nothing."""
+    held.start(f"rollout.max_restarts={restarts}", sync(held, way, nth, version=2))
+    held.kill(held.pid("sync"))
+    errors = held.end(200)
+    assert held.run.returncode == 1, errors
+    assert held.took < (15 if not restarts else 100), f"{held.took:.1f} s"
+    assert re.search(r"^WorkerError: rollout\[1\] failed in sync_model_from_actor\(\): .*killed by SIGKILL", errors, re.M), errors

@@ -1,4 +1,4 @@
-"""Questions about pictures: fine-tuning and GRPO with a vision-language model, in one process."""
+"""Questions about pictures: fine-tuning and GRPO with a vision-language model, in one process and on Ray."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from reasoning_app import ReasoningApp
+from safetensors.torch import load_file
 
 from rlinf.core.errors import WorkerError
 from rlinf.envs.tasks import Shapes
@@ -89,7 +90,33 @@ def test_models_that_read_no_pictures_are_refused_before_anything_is_learned(app
         run(app, "actor.model.model_type=causal_lm", "~actor.model.overrides", "actor.model.architecture=qwen3")
 
 
+@pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_actor_ranks_on_ray_learn_what_one_learns(tmp_path: Path) -> None:
+    """The same responses, and losses up to rounding; in one optimizer step an iteration, as ranks order samples apart."""
+    torch.set_num_threads(1)
+    shape = ("runner.max_steps=3", "actor.global_batch_size=16", "actor.micro_batch_size=3")
+    two = ("cluster.backend=ray", "cluster.component_placement={actor: 0-1, rollout: 0-1, reward: '0'}")
+    rows, told, warm = [], [], []
+    for name, backend in (("one", ()), ("two", two)):
+        logs = tmp_path / name
+        rows.append(run(ReasoningApp(logs), *shape, *backend))
+        told.append(sorted((logs / "grpo_shapes/transcripts.jsonl").read_text().splitlines()))
+        (made,) = (logs / "warm_starts").glob("*/checkpoints/global_step_1/actor/model.safetensors")
+        warm.append(load_file(made))
+    for key, tensor in warm[0].items():
+        torch.testing.assert_close(warm[1][key], tensor, atol=2e-5, rtol=0, msg=lambda text, key=key: f"{key}: {text}")
+    assert told[1] == told[0]
+    for expected, found in zip(*rows, strict=True):
+        assert expected["train/grad_norm"] > 0.1, "there is something to learn"
+        assert found["rollout/logprob_drift_max"] < 1e-5, "trainer and generator see the same"
+        for metric in ("train/loss", "train/grad_norm", "train/entropy", "rollout/advantages_abs"):
+            assert found[metric] == pytest.approx(expected[metric], rel=1e-4), f"step {expected['step']}: {metric}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
 def test_answers_about_pictures_nobody_trained_on_get_better(app: ReasoningApp) -> None:
     app._main("train.py", "--config-name", "grpo_shapes", *app._logs(), "cluster.backend=local", "runner.export=false")
     lines = (app.logs / "grpo_shapes/metrics.jsonl").read_text().splitlines()

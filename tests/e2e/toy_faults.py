@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from toy_reasoning import TinyLM
 
 from rlinf.engines import BucketWeightSync, FullWeightSync
@@ -34,14 +35,37 @@ def is_worker(group: str, rank: int) -> bool:
 
 @dataclass(frozen=True)
 class HeldLM(TinyLM):
-    """Rollout 1 waits where it is built."""
+    """One worker waits: rollout 1 where it is built (`at: init`) or in its first pass (`pass`), the actor in its first pass
+    with a graph (`train`), inference in its first one (`refer`). Rollout 1 says which process it is."""
 
     folder: str = ""
+    at: str = ""
 
     def build(self, spec: Any, *, seed: int) -> Any:
+        model = super().build(spec, seed=seed)
         if is_worker("rollout", 1):
-            wait_here(self.folder, "init")
-        return super().build(spec, seed=seed)
+            Path(self.folder, "rollout-1").write_text(str(os.getpid()))
+            if self.at == "init":
+                wait_here(self.folder, "init")
+        for group, rank, place in (("rollout", 1, "pass"), ("actor", 0, "train"), ("inference", 0, "refer")):
+            if self.at == place and is_worker(group, rank):
+                model.network.base_model.register_forward_pre_hook(self._wait)
+        return model
+
+    def _wait(self, *_: Any) -> None:
+        if self.at != "train" or torch.is_grad_enabled():
+            wait_here(self.folder, self.at)
+
+
+@dataclass(frozen=True)
+class HeldReward:
+    """The first score waits."""
+
+    folder: str
+
+    def __call__(self, completions: Sequence[str], answers: Sequence[str]) -> list[float]:
+        wait_here(self.folder, "score")
+        return [float(text == answer) for text, answer in zip(completions, answers, strict=True)]
 
 
 class _Listening:

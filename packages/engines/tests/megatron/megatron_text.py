@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
 
 from rlinf.core import Batch, Credit, Evaluation, LossOutput, Metric, Trajectory, Weights
 
@@ -21,9 +21,12 @@ SIZES = {
     "max_position_embeddings": 64,
     "initializer_range": 0.3,
 }
+MIXTURE = {**SIZES, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 12}
 CONFIGS: dict[str, Any] = {
     "qwen2": lambda: Qwen2Config(**SIZES, tie_word_embeddings=True),
     "qwen3": lambda: Qwen3Config(**{**SIZES, "head_dim": 12}, tie_word_embeddings=False),
+    "qwen3_moe": lambda: Qwen3MoeConfig(**MIXTURE, norm_topk_prob=True, tie_word_embeddings=False),
+    "qwen3_moe_tied": lambda: Qwen3MoeConfig(**MIXTURE, norm_topk_prob=False, tie_word_embeddings=True),
     "llama": lambda: LlamaConfig(
         **SIZES,
         tie_word_embeddings=False,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from megatron_text import CONFIGS, SIZES, Writer
-from transformers import MistralConfig, Qwen2Config
+from megatron_text import CONFIGS, MIXTURE, SIZES, Writer
+from transformers import MistralConfig, Qwen2Config, Qwen3MoeConfig
 
 from rlinf.core.capabilities import ModelParallel
 from rlinf.core.errors import ConfigError
@@ -33,6 +33,10 @@ def test_ranks_are_numbered_tensor_context_data_pipeline() -> None:
     assert [config.data_rank(rank, 16)[0] for rank in range(16)] == [0] * 4 + [1] * 4 + [0] * 4 + [1] * 4
     assert config.data_rank(5, 16) == (1, 2)
     assert MegatronTrainerConfig().data_rank(3, 4) == (3, 4)
+    experts = MegatronTrainerConfig(expert_model_parallel_size=4, pipeline_model_parallel_size=2)
+    assert [experts.data_rank(rank, 8)[0] for rank in range(8)] == [0, 1, 2, 3] * 2
+    with pytest.raises(ConfigError, match=r"the 6 ranks that hold the same layers can't be parted into groups of 4"):
+        experts.data_rank(0, 12)
     with pytest.raises(ConfigError, match=r"12 ranks can't hold copies of tensor 2 × pipeline 2 × context 2.*a multiple of 8"):
         config.data_rank(0, 12)
 
@@ -45,7 +49,7 @@ def test_ranks_are_numbered_tensor_context_data_pipeline() -> None:
         ({"logit_chunk": 0}, "logit_chunk"),
         ({"max_tokens_per_mbs": 0}, "max_tokens_per_mbs"),
         ({"timeout_s": 0.0}, "timeout_s"),
-        ({"expert_model_parallel_size": 2}, "experts can't be divided yet"),
+        ({"expert_model_parallel_size": 0}, "expert_model_parallel_size"),
         ({"sequence_parallel": True}, "sequence_parallel"),
         ({"optim": OptimConfig(value_lr=1e-4)}, "no critic"),
     ],
@@ -112,15 +116,35 @@ def test_every_weight_has_one_place(family) -> None:
 
 
 def test_unknown_architectures_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"expected an architecture of llama, qwen2, qwen3, found 'mistral'"):
+    with pytest.raises(ConfigError, match=r"expected an architecture of llama, qwen2, qwen3, qwen3_moe, found 'mistral'"):
         Shape.of(MistralConfig())
     sliding = Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=4, max_window_layers=1)
     with pytest.raises(ConfigError, match="sliding windows"):
         Shape.of(sliding)
+    for mixed in ({"mlp_only_layers": [1]}, {"decoder_sparse_step": 2}):
+        with pytest.raises(ConfigError, match="layers without experts among those with experts"):
+            Shape.of(Qwen3MoeConfig(**MIXTURE, **mixed))
+    with pytest.raises(ConfigError, match="sliding windows"):
+        Shape.of(Qwen3MoeConfig(**MIXTURE, use_sliding_window=True, sliding_window=4))
     with pytest.raises(ConfigError, match="expected a language model, found Linear"):
         MegatronTrainerConfig().build(torch.nn.Linear(2, 2), rank=0, world_size=1, rendezvous="")
     with pytest.raises(ConfigError, match=r"1 ranks can't hold copies"):
         MegatronTrainerConfig(tensor_model_parallel_size=2).build(Writer(), rank=0, world_size=1, rendezvous="")
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes", "message"),
+    [
+        ("qwen3", (2, 1, False), r"expert_model_parallel_size: found 2 for a model without experts"),
+        ("qwen3_moe", (3, 1, False), r"expert_model_parallel_size: 8 experts can't be divided over 3 ranks"),
+        ("qwen3_moe", (1, 2, False), r"sequence_parallel: 2 tensor ranks would send the same tokens"),
+    ],
+)
+def test_what_experts_can_not_be(family, sizes, message) -> None:
+    experts, tensor, sequence = sizes
+    with pytest.raises(ConfigError, match=message):
+        Shape.of(CONFIGS[family]()).check_experts(experts, tensor, sequence_parallel=sequence)
+    Shape.of(CONFIGS["qwen3_moe"]()).check_experts(4, 2, sequence_parallel=True)
 
 
 def scored(rank: int, folder: Path, dtype: torch.dtype) -> None:

@@ -120,7 +120,7 @@ class Checkpoint:
                 value = memory.read(f"{first}/{key}")
                 if value.dim():
                     value = self._conversion.part(entry, lambda name, end=key: memory.read(f"{PREFIX}{name}/{end}"))
-                    value = self._masters.own(value).clone()
+                    value = self._masters.own(entry.name, value).clone()
                 state[key] = value.to(self._device)
         return held
 

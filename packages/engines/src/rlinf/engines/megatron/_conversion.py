@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from rlinf.engines.megatron._groups import Groups
@@ -23,7 +25,6 @@ class Conversion:
     def __init__(self, shape: Shape, shapes: Mapping[str, torch.Size], groups: Groups) -> None:
         self._entries = list(shape.entries(groups.stages))
         self._shapes, self._groups = dict(shapes), groups
-        self._ranks = groups.tensor.size()
 
     @property
     def own(self) -> list[Entry]:
@@ -38,7 +39,12 @@ class Conversion:
             read: gives a whole weight by the name of transformers.
         """
         sources = [read(source) for source in entry.sources]
-        return entry.division.split(sources, self._ranks)[self._groups.column]
+        group = self._over(entry)
+        return entry.division.split(sources, dist.get_world_size(group))[dist.get_rank(group)]
+
+    def _over(self, entry: Entry) -> Any:
+        """The ranks that have the parts of a weight."""
+        return self._groups.experts if entry.experts else self._groups.tensor
 
     @torch.no_grad()
     def whole(self, held: Mapping[str, Tensor], device: torch.device) -> Iterator[tuple[str, Tensor]]:
@@ -54,7 +60,7 @@ class Conversion:
                 continue
             if entry.stage == self._groups.stage:
                 part = held[entry.name]
-                parts = self._groups.all_gather(part, self._groups.tensor) if entry.division.divided else [part]
+                parts = self._groups.all_gather(part, self._over(entry)) if entry.division.divided else [part]
                 found = [tensor.contiguous() for tensor in entry.division.merge(parts)]
             else:
                 found = [torch.empty(self._shapes[source], dtype=dtype, device=device) for source in entry.sources]

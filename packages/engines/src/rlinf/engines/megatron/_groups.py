@@ -42,6 +42,12 @@ class Groups:
     """Those that hold the same part of the model: `data` and `context`."""
     model: Any
     """Those that hold the rest of the model: `tensor` and `pipeline`."""
+    experts: Any
+    """Those that share the experts of a layer."""
+    expert_copies: Any
+    """Those that hold the same experts."""
+    expert_model: Any
+    """Those that hold all other experts of the model: `experts` and `pipeline`."""
     ends: Any
     """The first and the last of `pipeline`; None in the middle."""
 
@@ -59,6 +65,8 @@ class Groups:
             tensor_model_parallel_size=config.tensor_model_parallel_size,
             pipeline_model_parallel_size=config.pipeline_model_parallel_size,
             context_parallel_size=config.context_parallel_size,
+            expert_model_parallel_size=config.expert_model_parallel_size,
+            expert_tensor_parallel_size=1,
             distributed_timeout_minutes=max(1, math.ceil(config.timeout_s / 60)),
             create_gloo_process_groups=False,
         )
@@ -70,6 +78,9 @@ class Groups:
             data=parallel_state.get_data_parallel_group(),
             copies=parallel_state.get_data_parallel_group(with_context_parallel=True),
             model=parallel_state.get_model_parallel_group(),
+            experts=parallel_state.get_expert_model_parallel_group(),
+            expert_copies=parallel_state.get_expert_data_parallel_group(),
+            expert_model=parallel_state.get_expert_tensor_model_pipeline_parallel_group(),
             ends=parallel_state.get_embedding_group(check_initialized=False),
         )
 
@@ -92,6 +103,10 @@ class Groups:
     def column(self) -> int:
         """This rank's place among those that share matrices."""
         return dist.get_rank(self.tensor)
+
+    def passes(self, own: int) -> int:
+        """How many passes this rank makes: its own, or where experts are divided, as many as the busiest; every rank calls it."""
+        return own if dist.get_world_size(self.experts) == 1 else int(max(self.ranks.all_gather(own)))
 
     def all_reduce(self, value: Tensor, group: Any) -> Tensor:
         """The sum over a group, in a new tensor; every rank of it calls it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from rlinf.engines.megatron._groups import Groups
 from rlinf.engines.megatron.attention import TorchAttention, TorchNorm, take_columns
 from rlinf.engines.megatron.config import MegatronTrainerConfig
 from rlinf.engines.megatron.mapping import PLACE, Shape
+from rlinf.engines.megatron.mixture import Mixture
 from rlinf.engines.megatron.scoring import score_divided
 from rlinf.engines.packing import IDS, SEGMENTS
 
@@ -25,10 +27,13 @@ with warnings.catch_warnings():
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.tensor_parallel import mappings, random
+    from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
     from megatron.core.transformer.transformer_config import TransformerConfig
 
 _regions = cast("Any", mappings)
+# It says of each layer that it does not know the class of a mixture.
+logging.getLogger("megatron.core.transformer.transformer_layer").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ class Network:
         shared = shape.tied and groups.stages == 1
         self.module: Any = GPTModel(
             config=megatron_config(config, shape, dtype, device),
-            transformer_layer_spec=_spec(shape, shape.layers // groups.stages),
+            transformer_layer_spec=_spec(shape, groups),
             vocab_size=shape.vocabulary + -shape.vocabulary % config.tensor_model_parallel_size,
             max_sequence_length=1,
             pre_process=groups.stage == 0,
@@ -152,6 +157,11 @@ class Network:
         visible = _visible(segments, own, alone=parts == 1)
         angles = self._rotation.angles(_positions(segments))[own]
         return Columns(ids[:, own].contiguous(), angles, visible, tokens[:, own], mask[:, own], horizon)
+
+    def idle(self) -> Columns:
+        """A token that nobody scores: for a pass that only keeps pace with other ranks."""
+        ids = torch.zeros((1, 1), dtype=torch.int64, device=self._device)
+        return self.columns({IDS: ids}, ids[..., None, None], ids.bool())
 
     def forward(self, columns: Columns) -> Tensor:
         """`[S, B, W]`: what this stage makes of its columns, or of what it received from the stage before."""
@@ -230,15 +240,17 @@ def megatron_config(config: MegatronTrainerConfig, shape: Shape, dtype: torch.dt
         )
 
 
-def _spec(shape: Shape, layers: int) -> Any:
-    """Megatron's layers with attention and norms of torch."""
+def _spec(shape: Shape, groups: Groups) -> Any:
+    """Megatron's layers with attention, norms and mixtures of torch."""
     layer: Any = get_gpt_layer_local_spec(qk_layernorm=shape.qk_norm, normalization="RMSNorm")
     layer.submodules.input_layernorm = layer.submodules.pre_mlp_layernorm = TorchNorm
     inner = layer.submodules.self_attention.submodules
     inner.core_attention = TorchAttention
     if shape.qk_norm:
         inner.q_layernorm = inner.k_layernorm = TorchNorm
-    return TransformerBlockSubmodules(layer_specs=[layer] * layers, layer_norm=cast("Any", TorchNorm))
+    if shape.experts is not None:
+        layer.submodules.mlp = ModuleSpec(module=Mixture, params={"experts": shape.experts, "group": groups.experts})
+    return TransformerBlockSubmodules(layer_specs=[layer] * (shape.layers // groups.stages), layer_norm=cast("Any", TorchNorm))
 
 
 def _share(width: int, number: int) -> slice:

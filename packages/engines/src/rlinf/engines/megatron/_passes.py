@@ -26,7 +26,9 @@ Finish = Callable[[int, Tensor], tuple[Tensor | None, Any]]
 
 
 def run(network: Network, groups: Groups, parts: Sequence[Columns], finish: Finish, *, learn: bool) -> list[Any]:
-    """Passes every micro-batch through the model; every rank that shares it calls it.
+    """Passes every micro-batch through the model; every rank that shares it calls it, and every rank at all if experts are divided.
+
+    Experts answer to all ranks that share them in each pass: ranks with fewer micro-batches make passes of which nothing comes.
 
     Args:
         network: this rank's part.
@@ -38,8 +40,18 @@ def run(network: Network, groups: Groups, parts: Sequence[Columns], finish: Fini
     Returns:
         What was remembered, on the last stage; elsewhere nothing.
     """
-    if groups.stages > 1:
-        return _pipelined(network, parts, finish, learn=learn)
+    idle = groups.passes(len(parts)) - len(parts)
+
+    def finished(number: int, hidden: Tensor) -> tuple[Tensor | None, Any]:
+        if number < len(parts):
+            return finish(number, hidden)
+        return (hidden * 0.0).sum() if learn else None, None
+
+    passed = _pipelined if groups.stages > 1 else _one_by_one
+    return passed(network, [*parts, *[network.idle()] * idle], finished, learn=learn)[: len(parts)]
+
+
+def _one_by_one(network: Network, parts: Sequence[Columns], finish: Finish, *, learn: bool) -> list[Any]:
     found: list[Any] = []
     for number, part in enumerate(parts):
         with torch.set_grad_enabled(learn):

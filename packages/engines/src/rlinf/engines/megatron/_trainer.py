@@ -64,7 +64,7 @@ class MegatronTrainer:
         )
         self._conversion = Conversion(shape, {name: tensor.shape for name, tensor in state.items()}, self._groups)
         self._names = sorted(policy.state_dict())
-        self._masters = Masters(self._network.parameters, self._groups.copies if config.use_distributed_optimizer else None)
+        self._masters = Masters(self._network.parameters, self._shares() if config.use_distributed_optimizer else None)
         self._take_over(state)
         policy.to("meta")
         self._gradients = Gradients(self._conversion.own, self._groups, sequence_parallel=config.sequence_parallel, tied=shape.tied)
@@ -95,6 +95,11 @@ class MegatronTrainer:
         for entry in self._conversion.own:
             self._masters.load(entry.name, self._conversion.part(entry, state.__getitem__))
 
+    def _shares(self) -> dict[str, Any]:
+        """The ranks that hold the same part, by the name of the weight."""
+        groups = self._groups
+        return {entry.name: groups.expert_copies if entry.experts else groups.copies for entry in self._conversion.own}
+
     @property
     def version(self) -> int:
         """How many optimizer steps made these weights."""
@@ -107,6 +112,8 @@ class MegatronTrainer:
     @torch.no_grad()
     def evaluate(self, batch: Batch[Any]) -> Evaluation[Tensor]:
         """What the current weights say of past decisions, without a graph; every rank of a copy calls it with the same batch.
+
+        Where experts are divided, every rank calls it equally often.
 
         Args:
             batch: NumPy or torch; moved to the weights' device.
@@ -330,6 +337,9 @@ def checked(config: MegatronTrainerConfig, policy: object) -> torch.device:
     network = policy.network
     shape = Shape.of(network.config)
     shape.check(config.tensor_model_parallel_size, config.pipeline_model_parallel_size)
+    shape.check_experts(
+        config.expert_model_parallel_size, config.tensor_model_parallel_size, sequence_parallel=config.sequence_parallel
+    )
     shape.expect(network.state_dict())
     device = next(policy.parameters()).device
     check_device(config.pipeline_model_parallel_size, sequence_parallel=config.sequence_parallel, device=device)

@@ -40,7 +40,8 @@ class MegatronTrainerConfig:
     context_parallel_size: int = 1
     """Over how many ranks the columns of a row are divided."""
     expert_model_parallel_size: int = 1
-    """Over how many ranks the experts of a mixture are divided; only 1 yet."""
+    """Over how many ranks the experts of a mixture are divided: neighbours of those that hold the same layers, whatever else they
+    divide. It divides their number, and that of the experts."""
     sequence_parallel: bool = False
     """Whether activations between matrices are divided over the tensor ranks, too: less memory. Needs a GPU."""
     recompute: bool = False
@@ -67,9 +68,6 @@ class MegatronTrainerConfig:
             raise ConfigError("max_tokens_per_mbs", f"expected at least 1, found {self.max_tokens_per_mbs}")
         if not self.timeout_s > 0:
             raise ConfigError("timeout_s", f"expected more than 0 seconds, found {self.timeout_s:g}")
-        if self.expert_model_parallel_size > 1:
-            found = f"expected 1, found {self.expert_model_parallel_size}: experts can't be divided yet"
-            raise ConfigError("expert_model_parallel_size", found, "Use the trainer fsdp for mixtures of experts.")
         if self.sequence_parallel and self.tensor_model_parallel_size == 1:
             raise ConfigError("sequence_parallel", "expected tensor_model_parallel_size above 1, found 1", "Set it to false.")
         if self.optim.value_lr is not None or self.optim.critic_warmup_steps > 0:
@@ -90,6 +88,10 @@ class MegatronTrainerConfig:
             sizes = f"tensor {self.tensor_model_parallel_size} × pipeline {self.pipeline_model_parallel_size}"
             found = f"{world_size} ranks can't hold copies of {sizes} × context {self.context_parallel_size} ranks"
             raise ConfigError("actor", found, f"Place the actor on a multiple of {self.model_size} ranks, or change the sizes.")
+        peers = world_size // self.pipeline_model_parallel_size
+        if peers % self.expert_model_parallel_size:
+            found = f"the {peers} ranks that hold the same layers can't be parted into groups of {self.expert_model_parallel_size}"
+            raise ConfigError("actor.expert_model_parallel_size", found, "Use a divisor.")
         shares = world_size // self.model_size
         return rank // (self.tensor_model_parallel_size * self.context_parallel_size) % shares, shares
 

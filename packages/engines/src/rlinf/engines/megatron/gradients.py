@@ -21,24 +21,29 @@ class Gradients:
     Args:
         entries: the weights that this rank has a part of.
         groups: the ranks.
-        sequence_parallel: whether norms see a part of the columns only.
+        sequence_parallel: whether what is whole sees a part of the columns only.
         tied: whether embedding and head are one weight, which the first and the last stage then both hold.
     """
 
     def __init__(self, entries: Iterable[Entry], groups: Any, *, sequence_parallel: bool, tied: bool) -> None:
         self._groups = groups
-        divided = {entry.name: entry.division.divided for entry in entries}
-        self._divided = {name for name in divided if divided[name]}
-        whole = divided.keys() - self._divided
+        held = list(entries)
+        self._experts = {entry.name for entry in held if entry.experts}
+        self._divided = {entry.name for entry in held if entry.division.divided}
+        whole = {entry.name for entry in held} - self._divided
         self._partial = {name for name in whole if sequence_parallel or "q_layernorm" in name or "k_layernorm" in name}
         self._twice = {HEAD, EMBEDDING} if tied and groups.stages > 1 else set[str]()
 
     @torch.no_grad()
     def collect(self, gradients: Mapping[str, Tensor]) -> None:
-        """Adds them, in place: of norms that see a part, over tensor ranks; of tied weights, over both ends; then over copies."""
+        """Adds them, in place: of what sees a part, over tensor ranks; of tied weights, over both ends; then over copies.
+
+        Those of experts have come from the tokens of all ranks that share them.
+        """
         self._add([gradients[name] for name in gradients if name in self._partial], self._groups.tensor)
         self._add([gradients[name] for name in gradients if name in self._twice], self._groups.ends)
-        self._add(list(gradients.values()), self._groups.copies)
+        self._add([gradients[name] for name in gradients if name not in self._experts], self._groups.copies)
+        self._add([gradients[name] for name in gradients if name in self._experts], self._groups.expert_copies)
 
     def _add(self, gradients: list[Tensor], group: Any) -> None:
         if not gradients or dist.get_world_size(group) == 1:
@@ -50,12 +55,19 @@ class Gradients:
 
     def square_norm(self, gradients: Mapping[str, Tensor]) -> float:
         """Σ g² over the whole model, the same on each rank."""
-        mine = [gradient for name, gradient in gradients.items() if self._counts(name)]
-        norm = torch.nn.utils.get_total_norm(mine) if mine else torch.zeros(())
-        square = norm.detach().to("cpu", torch.float64) ** 2
-        return float(self._groups.all_reduce(square, self._groups.model))
+        shared = [gradient for name, gradient in gradients.items() if name not in self._experts and self._counts(name)]
+        experts = [gradient for name, gradient in gradients.items() if name in self._experts]
+        square = self._groups.all_reduce(_square(shared), self._groups.model)
+        if experts:
+            square += self._groups.all_reduce(_square(experts), self._groups.expert_model)
+        return float(square)
 
     def _counts(self, name: str) -> bool:
         """Whether this rank is the one that counts a weight."""
         again = name in self._twice and name == HEAD
         return not again and (name in self._divided or self._groups.column == 0)
+
+
+def _square(gradients: list[Tensor]) -> Tensor:
+    norm = torch.nn.utils.get_total_norm(gradients) if gradients else torch.zeros(())
+    return norm.detach().to("cpu", torch.float64) ** 2

@@ -5,7 +5,8 @@
     gate_proj, up_proj                        linear_fc1: its part of the gate, then its part of up
     o_proj, down_proj                         linear_proj, linear_fc2: some columns
     embed_tokens, lm_head                     some rows, zeros behind the vocabulary
-    norms                                     whole, on each rank
+    norms, router                             whole, on each rank
+    experts                                   some experts, on one of n ranks of experts
 
 Optimizer state has the shapes of the weights, and goes the same way.
 """
@@ -13,7 +14,7 @@ Optimizer state has the shapes of the weights, and goes the same way.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from rlinf.core.errors import ConfigError
 
-FAMILIES = ("llama", "qwen2", "qwen3")
+FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
 """The `model_type` of architectures that are known."""
 PLACE = "trainer(policy)"
 
@@ -142,6 +143,36 @@ class Entry:
     """How."""
     repeats: bool = False
     """Whether it is a copy of another entry: the embedding as head of the last stage."""
+    experts: bool = False
+    """Whether the ranks of experts have the parts, and not those of matrices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """What stands in the place of each layer's MLP."""
+
+    count: int
+    """How many there are."""
+    chosen: int
+    """How many a token goes through."""
+    ffn: int
+    """The width of each."""
+    normalised: bool
+    """Whether the weights of those that are chosen are divided by their sum."""
+
+    @classmethod
+    def of(cls, config: Any) -> Experts | None:
+        """Those of a configuration of transformers; None if each layer has an MLP.
+
+        Raises:
+            ConfigError: only some layers have experts.
+        """
+        if config.model_type != "qwen3_moe":
+            return None
+        if config.mlp_only_layers or config.decoder_sparse_step != 1 or config.num_experts < 1:
+            found = "layers without experts among those with experts can't be converted"
+            raise ConfigError(PLACE, found, "Use the trainer fsdp.")
+        return cls(config.num_experts, config.num_experts_per_tok, config.moe_intermediate_size, bool(config.norm_topk_prob))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +192,8 @@ class Shape:
     """Whether the embedding is the head, too."""
     qkv_bias: bool
     qk_norm: bool
+    experts: Experts | None = None
+    """None if each layer has an MLP."""
 
     @classmethod
     def of(cls, config: Any) -> Shape:
@@ -174,7 +207,8 @@ class Shape:
             found = f"expected an architecture of {', '.join(FAMILIES)}, found '{family}'"
             raise ConfigError(PLACE, found, "Use the trainer fsdp.")
         sliding = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-        biased = (family == "llama" and (config.attention_bias or config.mlp_bias)) or (family == "qwen3" and config.attention_bias)
+        sliding |= {"all layers"} if family == "qwen3_moe" and config.sliding_window is not None else set[str]()
+        biased = family != "qwen2" and (config.attention_bias or (family == "llama" and config.mlp_bias))
         for wrong, what in ((sliding, "sliding windows"), (biased, "biases"), (config.hidden_act != "silu", config.hidden_act)):
             if wrong:
                 raise ConfigError(PLACE, f"'{family}' with {what} can't be converted", "Use the trainer fsdp.")
@@ -190,7 +224,8 @@ class Shape:
             eps=config.rms_norm_eps,
             tied=bool(config.tie_word_embeddings),
             qkv_bias=family == "qwen2",
-            qk_norm=family == "qwen3",
+            qk_norm=family in ("qwen3", "qwen3_moe"),
+            experts=Experts.of(config),
         )
 
     def check(self, tensor: int, pipeline: int) -> None:
@@ -199,7 +234,8 @@ class Shape:
         Raises:
             ConfigError: heads, groups, hidden columns or layers can't be divided so.
         """
-        parts = (("heads", self.heads), ("heads of keys and values", self.groups), ("columns of the MLP", self.ffn))
+        columns = 0 if self.experts else self.ffn
+        parts = (("heads", self.heads), ("heads of keys and values", self.groups), ("columns of the MLP", columns))
         for what, count in parts:
             if count % tensor:
                 found = f"{count} {what} can't be divided over {tensor} ranks"
@@ -207,6 +243,24 @@ class Shape:
         if self.layers % pipeline:
             found = f"{self.layers} layers can't be divided over {pipeline} ranks"
             raise ConfigError("actor.pipeline_model_parallel_size", found, "Use a divisor.")
+
+    def check_experts(self, ranks: int, tensor: int, *, sequence_parallel: bool) -> None:
+        """Refuses sizes under which a token would not be sent to each of its experts once.
+
+        Raises:
+            ConfigError: there are no experts, they can't be divided so, or tensor ranks would all send the same tokens.
+        """
+        place = "actor.expert_model_parallel_size"
+        if self.experts is None:
+            if ranks > 1:
+                raise ConfigError(place, f"found {ranks} for a model without experts", "Use 1.")
+            return
+        if self.experts.count % ranks:
+            raise ConfigError(place, f"{self.experts.count} experts can't be divided over {ranks} ranks", "Use a divisor.")
+        if tensor > 1 and not sequence_parallel:
+            found = f"{tensor} tensor ranks would send the same tokens to experts"
+            remedy = "Set it to true, or actor.tensor_model_parallel_size to 1 and divide the experts alone."
+            raise ConfigError("actor.sequence_parallel", found, remedy)
 
     def entries(self, stages: int) -> Iterator[Entry]:
         """All weights of Megatron's, stage by stage."""
@@ -237,6 +291,12 @@ class Shape:
             yield entry("self_attention.k_layernorm.weight", Whole(), "self_attn.k_norm.weight")
         yield entry("self_attention.linear_proj.weight", Cut(1, self.heads * self.width), "self_attn.o_proj.weight")
         yield entry("pre_mlp_layernorm.weight", Whole(), "post_attention_layernorm.weight")
+        if self.experts is not None:
+            yield entry("mlp.router", Whole(), "mlp.gate.weight")
+            for own, source in (("gate_up", "gate_up_proj"), ("down", "down_proj")):
+                division = Cut(0, self.experts.count)
+                yield replace(entry(f"mlp.{own}", division, f"mlp.experts.{source}"), experts=True)
+            return
         yield entry("mlp.linear_fc1.weight", Gated(), "mlp.gate_proj.weight", "mlp.up_proj.weight")
         yield entry("mlp.linear_fc2.weight", Cut(1, self.ffn), "mlp.down_proj.weight")
 

@@ -19,25 +19,27 @@ class Masters(nn.Module):
 
     Args:
         parameters: those that are computed with, by name.
-        shares: the ranks over which rows are divided; None to keep all.
+        shares: the ranks over which the rows of each weight are divided; none to keep all.
     """
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], shares: Any = None) -> None:
+    def __init__(self, parameters: Mapping[str, nn.Parameter], shares: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.computed = dict(parameters)
-        self._shares = shares
-        self._count = 1 if shares is None else dist.get_world_size(shares)
-        self._index = 0 if shares is None else dist.get_rank(shares)
+        self._shares = dict(shares or {})
         self.held: dict[str, nn.Parameter] = {}
         self._sums: dict[str, Tensor] = {}
         for name, parameter in self.computed.items():
-            plain = parameter.dtype == torch.float32 and self._count == 1
-            held = parameter if plain else nn.Parameter(self.own(parameter.detach().float()).clone())
+            plain = parameter.dtype == torch.float32 and self._count(name) == 1
+            held = parameter if plain else nn.Parameter(self.own(name, parameter.detach().float()).clone())
             self.held[name] = held
             self.register_parameter(name.replace(".", "/"), held)
             if parameter.dtype != torch.float32:
                 self._sums[name] = torch.zeros_like(parameter, dtype=torch.float32)
                 cast("Any", parameter).register_post_accumulate_grad_hook(self._adder(name))
+
+    def _count(self, name: str) -> int:
+        """Over how many ranks the rows of a weight are divided."""
+        return dist.get_world_size(self._shares[name]) if name in self._shares else 1
 
     def _adder(self, name: str) -> Any:
         def add(parameter: Tensor) -> None:
@@ -47,22 +49,24 @@ class Masters(nn.Module):
 
         return add
 
-    def own(self, tensor: Tensor) -> Tensor:
-        """This rank's rows of a tensor; where they can't be divided evenly, zeros are added."""
-        if self._count == 1:
+    def own(self, name: str, tensor: Tensor) -> Tensor:
+        """This rank's rows of a tensor in the shape of a weight; where they can't be divided evenly, zeros are added."""
+        count = self._count(name)
+        if count == 1:
             return tensor
-        rows = -(-len(tensor) // self._count)
-        missing = rows * self._count - len(tensor)
+        rows, index = -(-len(tensor) // count), dist.get_rank(self._shares[name])
+        missing = rows * count - len(tensor)
         if missing:
             tensor = torch.cat([tensor, tensor.new_zeros((missing, *tensor.shape[1:]))])
-        return tensor[self._index * rows : (self._index + 1) * rows]
+        return tensor[index * rows : (index + 1) * rows]
 
     def whole(self, name: str, own: Tensor) -> Tensor:
         """What `own` took apart; every rank calls it."""
-        if self._count == 1:
+        count = self._count(name)
+        if count == 1:
             return own
-        parts = [torch.empty_like(own) for _ in range(self._count)]
-        dist.all_gather(parts, own.contiguous(), group=self._shares)  # pyright: ignore[reportUnknownMemberType]
+        parts = [torch.empty_like(own) for _ in range(count)]
+        dist.all_gather(parts, own.contiguous(), group=self._shares[name])  # pyright: ignore[reportUnknownMemberType]
         return torch.cat(parts)[: len(self.computed[name])]
 
     def gradients(self) -> dict[str, Tensor]:
@@ -79,7 +83,7 @@ class Masters(nn.Module):
     def take(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
         """Gives the optimizer its rows of the gradients, and returns them."""
         for name, held in self.held.items():
-            held.grad = self.own(gradients[name])
+            held.grad = self.own(name, gradients[name])
         return [held.grad for held in self.held.values() if held.grad is not None]
 
     @torch.no_grad()
@@ -92,7 +96,7 @@ class Masters(nn.Module):
     @torch.no_grad()
     def load(self, name: str, tensor: Tensor) -> None:
         """Takes over a weight, whole, in any type."""
-        self.held[name].copy_(self.own(tensor))
+        self.held[name].copy_(self.own(name, tensor))
         self.computed[name].copy_(tensor)
 
     def drop(self) -> None:

@@ -59,6 +59,17 @@ def test_what_a_packed_row_holds() -> None:
     assert torch.equal(back, torch.where(real, batch.trajectory.reward, 0.0))
 
 
+def test_rows_of_several_sequences_stay_apart_beside_each_other() -> None:
+    batch = text_batch(((2, 3), (1, 4)))
+    batch.trajectory.context["segment_ids"][:] = torch.tensor([[1, 1, 2, 2, 2], [1, 2, 2, 3, 3]])
+    packed = pack(batch, Packing(10, ((0, 1),)))
+    (segments,) = packed.batch.trajectory.context["segment_ids"].tolist()
+    assert [len(list(run)) for _, run in itertools.groupby(segments)] == [2, 3, 1, 2, 2]
+    assert len(set(segments)) == 5, "a sequence is seen by none of the other row"
+    deep = torch.randn(1, 10, 3)
+    assert torch.equal(packed.unpack(deep), deep.view(2, 5, 3)), "other axes stay as they are"
+
+
 def trainer(limit: int | None, clip: float | None = None):
     config = FSDPTrainerConfig(OptimConfig(lr=1.0, adam_eps=1.0, clip_grad=clip), max_tokens_per_mbs=limit)
     return config.build(ToyWriter(), rank=0, world_size=1, rendezvous="")

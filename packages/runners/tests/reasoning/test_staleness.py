@@ -135,3 +135,28 @@ def test_nothing_is_lost_trained_on_twice_or_too_old(reasoning_data: dict[str, A
 def age(world: World, group: int) -> int:
     """How many updates there were since the oldest token of a group."""
     return len(world.updates) - 1 - world.updates.index(min(world.finished[group]))
+
+
+def test_what_an_iteration_says_of_its_responses(reasoning_data: dict[str, Any]) -> None:
+    """Counted by hand over two groups, one of them an update old."""
+    reasoning_data["rollout"]["oversample"] = 1.5
+    cfg = read_reasoning(reasoning_data)
+    source, versions = ProblemSource(6, seed=1, shuffle=True), Versions([0, 1])
+    made: Any = Generation(cfg, World(0), source, versions, 1)  # type: ignore[arg-type]
+    ends = [(1.0, True, 3, "stop"), (0.5, False, 9, "length"), (0.0, False, 2, "stop"), (0.5, True, 6, "length")]
+    responses = [Response(reward=reward, success=success, tokens=n, finish=finish) for reward, success, n, finish in ends]
+    groups = [
+        GroupReport(group=group, problem=group, responses=tuple(responses[2 * group :][:2]), oldest=1 - group) for group in (0, 1)
+    ]
+    assert made._described(groups) == {
+        "rollout/rewards": 0.5,
+        "rollout/accuracy": 0.5,
+        "rollout/response_length": 5.0,
+        "rollout/truncated": 0.5,
+        "rollout/lag": 0.5,
+        "rollout/lag_max": 1.0,
+    }
+    assert made._described([])["rollout/lag_max"] == 0
+    job = made._begin(0, 0, needed=3).job
+    assert (job.needed, len(job.orders), job.shown) == (3, 5, cfg.runner.transcripts), "3 × 1.5, rounded up"
+    assert made._begin(0, 1, needed=3).job.shown == 0

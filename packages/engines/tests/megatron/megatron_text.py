@@ -25,7 +25,7 @@ MIXTURE = {**SIZES, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediat
 CONFIGS: dict[str, Any] = {
     "qwen2": lambda: Qwen2Config(**SIZES, tie_word_embeddings=True),
     "qwen3": lambda: Qwen3Config(**{**SIZES, "head_dim": 12}, tie_word_embeddings=False),
-    "qwen3_moe": lambda: Qwen3MoeConfig(**MIXTURE, norm_topk_prob=True, tie_word_embeddings=False),
+    "qwen3_moe": lambda: Qwen3MoeConfig(**{**MIXTURE, "head_dim": 12}, norm_topk_prob=True, tie_word_embeddings=False),
     "qwen3_moe_tied": lambda: Qwen3MoeConfig(**MIXTURE, norm_topk_prob=False, tie_word_embeddings=True),
     "llama": lambda: LlamaConfig(
         **SIZES,

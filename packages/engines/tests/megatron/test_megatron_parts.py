@@ -130,6 +130,8 @@ def test_unknown_architectures_are_refused() -> None:
         MegatronTrainerConfig().build(torch.nn.Linear(2, 2), rank=0, world_size=1, rendezvous="")
     with pytest.raises(ConfigError, match=r"1 ranks can't hold copies"):
         MegatronTrainerConfig(tensor_model_parallel_size=2).build(Writer(), rank=0, world_size=1, rendezvous="")
+    with pytest.raises(ConfigError, match="found 2 for a model without experts"):
+        MegatronTrainerConfig(expert_model_parallel_size=2).build(Writer(), rank=0, world_size=2, rendezvous="")
 
 
 @pytest.mark.parametrize(

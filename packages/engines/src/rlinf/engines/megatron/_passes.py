@@ -48,7 +48,7 @@ def run(network: Network, groups: Groups, parts: Sequence[Columns], finish: Fini
         return (hidden * 0.0).sum() if learn else None, None
 
     passed = _pipelined if groups.stages > 1 else _one_by_one
-    return passed(network, [*parts, *[network.idle()] * idle], finished, learn=learn)[: len(parts)]
+    return passed(network, [*parts, *(network.idle() for _ in range(idle))], finished, learn=learn)[: len(parts)]
 
 
 def _one_by_one(network: Network, parts: Sequence[Columns], finish: Finish, *, learn: bool) -> list[Any]:

@@ -206,8 +206,9 @@ class Shape:
         if family not in FAMILIES:
             found = f"expected an architecture of {', '.join(FAMILIES)}, found '{family}'"
             raise ConfigError(PLACE, found, "Use the trainer fsdp.")
-        sliding = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-        sliding |= {"all layers"} if family == "qwen3_moe" and config.sliding_window is not None else set[str]()
+        sliding = bool(set(getattr(config, "layer_types", None) or ()) - {"full_attention"})
+        # This architecture has no types of layers.
+        sliding |= family == "qwen3_moe" and config.sliding_window is not None
         biased = family != "qwen2" and (config.attention_bias or (family == "llama" and config.mlp_bias))
         for wrong, what in ((sliding, "sliding windows"), (biased, "biases"), (config.hidden_act != "silu", config.hidden_act)):
             if wrong:

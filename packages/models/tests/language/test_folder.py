@@ -45,6 +45,19 @@ def test_transformers_reads_what_we_write(tmp_path, architecture, lora):
     assert AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)(text).input_ids == tiny_tokenizer()(text).input_ids
 
 
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen3_moe"])
+def test_engines_are_sent_the_weights_of_the_folder(tmp_path, architecture, tied):
+    """Experts one by one, which transformers holds together."""
+    policy = build(architecture=architecture, overrides={"tie_word_embeddings": tied}, lora=LoRAConfig(rank=2))
+    sent = policy.network_weights(policy.weights())
+    policy.save_network(tmp_path)
+    written = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert sent.keys() - written.keys() == ({"lm_head.weight"} if tied else set())
+    assert all(torch.equal(sent[name], written[name]) and sent[name].is_contiguous() for name in written)
+    assert ("model.layers.0.mlp.experts.0.gate_proj.weight" in sent) == (architecture == "qwen3_moe")
+
+
 def test_large_models_are_split_with_an_index(tmp_path):
     policy = build(architecture="llama")
     save_language_model(policy, tmp_path, shard_size="200KB")

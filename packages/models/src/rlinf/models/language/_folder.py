@@ -1,4 +1,4 @@
-"""Writes a network of transformers."""
+"""A network of transformers as its folder has it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import core_model_loading
 
 from rlinf.models.lora import adapter_state, merged_state
+
+
+def folder_weights(network: nn.Module) -> dict[str, Tensor]:
+    """Its weights by the names that `save_network` writes, with adapters merged: transformers holds some of them in another form.
+
+    An expert of a mixture, for one, has weights of its own there, and one of all experts in memory.
+    """
+    found: dict[str, Tensor] = cast("Any", core_model_loading).revert_weight_conversion(network, merged_state(network))
+    return {name: found[name].contiguous() for name in sorted(found)}
 
 
 def save_network(network: nn.Module, folder: Path, *, shard_size: str) -> None:

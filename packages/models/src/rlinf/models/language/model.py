@@ -19,7 +19,7 @@ from rlinf.models.base import Versioned
 from rlinf.models.heads import ValueHead
 from rlinf.models.language.scoring import score_tokens
 from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, restarting_positions
-from rlinf.models.lora import merged_state, without_adapters
+from rlinf.models.lora import without_adapters
 
 Context = dict[str, Tensor]
 
@@ -131,8 +131,10 @@ class LanguageModel(Versioned):
 
     def network_weights(self, weights: Weights[Tensor]) -> dict[str, Tensor]:
         """Takes weights over, and gives them by the names of the network's folder; see `rlinf.core.capabilities.Writing`."""
+        from rlinf.models.language._folder import folder_weights
+
         self.load(weights)
-        return merged_state(self.network)
+        return folder_weights(self.network)
 
     def without_adapters(self) -> AbstractContextManager[None]:
         """Inside, the model is what it was before its adapters; see `rlinf.core.capabilities.Adapted`."""

@@ -28,7 +28,7 @@ from rlinf.engines.blocks import blocks_of, recompute
 from rlinf.engines.layout import Layout, Replicated
 from rlinf.engines.lazy import Gathered
 from rlinf.engines.loss_scale import LossScale
-from rlinf.engines.offload import PARTS, Offloader, chosen_parts
+from rlinf.engines.offload import PARTS, Leaving
 from rlinf.engines.optimizer import Optimizers, division, metric_name
 from rlinf.engines.packing import MicroBatch, Packing, pack, packed_micro_batches
 from rlinf.engines.ranks import Ranks
@@ -37,10 +37,11 @@ from rlinf.engines.scores import Scores, on_device
 from rlinf.engines.trainer import FSDPTrainerConfig
 
 
-class FSDPTrainer:
+class FSDPTrainer(Leaving):
     """Owns a policy's weights and their optimizers; built by `FSDPTrainerConfig`."""
 
     def __init__(self, config: FSDPTrainerConfig, policy: nn.Module, ranks: Ranks) -> None:
+        super().__init__(f"trainer[{ranks.rank}]")
         self.config = config
         self.ranks = ranks
         self.device = self.device_of(policy)
@@ -51,7 +52,6 @@ class FSDPTrainer:
         self._layout = self._laid_out()
         self._optimizers = Optimizers(policy, config.optim, LossScale(enabled=config.fsdp_config.scales_loss))
         self._reference = reference_of(config.reference, policy, self._layout)
-        self._offloader = Offloader(f"trainer[{ranks.rank}]")
         self._saver = checkpoint.Saver(config.checkpoint, policy, self._optimizers, self._layout, ranks)
         self._set_version(cast("Policy", policy).version)
 
@@ -244,30 +244,6 @@ class FSDPTrainer:
     def all_reduce(self, value: Tensor) -> Tensor:
         """The sum of a tensor over ranks; every rank calls it."""
         return self.ranks.all_reduce(value)
-
-    def offload(self, *parts: str) -> int:
-        """Moves `parameters`, `gradients` and `optimizer`, or those that are named, to host memory; see `rlinf.engines.offload`.
-
-        Returns:
-            The bytes that this rank's device has now free.
-
-        Raises:
-            ConfigError: there is no such part.
-            RLinfError: it failed, and everything is where it was.
-        """
-        return self._offloader.offload({part: self._tensors(part) for part in chosen_parts(parts)})
-
-    def onload(self, *parts: str) -> int:
-        """Brings back what `offload` moved, to the bit; all of it, or the parts that are named.
-
-        Returns:
-            The bytes that this rank's device has now less.
-
-        Raises:
-            ConfigError: there is no such part.
-            RLinfError: it failed, and everything is offloaded as it was; it can be called again.
-        """
-        return self._offloader.onload(chosen_parts(parts))
 
     def _tensors(self, part: str) -> list[Tensor]:
         """This rank's tensors of one part."""

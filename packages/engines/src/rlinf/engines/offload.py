@@ -9,6 +9,7 @@ beneath the tensors: whoever holds one (FSDP, an optimizer) holds the same one a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -123,6 +124,45 @@ class Offloader:
         return Held(storage, copy)
 
 
+class Leaving(ABC):
+    """A trainer that can leave its device to others; see `rlinf.core.capabilities.Offloading`.
+
+    Args:
+        place: who this is, for messages.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._offloader = Offloader(place)
+
+    @abstractmethod
+    def _tensors(self, part: str) -> list[Tensor]:
+        """This rank's tensors of one part."""
+
+    def offload(self, *parts: str) -> int:
+        """Moves `parameters`, `gradients` and `optimizer`, or those that are named, to host memory; see `rlinf.engines.offload`.
+
+        Returns:
+            The bytes that this rank's device has now free.
+
+        Raises:
+            ConfigError: there is no such part.
+            RLinfError: it failed, and everything is where it was.
+        """
+        return self._offloader.offload({part: self._tensors(part) for part in _chosen(parts)})
+
+    def onload(self, *parts: str) -> int:
+        """Brings back what `offload` moved, to the bit; all of it, or the parts that are named.
+
+        Returns:
+            The bytes that this rank's device has now less.
+
+        Raises:
+            ConfigError: there is no such part.
+            RLinfError: it failed, and everything is offloaded as it was; it can be called again.
+        """
+        return self._offloader.onload(_chosen(parts))
+
+
 def allocate(storage: torch.UntypedStorage, size: int) -> None:
     """Gives a storage without memory `size` bytes."""
     storage.resize_(size)
@@ -143,12 +183,8 @@ def _return_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def chosen_parts(parts: Sequence[str]) -> Sequence[str]:
-    """The parts that are named, or all.
-
-    Raises:
-        ConfigError: there is no such part.
-    """
+def _chosen(parts: Sequence[str]) -> Sequence[str]:
+    """The parts that are named, or all."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise ConfigError("trainer.offload(parts)", f"no part '{unknown[0]}'", f"There are {', '.join(PARTS)}.")

@@ -35,7 +35,7 @@ from rlinf.engines.megatron.config import MegatronTrainerConfig
 from rlinf.engines.megatron.gradients import Gradients
 from rlinf.engines.megatron.mapping import PLACE, Shape
 from rlinf.engines.megatron.masters import Masters
-from rlinf.engines.offload import PARTS, Offloader, chosen_parts
+from rlinf.engines.offload import PARTS, Leaving
 from rlinf.engines.optimizer import Optimizers, division
 from rlinf.engines.packing import MicroBatch, Packed, pack, packed_micro_batches
 from rlinf.engines.ranks import Ranks
@@ -46,10 +46,11 @@ NETWORK = "network."
 """Before the names of transformers in those of the policy."""
 
 
-class MegatronTrainer:
+class MegatronTrainer(Leaving):
     """Owns a language model's weights and their optimizer; built by `MegatronTrainerConfig`."""
 
     def __init__(self, config: MegatronTrainerConfig, policy: Any, ranks: Ranks) -> None:
+        super().__init__(f"trainer[{ranks.rank}]")
         self.config, self.ranks = config, ranks
         self._policy = policy
         network, state = policy.network, policy.network.state_dict()
@@ -70,7 +71,6 @@ class MegatronTrainer:
         self._gradients = Gradients(self._conversion.own, self._groups, sequence_parallel=config.sequence_parallel, tied=shape.tied)
         self._optimizers = Optimizers(self._masters, config.optim)
         self._reference = reference_of(config.reference, self._network.module, Replicated(ranks))
-        self._offloader = Offloader(f"trainer[{ranks.rank}]")
         self._checkpoint = Checkpoint(self._conversion, self._masters, self._optimizers, self._groups, self.device)
         self._set_version(policy.version)
 
@@ -259,30 +259,6 @@ class MegatronTrainer:
     def all_reduce(self, value: Tensor) -> Tensor:
         """The sum of a tensor over the shares of the samples; every rank calls it."""
         return self._groups.all_reduce(value, self._groups.data)
-
-    def offload(self, *parts: str) -> int:
-        """Moves `parameters`, `gradients` and `optimizer`, or those that are named, to host memory; see `rlinf.engines.offload`.
-
-        Returns:
-            The bytes that this rank's device has now free.
-
-        Raises:
-            ConfigError: there is no such part.
-            RLinfError: it failed, and everything is where it was.
-        """
-        return self._offloader.offload({part: self._tensors(part) for part in chosen_parts(parts)})
-
-    def onload(self, *parts: str) -> int:
-        """Brings back what `offload` moved, to the bit; all of it, or the parts that are named.
-
-        Returns:
-            The bytes that this rank's device has now less.
-
-        Raises:
-            ConfigError: there is no such part.
-            RLinfError: it failed, and everything is offloaded as it was; it can be called again.
-        """
-        return self._offloader.onload(chosen_parts(parts))
 
     def _tensors(self, part: str) -> list[Tensor]:
         """This rank's tensors of one part."""

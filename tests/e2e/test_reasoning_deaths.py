@@ -83,8 +83,12 @@ def sync(held: Held, way: str, nth: int, version: int) -> str:
     return f"actor.weight_syncer={{type: 'toy_faults:HeldSync', folder: '{held.folder}', {fields}}}"
 
 
-@pytest.mark.parametrize("place", ["init", "pass", "train", "sync"])
-def test_a_rollout_worker_that_dies_is_replaced_whatever_it_did(held: Held, undisturbed: ReasoningApp, place: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "lost"), [("init", []), ("pass", ["generate"]), ("train", []), ("sync", ["sync_model_from_actor"])]
+)
+def test_a_rollout_worker_that_dies_is_replaced_whatever_it_did(
+    held: Held, undisturbed: ReasoningApp, place: str, lost: list[str]
+) -> None:
     """While it is built, in an evaluation, between two jobs, and while it receives weights: same responses, same numbers."""
     if place == "sync":
         held.start(REWARD, sync(held, "full", 1, version=2))
@@ -98,6 +102,7 @@ def test_a_rollout_worker_that_dies_is_replaced_whatever_it_did(held: Held, undi
     assert held.run.returncode == 0, errors
     rows = held.app.rows()
     assert rows[3]["rollout/restarts"] == 1, errors
+    assert re.findall(r"rollout\[1\] failed in (\w+)\(\)", errors) == lost, "calls that the death ended and nobody repeated"
     assert told(held.app) == told(undisturbed)
     for step, row in undisturbed.rows().items():
         for name in COMPARED:
@@ -105,26 +110,25 @@ def test_a_rollout_worker_that_dies_is_replaced_whatever_it_did(held: Held, undi
 
 
 @pytest.mark.parametrize(
-    ("place", "who", "doing"),
+    ("place", "who", "doing", "workers"),
     [
-        ("train", r"actor\[0\]", r"run_training\(\)"),
-        ("score", r"reward\[0\]", r"compute_rewards\(\)"),
-        ("refer", r"inference\[0\]", r"compute_references\(\)"),
+        ("train", r"actor\[0\]", "run_training", "{actor: '0', rollout: 0-1, reward: '0'}"),
+        ("train", r"actor\[0\]", "run_training", "{actor: 0-1, rollout: '0', reward: '0'}"),
+        ("score", r"reward\[0\]", "compute_rewards", "{actor: '0', rollout: 0-1, reward: '0'}"),
+        ("refer", r"inference\[0\]", "compute_references", "{actor: '0', rollout: 0-1, reward: '0', inference: '1'}"),
     ],
+    ids=["actor", "one of two actors", "reward", "inference"],
 )
-def test_whoever_is_not_replaced_ends_the_run_with_the_cause(held: Held, place: str, who: str, doing: str) -> None:
-    asked = "cluster.component_placement={actor: '0', rollout: 0-1, reward: '0', inference: '1'}"
-    overrides = {
-        "train": [lm(held, place)],
-        "score": [f"reward={{reward_type: 'toy_faults:HeldReward', folder: '{held.folder}'}}"],
-        "refer": [lm(held, place), asked, "reference.source=initial", "algorithm.kl_beta=0.1"],
-    }
-    held.start(*overrides[place])
+def test_whoever_is_not_replaced_ends_the_run_with_the_cause(held: Held, place: str, who: str, doing: str, workers: str) -> None:
+    """The first one, though others hear of it too: the actor's other rank loses its connection."""
+    reward = f"reward={{reward_type: 'toy_faults:HeldReward', folder: '{held.folder}'}}"
+    asked = ["reference.source=initial", "algorithm.kl_beta=0.1"] if place == "refer" else []
+    held.start(f"cluster.component_placement={workers}", reward if place == "score" else lm(held, place), *asked)
     held.kill(held.pid(place))
     errors = held.end(60)
     assert held.run.returncode == 1, errors
     assert held.took < 15, f"{held.took:.1f} s"
-    assert re.search(rf"^WorkerError: {who} failed in {doing}: .*killed by SIGKILL", errors, re.M), errors
+    assert re.search(rf"^WorkerError: {who} failed in {doing}\(\): .*killed by SIGKILL", errors, re.M), errors
     assert len(re.findall(r"^WorkerError", errors, re.M)) == 1, "one first cause"
 
 

@@ -35,8 +35,8 @@ def is_worker(group: str, rank: int) -> bool:
 
 @dataclass(frozen=True)
 class HeldLM(TinyLM):
-    """One worker waits: rollout 1 where it is built (`at: init`) or in its first pass (`pass`), the actor in its first pass
-    with a graph (`train`), inference in its first one (`refer`). Rollout 1 says which process it is."""
+    """One worker waits: rollout 1 where it is built (`at: init`) or in its first pass with weights that learned (`pass`), the
+    actor in its first pass with a graph (`train`), inference in its first one (`refer`). Rollout 1 says which process it is."""
 
     folder: str = ""
     at: str = ""
@@ -49,12 +49,19 @@ class HeldLM(TinyLM):
                 wait_here(self.folder, "init")
         for group, rank, place in (("rollout", 1, "pass"), ("actor", 0, "train"), ("inference", 0, "refer")):
             if self.at == place and is_worker(group, rank):
-                model.network.base_model.register_forward_pre_hook(self._wait)
+                self._hold(model.network)
         return model
 
-    def _wait(self, *_: Any) -> None:
-        if self.at != "train" or torch.is_grad_enabled():
-            wait_here(self.folder, self.at)
+    def _hold(self, network: Any) -> None:
+        weight = network.get_output_embeddings().weight
+        before = weight.detach().clone()
+        due = {"pass": lambda: not torch.equal(weight, before), "train": torch.is_grad_enabled, "refer": lambda: True}[self.at]
+
+        def wait(*_: Any) -> None:
+            if due():
+                wait_here(self.folder, self.at)
+
+        network.base_model.register_forward_pre_hook(wait)
 
 
 @dataclass(frozen=True)

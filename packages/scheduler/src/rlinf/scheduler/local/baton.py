@@ -175,7 +175,7 @@ class Baton:
         if timed:
             first = min(timed, key=lambda task: task.deadline or 0.0)
             assert first.wait is not None
-            first.verdict = first.wait.expired(first.wait.timeout or 0.0)
+            first.verdict = first.wait.hopeless(_REMEDY)
             return first
         if self._driver not in self._waiting:
             return None

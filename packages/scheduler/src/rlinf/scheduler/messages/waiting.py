@@ -36,6 +36,10 @@ class Wait:
         problem = f"{self.who} waited {seconds:g} s for {self.goal} in vain"
         return DeadlineExceeded(self.place, problem, "Raise cluster.timeout_s if this is normal.").because(why)
 
+    def hopeless(self, remedy: str) -> DeadlineExceeded:
+        """The error of a wait whose deadline nobody waits for, because nobody is left who could end it before."""
+        return DeadlineExceeded(self.place, f"{self.who} waits for {self.goal} in vain: every other task waits, too", remedy)
+
     def closed(self, reason: str) -> ChannelClosed:
         """The error of a wait that nobody will end any more."""
         return ChannelClosed(self.place, f"{self.who} can't have {self.goal}: {reason}")

@@ -157,6 +157,6 @@ def test_what_an_iteration_says_of_its_responses(reasoning_data: dict[str, Any])
         "rollout/lag_max": 1.0,
     }
     assert made._described([])["rollout/lag_max"] == 0
-    job = made._begin(0, 0, needed=3).job
-    assert (job.needed, len(job.orders), job.shown) == (3, 5, cfg.runner.transcripts), "3 × 1.5, rounded up"
-    assert made._begin(0, 1, needed=3).job.shown == 0
+    job = made._begin(0, 0, needed=5).job
+    assert (job.needed, len(job.orders), job.shown) == (5, 8, cfg.runner.transcripts), "5 × 1.5, rounded up"
+    assert made._begin(0, 1, needed=5).job.shown == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlinf.core.errors import ChannelClosed, DeadlineExceeded, WorkerError
+from rlinf.core.errors import ChannelClosed, ConfigError, DeadlineExceeded, WorkerError
 from rlinf.core.futures import gather
 
 
@@ -101,3 +102,9 @@ def test_a_consequence_alone_is_still_raised(call: Any) -> None:
 def test_a_deadline_of_the_call_itself_is_a_failure(call: Any) -> None:
     with pytest.raises(DeadlineExceeded, match="channel rollout"):
         gather(call("a", fail(DeadlineExceeded("channel rollout", "nothing came in 1 s"))), timeout=10)
+
+
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0])
+def test_a_timeout_that_no_clock_reaches_is_refused(call: Any, timeout: float) -> None:
+    with pytest.raises(ConfigError, match=r"^gather\(\): timeout: expected 0 to 2000000 seconds, found"):
+        gather(call("a", int), timeout=timeout)

@@ -1,5 +1,7 @@
 import asyncio
+import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,28 @@ def test_a_driver_that_waits_alone_is_a_deadlock_and_with_a_timeout_a_deadline(l
         channel.get()
     with pytest.raises(DeadlineExceeded, match="channel 'letters', key 'default': driver waits for an item in vain: every other"):
         channel.get(timeout=30.0)
+
+
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0, 1e12])
+def test_a_timeout_that_no_clock_reaches_is_refused(local_cluster: Cluster, timeout: float) -> None:
+    group = Peer.create_group().launch(local_cluster, name="peer", placement_strategy=NodePlacementStrategy([0, 0]))
+    channel = local_cluster.create_channel("letters")
+    handle = group.put(channel, 1)
+    waits: list[Callable[[], Any]] = [
+        lambda: handle.wait(timeout),
+        lambda: group.execute_on(0).put(channel).wait(timeout),
+        lambda: gather(handle, timeout=timeout),
+        lambda: channel.put(1, timeout=timeout),
+        lambda: channel.get(timeout=timeout),
+        lambda: channel.get_batch(9, timeout=timeout),
+        lambda: channel.get(async_op=True).wait(timeout),
+        lambda: Channel.connect("nothing", timeout=timeout),
+    ]
+    for wait in waits:
+        with pytest.raises(ConfigError, match=r"timeout: expected 0 to 2000000 seconds, found"):
+            wait()
+    with pytest.raises(WorkerError, match=r"ConfigError: .*timeout: expected 0 to 2000000 seconds, found"):
+        group.get(channel, timeout=timeout).wait()
 
 
 def test_a_workers_own_timeout_ends_before_a_deadlock(local_cluster: Cluster) -> None:

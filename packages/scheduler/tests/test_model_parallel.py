@@ -19,12 +19,8 @@ def machines(nodes: int = 1, each: int = 8) -> Inventory:
     return Inventory([Node(cores=16, accelerators=each, virtual=False, rank=rank) for rank in range(nodes)])
 
 
-def placement(
-    written: dict[str, Any], *, have: Inventory | None = None, auto: bool | None = None, **cfg: Any
-) -> ModelParallelComponentPlacement:
+def placement(written: dict[str, Any], *, have: Inventory | None = None, **cfg: Any) -> ModelParallelComponentPlacement:
     cluster: dict[str, Any] = {"component_placement": {"reward": "0", **written}}
-    if auto is not None:
-        cluster["auto_scheduler"] = auto
     return ModelParallelComponentPlacement({"cluster": cluster, **cfg}, have or machines())
 
 
@@ -77,20 +73,6 @@ def test_disaggregated() -> None:
     assert found.get_hardware_ranks("actor") == [6, 7]
     with pytest.raises(PlacementError, match="the mode is disaggregated"):
         found.rollout_peers()
-
-
-def test_auto_gives_the_actor_all_accelerators() -> None:
-    found = placement(
-        {"actor": "0-1", "rollout": "2-5", "actor_inference": "6-7"},
-        auto=True,
-        actor=actor(tp=2),
-        inference=actor(tp=2),
-        algorithm=RECOMPUTED,
-    )
-    assert found.placement_mode is PlacementMode.AUTO
-    assert devices(found, "actor") == [(i,) for i in range(8)]
-    assert devices(found, "rollout") == [(2,), (3,), (4,), (5,)]
-    assert (found.actor_dp_size, found.inference_dp_size) == (1, 1)
 
 
 def test_a_critic_may_share_the_accelerators_of_all_or_have_its_own() -> None:
@@ -155,20 +137,6 @@ def test_refusals(written: dict[str, Any], cfg: dict[str, Any], message: str) ->
         placement(written, **cfg)
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        ({"rollout": "0-3", "actor": "4-7"}, "actor: starts at accelerator 4, expected 0"),
-        ({"actor": "0-3", "rollout": "5-7"}, "rollout: starts at accelerator 5, expected 4"),
-        ({"actor": "0-3", "rollout": "4-6"}, "with cluster.auto_scheduler all 8 accelerators must be used, found 7"),
-        ({"actor": "0-3", "rollout": "4-7", "critic": "0-3"}, "critic: cluster.auto_scheduler moves no critic"),
-    ],
-)
-def test_auto_refusals(written: dict[str, Any], message: str) -> None:
-    with pytest.raises(PlacementError, match=re.escape(message)):
-        placement(written, auto=True)
-
-
 def test_reward_is_required_and_may_be_anywhere() -> None:
     cfg = {"cluster": {"component_placement": {"actor,rollout": "0-1"}}}
     with pytest.raises(PlacementError, match="reward: this component is not placed"):
@@ -184,12 +152,6 @@ def test_a_copy_of_the_rollout_stays_on_its_node() -> None:
     assert devices(placement({"actor,rollout": "0-7"}, have=machines(2, 4), **wide), "rollout") == [(0, 1, 2, 3), (4, 5, 6, 7)]
     with pytest.raises(PlacementError, match=r"rollout: accelerators 0-7 of one process are on several nodes"):
         placement({"actor,rollout": "0-7"}, have=machines(2, 4), rollout={"tensor_parallel_size": 8})
-
-
-def test_auto_must_be_a_truth_value() -> None:
-    cfg = {"cluster": {"component_placement": {"actor": 0, "rollout": 1, "reward": 0}, "auto_scheduler": "yes"}}
-    with pytest.raises(ConfigError, match="auto_scheduler: expected true or false, found 'yes'"):
-        ModelParallelComponentPlacement(cfg, machines())
 
 
 @given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]), st.integers(1, 4))

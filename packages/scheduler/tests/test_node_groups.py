@@ -28,6 +28,9 @@ ARMS = {
     },
 }
 
+TWIN = {"node_rank": 3, "robot_ip": "10.0.0.2", "camera_serials": ["b"]}
+"""Nothing but its address is that of another arm."""
+
 
 def inventory(*groups: dict[str, Any], **more: Any) -> Inventory:
     return take_inventory(read(ClusterConfig, {**VIRTUAL, **more, "node_groups": list(groups)}, place="cluster"))
@@ -232,6 +235,14 @@ def test_a_process_is_told_its_devices_by_their_own_names() -> None:
                 }
             ],
             "cluster.node_groups[0].hardware.configs[0].robot_ip: expected an address such as 172.16.0.2, found 'franka.local'",
+        ),
+        (
+            [{**ARMS, "hardware": {"type": "Franka", "configs": [{"node_rank": 2, "robot_ip": "10.0.0.2"}, TWIN]}}],
+            "[0].hardware.configs[1]: this Franka is declared at [0].hardware.configs[0] already. Declare each piece once.",
+        ),
+        (
+            [{"label": "a", "node_ranks": 0, "hardware": {"type": "SimulatedArm", "configs": [{"node_rank": 0}] * 2}}],
+            "[0].hardware.configs[1]: this SimulatedArm is declared",
         ),
         (
             [{"label": "a", "node_ranks": "0-1", "env_configs": [{"node_ranks": "1-2"}]}],

@@ -10,6 +10,7 @@ from rlinf.scheduler import (
     Cluster,
     FlexiblePlacementStrategy,
     HybridComponentPlacement,
+    ModelParallelComponentPlacement,
     Node,
     NodePlacementStrategy,
     PackedPlacementStrategy,
@@ -194,7 +195,18 @@ def test_component_placement_of_a_run() -> None:
         ({"component_placement": {"actor": "0-4"}}, r"cluster\.component_placement\.actor: '0-4' names accelerator 4"),
         ({"virtual_accelerators": {"count": 0}}, r"cluster\.virtual_accelerators\.count: expected at least 1, found 0"),
         ({"num_nodes": -1}, r"cluster\.num_nodes: expected at least 0, found -1"),
-        ({"timeout_s": 0}, r"cluster\.timeout_s: expected a positive number of seconds, found 0"),
+        ({"timeout_s": 0}, r"cluster\.timeout_s: expected a positive number of seconds up to 2000000, found 0"),
+        ({"timeout_s": float("nan")}, r"cluster\.timeout_s: expected a positive number of seconds up to 2000000, found nan"),
+        ({"timeout_s": 1e12}, r"cluster\.timeout_s: .* found 1e\+12"),
+        ({"join_timeout_s": float("inf")}, r"cluster\.join_timeout_s: .* found inf"),
+        (
+            {"auto_scheduler": True},
+            r"cluster\.auto_scheduler: there is no such key\. Devices do not move between components at run",
+        ),
+        (
+            {"backend": "local", "num_nodes": 3, "component_placement": {"actor": "0-1"}},
+            r"cluster\.num_nodes: found 3, but the local back-end .* no component is placed on 1-2\. Leave it out",
+        ),
         ({"bakend": "ray"}, r"cluster\.bakend: unknown key. Did you mean 'backend'\?"),
         ({"backend": "rays"}, r"cluster\.backend: no choice 'rays'. Did you mean 'ray'\?"),
     ],
@@ -206,6 +218,22 @@ def test_a_fault_is_found_before_ray_is_started(config: dict[str, Any], message:
     monkeypatch.setattr(Cluster, "_start", start)
     with pytest.raises(ConfigError, match=message):
         Cluster(cluster_cfg={"virtual_accelerators": {"count": 2}, **config})
+
+
+MISSPELT = {"cluster": {"component_placement": {"actor, rollout": "0-3", "reward": 0, "rewrad": 1}}}
+
+
+def test_the_components_of_a_run_are_the_only_ones_that_are_placed() -> None:
+    three = ("actor", "rollout", "reward")
+    refused = r"component_placement\.rewrad: this run has no component of that name\. Did you mean 'reward'\? This run has: "
+    for placement in (HybridComponentPlacement, ModelParallelComponentPlacement):
+        with pytest.raises(PlacementError, match=refused):
+            placement(MISSPELT, EIGHT, required=three)
+        assert "rewrad" in placement(MISSPELT, EIGHT, required=three, optional=["rewrad"]).components
+        with pytest.raises(
+            PlacementError, match=r"component_placement\.env: .* not placed\. Placed: actor, rollout, reward, rewrad"
+        ):
+            placement(MISSPELT, EIGHT, required=(*three, "rewrad", "env"))
 
 
 def cluster_of(nodes: int, accelerators: int = 4, *, virtual: bool = False) -> Inventory:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from rlinf.core.errors import DeadlineExceeded, is_secondary
+from rlinf.core.errors import ConfigError, DeadlineExceeded, is_secondary
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -18,6 +18,8 @@ AFTERMATH_S = 0.5
 """How long a cause waits for its consequences."""
 POLL_S = 1.0
 """A shorter wait is a look at how things are: that it ends in vain needs no explanation."""
+MOST_S = 2_000_000.0
+"""23 days. The kernel counts the milliseconds of a wait with 31 bits."""
 
 
 class Future(Protocol[R_co]):
@@ -55,6 +57,17 @@ class Standing(Protocol):
         ...
 
 
+def check_timeout(seconds: float | None, place: str, *, least: float = 0.0) -> None:
+    """Refuses a timeout that no clock reaches; None is the default of whoever waits.
+
+    Raises:
+        ConfigError: it is below `least`, above `MOST_S`, or not a number.
+    """
+    if seconds is not None and not least <= seconds <= MOST_S:
+        problem = f"expected {least:g} to {MOST_S:.0f} seconds, found {seconds:g}"
+        raise ConfigError(place, problem, "Every wait has a deadline; leave it out for the default.")
+
+
 def gather(*futures: Future[Any], timeout: float) -> list[Any]:
     """The results of all futures, in order; the first failure ends the wait.
 
@@ -66,9 +79,11 @@ def gather(*futures: Future[Any], timeout: float) -> list[Any]:
         timeout: seconds for all of them together.
 
     Raises:
+        ConfigError: the timeout is negative, infinite or not a number.
         DeadlineExceeded: the time is over; names what was still running.
         Exception: what the first call to fail raised.
     """
+    check_timeout(timeout, "gather(): timeout")
     deadline = time.monotonic() + timeout
     pending = list(futures)
     while pending:

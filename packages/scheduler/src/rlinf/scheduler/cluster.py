@@ -13,11 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, DuplicateName, RLinfError, UnknownName, did_you_mean
 from rlinf.core.protocols import GroupSpec
 from rlinf.scheduler.backend import Backend
-from rlinf.scheduler.config import ClusterConfig
+from rlinf.scheduler.config import ClusterConfig, read_cluster
 from rlinf.scheduler.group import WorkerGroup, check_methods
 from rlinf.scheduler.group_desk import not_launched
 from rlinf.scheduler.hardware import Inventory, Node, NodeGroup, take_inventory
@@ -35,6 +34,7 @@ from rlinf.scheduler.placement import (
     PackedPlacementStrategy,
     PlacementStrategy,
 )
+from rlinf.scheduler.ranks import format_ranks
 from rlinf.scheduler.roster import NodeInfo
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.watch.graph import WaitGraph
@@ -76,7 +76,7 @@ class Cluster:
             section["num_nodes"] = num_nodes
         if distributed_log_dir is not None:
             section["log_dir"] = distributed_log_dir
-        self._config = read(ClusterConfig, section, place="cluster")
+        self._config = read_cluster(section)
         self._run = secrets.token_hex(8)
         self._groups: dict[str, WorkerGroup[Any]] = {}
         self._nodes: Nodes | None = None
@@ -85,8 +85,7 @@ class Cluster:
         try:
             self._inventory = self._take_inventory()
             self._placement = HybridComponentPlacement(None, self)
-            for component in self._placement.components:
-                self._placement.plan(component)
+            self._check_placement()
         except BaseException:
             self.shutdown()
             raise
@@ -349,6 +348,18 @@ class Cluster:
             if config.virtual_accelerators is None:
                 return take_inventory(config, self._joined().found)
         return take_inventory(config)
+
+    def _check_placement(self) -> None:
+        """All components can be placed; and nodes that this process makes up serve one of them."""
+        used = {plan.node for component in self._placement.components for plan in self._placement.plan(component)}
+        spare = [rank for rank in range(self.num_nodes) if rank not in used]
+        if used and spare and self._config.backend == "local":
+            problem = (
+                f"found {self.num_nodes}, but the local back-end runs on this machine alone: its nodes are simulated, and no "
+                f"component is placed on {format_ranks(spare)}"
+            )
+            remedy = "Leave it out; or place components on all nodes; or use `backend: ray` for several machines."
+            raise ConfigError("cluster.num_nodes", problem, remedy)
 
     def _hosts(self) -> dict[str, int]:
         """The processes that can host channels, and the ranks of their nodes."""

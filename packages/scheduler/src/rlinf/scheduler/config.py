@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.config import read
+from rlinf.core.errors import ConfigError, UnknownName
+from rlinf.core.futures import MOST_S
 from rlinf.scheduler.messages.routes import RouteChoice
 from rlinf.scheduler.node_groups import NodeGroupConfig
 from rlinf.scheduler.virtual import VirtualAccelerators as VirtualAccelerators
@@ -42,8 +44,6 @@ class ClusterConfig:
     """Stand-ins for accelerators on each node; None takes the accelerators that the machine has."""
     node_groups: tuple[NodeGroupConfig, ...] = ()
     """Nodes under a label, with their environment and hardware; see `rlinf.scheduler.node_groups`."""
-    auto_scheduler: bool = False
-    """Devices move between components at run time; `ModelParallelComponentPlacement` then places the actor on all of them."""
     timeout_s: float = 600.0
     """The default deadline of every wait: get, put, recv, device lock, handle, launch."""
     route: RouteChoice = "auto"
@@ -60,9 +60,29 @@ class ClusterConfig:
     def __post_init__(self) -> None:
         if self.num_nodes < 0:
             raise ConfigError("num_nodes", f"expected at least 0, found {self.num_nodes}", "0 is all nodes of the Ray.")
-        if self.join_timeout_s is not None and not (self.join_timeout_s > 0 and math.isfinite(self.join_timeout_s)):
-            raise ConfigError("join_timeout_s", f"expected a positive number of seconds, found {self.join_timeout_s:g}")
-        if not (self.timeout_s > 0 and math.isfinite(self.timeout_s)):
-            raise ConfigError("timeout_s", f"expected a positive number of seconds, found {self.timeout_s:g}")
+        if self.join_timeout_s is not None and not 0 < self.join_timeout_s <= MOST_S:
+            problem = f"expected a positive number of seconds up to {MOST_S:.0f}, found {self.join_timeout_s:g}"
+            raise ConfigError("join_timeout_s", problem)
+        if not 0 < self.timeout_s <= MOST_S:
+            raise ConfigError("timeout_s", f"expected a positive number of seconds up to {MOST_S:.0f}, found {self.timeout_s:g}")
         if not (self.heartbeat_s >= 0 and math.isfinite(self.heartbeat_s)):
             raise ConfigError("heartbeat_s", f"expected a number of seconds, found {self.heartbeat_s:g}", "0 is never.")
+
+
+_ABSENT = {
+    "auto_scheduler": "Devices do not move between components at run time yet: remove the key, and place the components by "
+    "cluster.component_placement.",
+}
+"""What users of other versions write here, and what takes its place."""
+
+
+def read_cluster(section: Mapping[str, Any]) -> ClusterConfig:
+    """The `cluster` section, checked.
+
+    Raises:
+        ConfigError: with one line for each fault.
+    """
+    for key in section:
+        if key in _ABSENT:
+            raise UnknownName(f"cluster.{key}", "there is no such key", _ABSENT[key])
+    return read(ClusterConfig, section, place="cluster")

@@ -12,7 +12,7 @@ from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware.detection import detect, virtual_nodes
 from rlinf.scheduler.hardware.inventory import Inventory, NodeGroup
 from rlinf.scheduler.hardware.node import ACCELERATOR, Device, Node
-from rlinf.scheduler.hardware.registry import HARDWARE
+from rlinf.scheduler.hardware.registry import HARDWARE, identity
 from rlinf.scheduler.node_groups import HardwareConfig, NodeGroupConfig
 from rlinf.scheduler.ranks import format_ranks, parse_ranks
 
@@ -49,6 +49,8 @@ class _Listing:
         self._nodes = nodes
         self._faults: list[ConfigError] = []
         self._hardware: list[dict[str, list[Device]]] = [{} for _ in nodes]
+        self._pieces: dict[tuple[object, ...], str] = {}
+        """Where each piece of hardware was declared first."""
         self._spellings = {ACCELERATOR.casefold(): ACCELERATOR}
         for node in nodes:
             self._spellings.setdefault(node.accelerator_type.casefold(), node.accelerator_type)
@@ -150,6 +152,10 @@ class _Listing:
             self._fault(f"{place}.node_rank", f"expected a node of the group ({format_ranks(ranks)}), found {rank!r}")
             return
         name = self._spelling(kind)
+        known = self._pieces.setdefault((name, *identity(built)), place)
+        if known != place:
+            self._fault(place, f"this {name} is declared at {known.removeprefix(f'{PLACE}')} already", "Declare each piece once.")
+            return
         self._hardware[rank].setdefault(name, []).append(Device(model=name, config=built))
 
     def _spelling(self, kind: str) -> str:

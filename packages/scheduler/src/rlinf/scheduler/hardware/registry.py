@@ -13,14 +13,14 @@ A stranger's kind is registered by a decorator, or by an entry point of an insta
     @dataclass(frozen=True, kw_only=True)
     class Gripper:
         node_rank: int
-        port: str
+        port: str = field(metadata=UNIQUE)  # no two grippers have the same
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -77,6 +77,17 @@ def visible(devices: tuple[Device, ...], names: Sequence[str]) -> tuple[Device, 
 ACCELERATORS: Registry[type[Accelerator]] = Registry("accelerator", "rlinf.accelerators")
 HARDWARE: Registry[type[Any]] = Registry("hardware", "rlinf.hardware")
 """Dataclasses with a field `node_rank`: what `node_groups[i].hardware.configs` is read into."""
+
+UNIQUE = {"unique": True}
+"""The metadata of a field that no two pieces of a kind have in common, such as an address."""
+
+
+def identity(piece: Any) -> tuple[object, ...]:
+    """What tells a piece of hardware from all others: its unique fields, or else all of them."""
+    every = fields(piece)
+    unique = [field for field in every if field.metadata.get("unique")]
+    return tuple(repr(getattr(piece, field.name)) for field in unique or every)
+
 
 register_accelerator = ACCELERATORS.register
 register_hardware = HARDWARE.register

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rlinf.core.errors import ConfigError
-from rlinf.scheduler.hardware.registry import register_hardware
+from rlinf.scheduler.hardware.registry import UNIQUE, register_hardware
 
 
 @register_hardware("Franka")
@@ -17,7 +17,7 @@ class Franka:
 
     node_rank: int
     """The node that controls it."""
-    robot_ip: str
+    robot_ip: str = field(metadata=UNIQUE)
     """Where its controller answers."""
     camera_serials: tuple[str, ...] = ()
     """Its cameras, in the order in which they are seen."""

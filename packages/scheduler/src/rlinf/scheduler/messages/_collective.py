@@ -147,7 +147,7 @@ class GroupCarrier:
             with pair.turn:  # who asks first receives first
                 meeting = self._asked(pair, question, wait)
                 work = pair.line.add(lambda: pair.receive(meeting, ticket.sizes, seconds), wait)
-            return self._received(work, pair, replace(wait, timeout=deadline - time.monotonic()))
+            return self._received(work, pair, replace(wait, timeout=max(0.0, deadline - time.monotonic())))
         except (ChannelClosed, DeadlineExceeded):
             self._give_up(pair)  # the two sides may disagree on what comes next
             raise

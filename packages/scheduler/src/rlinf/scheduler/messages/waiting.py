@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded
+from rlinf.core.futures import check_timeout
 from rlinf.scheduler.messages import activity
 
 
@@ -30,6 +31,9 @@ class Wait:
     """Which queue there."""
     peers: tuple[str, ...] = ()
     """Who can end the wait, if they are known: `rollout[1]`, …"""
+
+    def __post_init__(self) -> None:
+        check_timeout(self.timeout, f"{self.place}: timeout")
 
     def expired(self, seconds: float, why: str = "") -> DeadlineExceeded:
         """The error of a wait that reached its deadline."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol, cast
 
 from rlinf.core.errors import PlacementError, did_you_mean
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware.inventory import Inventory
-from rlinf.scheduler.placement.grammar import PLACE, Spec, parse
+from rlinf.scheduler.placement.grammar import PLACE, Spec, component_names, parse
 from rlinf.scheduler.placement.strategies import (
     FlexiblePlacementStrategy,
     NodePlacementStrategy,
@@ -29,8 +29,6 @@ class PlacementMode(Enum):
     """Each on devices of its own."""
     HYBRID = "hybrid"
     """Any mixture."""
-    AUTO = "auto"
-    """Devices move between the components at run time."""
 
 
 class Machines(Protocol):
@@ -54,17 +52,29 @@ class ComponentPlacement(ABC):
         cfg: the run's configuration. If it has `cluster.component_placement`, that is what is read; it may differ from the
             cluster's own, as a cluster can be made by hand. Otherwise the cluster's own is read.
         cluster: where it will run; an inventory will do.
+        required: the components that the program launches; each must be placed, and no others but those of `optional` may be.
+            None accepts any names.
+        optional: those that it launches only if they are placed.
 
     Raises:
-        PlacementError: the placement breaks the grammar, or the cluster can't satisfy it.
+        PlacementError: the placement breaks the grammar, the cluster can't satisfy it, or it names other components.
     """
 
-    def __init__(self, cfg: object, cluster: Machines | Inventory) -> None:
+    def __init__(
+        self,
+        cfg: object,
+        cluster: Machines | Inventory,
+        *,
+        required: Sequence[str] | None = None,
+        optional: Sequence[str] = (),
+    ) -> None:
         self._inventory = cluster if isinstance(cluster, Inventory) else cluster.inventory
         written = section(section(cfg, "cluster"), "component_placement")
         chosen: Mapping[str, Any] = {} if isinstance(cluster, Inventory) else cluster.config.component_placement
         if isinstance(written, Mapping):
             chosen = cast("Mapping[str, Any]", written)
+        if required is not None:
+            _check_names(chosen, required, optional)
         self._specs = parse(chosen, self._inventory)
         self._plans: dict[str, tuple[ProcessPlan, ...]] = {}
 
@@ -136,6 +146,18 @@ class HybridComponentPlacement(ComponentPlacement):
     def get_strategy(self, component: str) -> PlacementStrategy:
         """The strategy to launch a component with."""
         return as_written(self.spec(component))
+
+
+def _check_names(written: Mapping[str, Any], required: Sequence[str], optional: Sequence[str]) -> None:
+    """Refuses components that nobody launches, which are misspelt most of the time, and the lack of those that somebody does."""
+    placed = component_names(written)
+    for name in placed:
+        if name not in (*required, *optional):
+            hint = did_you_mean(name, [*required, *optional], label="This run has")
+            raise PlacementError(f"{PLACE}.{name}", "this run has no component of that name", hint)
+    for name in required:
+        if name not in placed:
+            raise PlacementError(f"{PLACE}.{name}", "this component is not placed", f"Placed: {', '.join(placed) or 'none'}.")
 
 
 def as_written(spec: Spec) -> PlacementStrategy:

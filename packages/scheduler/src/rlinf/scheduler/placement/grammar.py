@@ -65,14 +65,22 @@ def parse(component_placement: Mapping[str, Any], inventory: Inventory) -> dict[
     """
     specs: dict[str, Spec] = {}
     for key, value in component_placement.items():
-        for name in str(key).split(","):
-            component = name.strip()
+        for component in _names(key):
             if not component:
                 raise PlacementError(f"{PLACE}.{key}", "a component without a name", "Write it as `a,b: 0-1`.")
             if component in specs:
                 raise PlacementError(f"{PLACE}.{component}", "placed twice", "Give each component one placement.")
             specs[component] = _spec(value, f"{PLACE}.{component}", inventory)
     return specs
+
+
+def component_names(component_placement: Mapping[str, Any]) -> list[str]:
+    """The components that a mapping of the configuration places, in the order in which they are written."""
+    return [name for key in component_placement for name in _names(key)]
+
+
+def _names(key: object) -> list[str]:
+    return [name.strip() for name in str(key).split(",")]
 
 
 def _spec(value: object, place: str, inventory: Inventory) -> Spec:

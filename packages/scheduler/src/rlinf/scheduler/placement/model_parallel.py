@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -37,22 +37,30 @@ class ModelParallelComponentPlacement(ComponentPlacement):
     """Places `actor`, `rollout`, `reward`; if they are written, `inference` (or `actor_inference`), `critic`, `critic_inference`.
 
     The mode follows from what is written: actor and rollout on the same accelerators are collocated; all models on accelerators of
-    their own are disaggregated; with `cluster.auto_scheduler`, accelerators move between them at run time. The processes of a model
-    follow from its parallel sizes, read from `actor.{tensor_model,context,pipeline_model}_parallel_size` or, of the same names,
-    `actor.model` (`critic` and the inference components likewise) and `rollout.{tensor,pipeline}_parallel_size`; each is 1 if it
-    is not there.
+    their own are disaggregated. The processes of a model follow from its parallel sizes, read from
+    `actor.{tensor_model,context,pipeline_model}_parallel_size` or, of the same names, `actor.model` (`critic` and the inference
+    components likewise) and `rollout.{tensor,pipeline}_parallel_size`; each is 1 if it is not there.
 
     Args:
         cfg: the run's configuration.
         cluster: where it will run; an inventory will do.
+        required: see `ComponentPlacement`.
+        optional: see `ComponentPlacement`.
 
     Raises:
         PlacementError: a component is missing, not contiguous, or shares accelerators in a way that is none of the modes.
         ConfigError: a parallel size can't be read, or does not divide the accelerators of its model.
     """
 
-    def __init__(self, cfg: object, cluster: Machines | Inventory) -> None:
-        super().__init__(cfg, cluster)
+    def __init__(
+        self,
+        cfg: object,
+        cluster: Machines | Inventory,
+        *,
+        required: Sequence[str] | None = None,
+        optional: Sequence[str] = (),
+    ) -> None:
+        super().__init__(cfg, cluster, required=required, optional=optional)
         for component in REQUIRED:
             if component not in self.components:
                 raise PlacementError(f"{PLACE}.{component}", "this component is not placed", "Place actor, rollout and reward.")
@@ -63,7 +71,7 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         self._parallel = {name: _read_parallel(cfg, name) for name in self._models()}
         self._devices = {name: self._contiguous(name) for name in self._models()}
         self._recomputes = section(section(cfg, "algorithm"), "recompute_logprobs") is True
-        self._mode = self._find_mode(_is_auto(cfg, cluster))
+        self._mode = self._find_mode()
         for name in self._models():
             self._check_sizes(name)
         for name in self.components:
@@ -71,12 +79,12 @@ class ModelParallelComponentPlacement(ComponentPlacement):
 
     @property
     def placement_mode(self) -> PlacementMode:
-        """`COLLOCATED`, `DISAGGREGATED` or `AUTO`."""
+        """`COLLOCATED` or `DISAGGREGATED`."""
         return self._mode
 
     @property
     def actor_dp_size(self) -> int:
-        """Copies of the actor: accelerators / (tensor × context × pipeline). With `AUTO`, on those that it starts with."""
+        """Copies of the actor: accelerators / (tensor × context × pipeline)."""
         return self.dp_size("actor")
 
     @property
@@ -108,8 +116,6 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         spec = self.spec(component)
         if component not in self._devices:
             return as_written(spec)
-        if component == "actor" and self._mode is PlacementMode.AUTO:
-            return PackedPlacementStrategy(0, self._inventory.accelerators - 1)
         first, last = spec.resources[0][0], spec.resources[-1][-1]
         if component != "rollout":
             return PackedPlacementStrategy(first, last, node_group=spec.pool.labels)
@@ -137,14 +143,11 @@ class ModelParallelComponentPlacement(ComponentPlacement):
             raise PlacementError(place, problem, "Close the gaps, or use HybridComponentPlacement.")
         return [spec.pool.resources[rank].rank for rank in ranks]
 
-    def _find_mode(self, auto: bool) -> PlacementMode:
+    def _find_mode(self) -> PlacementMode:
         for name in (*INFERENCE, "critic_inference"):
             if name in self._devices and not self._recomputes:
                 remedy = "Set it to true, or leave the component out."
                 raise PlacementError(f"{PLACE}.{name}", "is placed, but algorithm.recompute_logprobs is not true", remedy)
-        if auto:
-            self._check_auto()
-            return PlacementMode.AUTO
         if self._devices["actor"] == self._devices["rollout"]:
             self._check_collocated()
             return PlacementMode.COLLOCATED
@@ -173,26 +176,6 @@ class ModelParallelComponentPlacement(ComponentPlacement):
             problem = f"{rollout} can't be matched with the actor's {actor} on the same accelerators"
             raise ConfigError("rollout.tensor_parallel_size", problem, "One of the two must divide the other.")
 
-    def _check_auto(self) -> None:
-        expected = 0
-        for name in ("actor", "rollout", *INFERENCE):
-            ranks = self._devices.get(name)
-            if ranks is None:
-                continue
-            if ranks[0] != expected:
-                problem = f"starts at accelerator {ranks[0]}, expected {expected}"
-                raise PlacementError(
-                    f"{PLACE}.{name}", problem, "With cluster.auto_scheduler: actor, rollout, inference, one after another."
-                )
-            expected = ranks[-1] + 1
-        have = self._inventory.accelerators
-        if expected != have:
-            problem = f"with cluster.auto_scheduler all {have} accelerators must be used, found {expected}"
-            raise PlacementError(PLACE, problem, f"Let the last component end at {have - 1}.")
-        for name in ("critic", "critic_inference"):
-            if name in self._devices:
-                raise PlacementError(f"{PLACE}.{name}", "cluster.auto_scheduler moves no critic", "Leave one of the two out.")
-
     def _check_sizes(self, component: str) -> None:
         count, parallel = len(self._devices[component]), self._parallel[component]
         if count % parallel.size:
@@ -204,15 +187,6 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         if written not in (count, derived):
             problem = f"'{self.spec(component).render()}' asks for {written} processes, but its parallel sizes make {derived}"
             raise PlacementError(f"{PLACE}.{component}", problem, "Write the accelerators only.")
-
-
-def _is_auto(cfg: object, cluster: Machines | Inventory) -> bool:
-    written = section(section(cfg, "cluster"), "auto_scheduler")
-    if written is None:
-        return not isinstance(cluster, Inventory) and cluster.config.auto_scheduler
-    if not isinstance(written, bool):
-        raise ConfigError("cluster.auto_scheduler", f"expected true or false, found {written!r}")
-    return written
 
 
 def _read_parallel(cfg: object, component: str) -> ModelParallel:

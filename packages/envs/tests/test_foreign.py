@@ -15,6 +15,7 @@ from rlinf.core.testing.env import EnvContract
 from rlinf.envs.foreign import from_vector_env
 from rlinf.envs.guard import EnvMisuse
 from rlinf.envs.outward import as_single_env
+from rlinf.envs.spaces import describe
 
 NEXT, SAME, OFF = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 MODES = [NEXT, SAME, OFF]
@@ -248,6 +249,12 @@ def test_a_final_observation_that_is_missing_is_an_error():
 def test_final_observation_by_its_older_name():
     seen, _, _ = through(wrap(own([[2], [3]], SAME, final="final_observation")), 12)
     assert [t[5] for t in seen[1]] == [1, 2, 3] * 4
+
+
+@pytest.mark.parametrize("success_key", [None, "won"])
+def test_a_library_without_a_success_key_knows_no_success(success_key):
+    env = from_vector_env(SyncVectorEnv([Counter] * 2, autoreset_mode=OFF), max_episode_steps=5, success_key=success_key)
+    assert describe(env).knows_success == (success_key is not None)
 
 
 def test_what_must_be_told():

@@ -24,6 +24,12 @@ def test_contract(env_id):
     EnvContract(factory=lambda: make(Gymnasium(env_id=env_id))).run()
 
 
+@pytest.mark.parametrize("success_key", [None, "is_success"])
+def test_a_task_without_a_success_key_says_that_it_knows_no_success(success_key):
+    config = Gymnasium(env_id="Pendulum-v1", success_key=success_key)
+    assert config.describe(make(config)).knows_success == (success_key is not None)
+
+
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Ant-v5"])
 def test_contract_of_mujoco(env_id):
     pytest.importorskip("mujoco")

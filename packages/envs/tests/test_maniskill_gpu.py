@@ -33,6 +33,9 @@ class FakePush(gymnasium.Env):
         self.calls = []
         self.closed = 0
 
+    def get_info(self):
+        return {"success": torch.zeros(self.num_envs, dtype=torch.bool)}
+
     def get_obs(self):
         self.live = torch.cat([self.at, self.goal], dim=1)
         if self.obs_mode == "state":

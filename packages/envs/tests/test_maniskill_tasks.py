@@ -51,6 +51,14 @@ def test_contract_of_more_tasks(task_id):
     EnvContract(factory=lambda: make(task_id=task_id, limit=6), steps=4).run()
 
 
+@pytest.mark.parametrize(("task_id", "known"), [("MS-CartpoleBalance-v1", False), ("PushCube-v1", True)])
+def test_a_task_without_success_says_so(task_id, known):
+    config = ManiSkill(task_id=task_id)
+    env = config.make(1, max_episode_steps=5, ignore_terminations=False, render=False)
+    assert config.describe(env).knows_success == known
+    env.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("task_id", "keys"), [("PushCube-v1", {"main"}), ("PegInsertionSide-v1", {"main", "wrist"})])
 def test_contract_of_images(vulkan, task_id, keys):

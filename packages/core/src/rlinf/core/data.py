@@ -37,6 +37,8 @@ class EnvSpec:
     """One control step: `[A]`."""
     max_episode_steps: int
     """Control steps until an episode is truncated."""
+    knows_success: bool = True
+    """Whether the task says if it is solved; where it doesn't, only its return measures a policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,8 @@ class Assembly:
     """What the environment can't keep of the contract, and why."""
     reset_options: tuple[str, ...] = ()
     """`init_id`, if there are initial states of its own."""
+    knows_success: bool = True
+    """Whether `Outcome.success` means anything."""
 
 
 def assemble_batch(batch: Batch, assembly: Assembly, *, render: bool, camera: Camera | None = None) -> VectorEnv[Any, Any, Any]:
@@ -126,6 +128,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
             "max_episode_steps": assembly.max_episode_steps,
             "waived": dict(assembly.waived),
             "reset_options": assembly.reset_options,
+            "knows_success": assembly.knows_success,
             "device": str(batch.device),
         }
         self.batch = batch

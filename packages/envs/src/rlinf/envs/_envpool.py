@@ -99,7 +99,11 @@ class _Pools(VectorEnv[Any, Any, Any]):
         self.single_action_space = action
         self.action_space = batch_space(action, num_envs)
         waived = dict.fromkeys(_WAIVED, _STREAM) if self._stream else {}
-        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED, "waived": waived}
+        self.metadata = {
+            "autoreset_mode": AutoresetMode.DISABLED,
+            "waived": waived,
+            "knows_success": config.success_key is not None,
+        }
         self._pools: list[_Pool] = []
         self._states = np.zeros((num_envs, *self._reader.space["states"].shape), np.float32)
 

@@ -70,6 +70,7 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
     """
 
     def __init__(self, config: Gymnasium, env_id: str, ignore_terminations: bool, native: bool) -> None:
+        self.metadata = {"render_modes": [], "knows_success": config.success_key is not None}
         self._images = config.obs_mode == "rgb"
         self.env = _build(config, env_id, "rgb_array" if native or self._images else None)
         self.action_space = self.env.action_space

@@ -51,6 +51,7 @@ def make(
         ignore_terminations=ignore_terminations,
         arrays=config.arrays,
         waived=waived,
+        knows_success=config.success is not None,
     )
     return assemble_batch(Simulation(simulation, config), assembly, render=render)
 

@@ -96,11 +96,12 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         self._terminates = not ignore_terminations
         self._rewards_success = simulation.reward_mode == "none"
         self._numbered = numbered_states(simulation)
-        self.metadata = {"reset_options": ("init_id",)} if self._numbered else {}
         if not rendered:
             shorten(simulation)
         with torch.inference_mode():
+            knows_success = "success" in simulation.get_info()
             space = space_of(embodied(simulation.get_obs(), config.obs_mode))
+        self.metadata = {"reset_options": ("init_id",) if self._numbered else (), "knows_success": knows_success}
         if config.obs_mode != "state":
             space["task_descriptions"] = Texts(len(config.description))
         self.observation_space = space

@@ -53,6 +53,7 @@ def make_batched(
         arrays=config.arrays,
         waived=_SETTLES if batch.numbered else waived,
         reset_options=("init_id",) if batch.numbered else (),
+        knows_success=batch.knows_success,
     )
     return assemble_batch(batch, assembly, render=render, camera=photograph)
 
@@ -79,6 +80,7 @@ class Simulation:
         self.numbered = numbered_states(simulation)
         self._rewards_success = simulation.reward_mode == "none"
         with torch.inference_mode():
+            self.knows_success = "success" in simulation.get_info()
             self.single_observation_space = space_of(embodied(simulation.get_obs(), config.obs_mode))
 
     def reset(self, index: list[int], seeds: list[int], numbers: list[int | None]) -> dict[str, torch.Tensor]:

@@ -102,7 +102,13 @@ class _Foreign(VectorWrapper[Any, Any, Any]):
             waived = {"partial_reset": _OWN_RESETS, "place": _ONE_SEED, "seeds": _OWN_RESETS}
         if lagging:
             waived["final_observation"] = _LAG
-        self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.DISABLED, "waived": waived, "reset_options": ()}
+        self.metadata = {
+            **env.metadata,
+            "autoreset_mode": AutoresetMode.DISABLED,
+            "waived": waived,
+            "reset_options": (),
+            "knows_success": success_key is not None,
+        }
         self._mode = mode
         self._reader = reader
         self._success_key = success_key

@@ -36,6 +36,7 @@ def describe(env: VectorEnv[Any, Any, Any]) -> EnvSpec:
         observation={key: array_spec(box, f"env.observation.{key}") for key, box in space.items()},
         action=array_spec(untyped.single_action_space, "env.action"),
         max_episode_steps=int(limit),
+        knows_success=bool(untyped.metadata.get("knows_success", True)),
     )
 
 

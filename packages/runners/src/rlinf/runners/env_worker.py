@@ -163,7 +163,7 @@ class EnvWorker(Worker):
                 render=render and slot.index == 0,
             )
             spec = config.init_params.describe(env)
-            seats.append(Seat(slot, env, spec.action))
+            seats.append(Seat(slot, env, spec.action, knows_success=spec.knows_success))
         if spec is None:
             raise RLinfError(f"env[{self.rank}]", "there is no environment for this worker", "Place fewer env workers.")
         return seats, spec

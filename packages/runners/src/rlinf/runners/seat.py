@@ -54,10 +54,12 @@ class Seat:
         slot: which environments these are.
         env: a vector environment without autoreset.
         action: bounds of one control step.
+        knows_success: whether the task says if it is solved.
     """
 
-    def __init__(self, slot: Slot, env: Any, action: ArraySpec) -> None:
+    def __init__(self, slot: Slot, env: Any, action: ArraySpec, *, knows_success: bool = True) -> None:
         self.slot = slot
+        self.knows_success = knows_success
         self.ended: Bools = np.ones(slot.num_envs, bool)
         self._obs: Any = None
         self._finals: Any = None

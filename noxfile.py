@@ -131,9 +131,10 @@ def recipes(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def e2e(session: nox.Session) -> None:
-    """The whole thing, end to end, on real components; and core's data with torch, which core alone doesn't have."""
+    """The whole thing, end to end, on real components; and what core and scheduler, which don't have torch alone, do with it."""
     _house(session, "pytest", "-q", "-m", "not ray and not slow", *PARALLEL, "packages/core/tests", "tests/e2e", *session.posargs)
     _house(session, "pytest", "-q", "-m", "ray and not slow", "tests/e2e", *session.posargs)
+    _house(session, "pytest", "-q", "-m", "torch and not slow", "packages/scheduler/tests", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

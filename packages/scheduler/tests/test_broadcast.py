@@ -99,6 +99,7 @@ def test_all_kinds_of_items_arrive(office: dict[str, PostMessenger], number: int
     work.wait()
 
 
+@pytest.mark.torch
 def test_all_kinds_of_tensors_arrive(office: dict[str, PostMessenger]) -> None:
     torch = pytest.importorskip("torch")
 
@@ -255,6 +256,7 @@ def test_arrays_are_received_into_memory_that_is_there(office: dict[str, PostMes
     assert target.tolist() == [[0, 1], [2, 3]]
 
 
+@pytest.mark.torch
 def test_tensors_are_received_into_memory_that_is_there(office: dict[str, PostMessenger]) -> None:
     torch = pytest.importorskip("torch")
     target = torch.nn.Parameter(torch.zeros(2, 3, dtype=torch.bfloat16))

@@ -33,6 +33,7 @@ from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.transfers import TracedPost
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 SOON = Wait("me", "queue", "an item", 60.0)
 NODES = {"a": "near", "b": "near", "c": "far"}

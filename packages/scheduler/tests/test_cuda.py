@@ -106,6 +106,8 @@ FrameReader(sock).read()
 """
 
 
+@pytest.mark.gpu
+@pytest.mark.torch
 @pytest.mark.parametrize("same", [True, False])
 def test_a_tensor_on_a_gpu_arrives(same: bool) -> None:
     import socket

@@ -9,6 +9,7 @@ import pytest
 from rlinf.scheduler.messages.encoding import BESIDE_BYTES, Blobs, decode, encode, snapshot
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 DTYPES = (
     *("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "bool", "int8", "uint8", "int16", "int32", "int64"),

@@ -113,6 +113,7 @@ def test_arrays_survive(array: np.ndarray[Any, Any]) -> None:
     assert found.array.flags.writeable
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("count", [1, BESIDE_BYTES // 4 - 1, BESIDE_BYTES // 4, BESIDE_BYTES])
 def test_tensors_survive(count: int) -> None:
     torch = pytest.importorskip("torch")

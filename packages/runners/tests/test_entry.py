@@ -29,9 +29,15 @@ def test_exit_codes_and_one_screen_errors(body: str, code: int, text: str) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_consequences_fold_under_the_first_cause() -> None:
-    error = WorkerError("env", 0, "interact", "ValueError: no", remote_traceback="  File x")
+def test_a_workers_own_frames_come_first_and_all_frames_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, own = "Traceback (most recent call last):\n  File calls\n  File x", "Traceback (most recent call last):\n  File x"
+    error = WorkerError("env", 0, "interact", "ValueError: no", remote_traceback=whole, folded=own)
     error.add_note("In consequence: rollout[0] …")
-    text = describe(error)
-    assert text.index("ValueError") < text.index("In consequence") < text.index("File x")
+    assert describe(error) == (
+        "WorkerError: env[0] failed in interact(): ValueError: no\n"
+        "Traceback of env[0] (most recent call last):\n  File x\n"
+        "In consequence: rollout[0] …"
+    )
     assert "Traceback" not in describe(ConfigError("a", "b"))
+    monkeypatch.setenv("RLINF_TRACEBACK", "1")
+    assert f"All frames of env[0]:\n{whole}" in describe(error)

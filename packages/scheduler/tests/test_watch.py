@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -215,6 +216,19 @@ def test_an_error_carries_the_graph_and_once_in_a_while_the_stacks(tmp_path: Pat
     assert str(again).startswith("a.run(): not done after 9 s. Who waits for whom:\n")
     assert not hasattr(again, "__notes__")
     assert QUIET_S > 1
+
+
+def test_without_a_folder_for_logs_stacks_go_to_a_temporary_file_and_not_to_the_console(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    error = DeadlineExceeded("a.run()", "not done after 1 s")
+    Stalls(lambda: WaitGraph(()), some_stacks, None).explain(error)
+    (file,) = tmp_path.glob("rlinf-*/stalls/*.txt")
+    assert "run (b.py:1)" in file.read_text()
+    assert error.__notes__[0].endswith(f"All stacks: {file}")
+    assert "run (b.py:1)" not in caplog.text
+    assert len(caplog.text.splitlines()) == 1
 
 
 def test_an_explanation_that_fails_hides_nothing(caplog: pytest.LogCaptureFixture) -> None:

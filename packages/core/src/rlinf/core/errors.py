@@ -37,6 +37,19 @@ class ConfigError(RLinfError):
     exit_code = 2
 
 
+class ConfigErrors(ConfigError):
+    """Several faults of one configuration, reported together.
+
+    Attributes:
+        faults: each of them; faults that were such lists themselves are joined.
+    """
+
+    def __init__(self, place: str, faults: Iterable[ConfigError]) -> None:
+        self.faults: tuple[ConfigError, ...] = tuple(single for fault in faults for single in each_fault(fault))
+        super().__init__(place, f"{len(self.faults)} faults", "\n  " + "\n  ".join(str(fault) for fault in self.faults))
+        self.args = (place, self.faults)  # what unpickling calls the constructor with
+
+
 class UnknownName(ConfigError):
     """A name that nobody registered."""
 
@@ -70,7 +83,7 @@ class WeightSyncError(RLinfError):
 
 
 class NonFiniteError(RLinfError):
-    """A loss or a gradient became infinite or not a number."""
+    """A loss, a gradient or an observation is infinite or not a number."""
 
 
 class DeadlineExceeded(RLinfError, TimeoutError):
@@ -121,11 +134,20 @@ class WorkerError(RLinfError):
         rank: its rank in the group.
         method: what it was doing; "" if no call was under way.
         secondary: it failed only because something else failed before; never the first cause.
-        remote_traceback: the traceback of the worker's own process, or "".
+        remote_traceback: the whole traceback of the worker's own process and the last lines of its log, or "". A note, which
+            Python shows below the error, has the worker's own frames, or the last lines of its log if it did not raise.
     """
 
     def __init__(
-        self, group: str, rank: int, method: str, problem: str, *, remote_traceback: str = "", secondary: bool = False
+        self,
+        group: str,
+        rank: int,
+        method: str,
+        problem: str,
+        *,
+        remote_traceback: str = "",
+        folded: str = "",
+        secondary: bool = False,
     ) -> None:
         self.group = group
         self.rank = rank
@@ -134,11 +156,31 @@ class WorkerError(RLinfError):
         self.remote_traceback = remote_traceback
         super().__init__(f"{group}[{rank}] failed in {method}()" if method else f"{group}[{rank}] failed between calls", problem)
         self.args = (group, rank, method, problem)  # what unpickling calls the constructor with
+        note = (folded or remote_traceback).rstrip()
+        if note:
+            self.add_note(note.replace("Traceback (", f"Traceback of {group}[{rank}] (", 1) if folded else note)
 
 
 def is_secondary(error: BaseException) -> bool:
     """Whether an error is the consequence of another one, so that it must not hide the first cause."""
     return isinstance(error, ChannelClosed) or (isinstance(error, WorkerError) and error.secondary)
+
+
+def each_fault(error: ConfigError) -> tuple[ConfigError, ...]:
+    """The faults that an error reports, one by one."""
+    return error.faults if isinstance(error, ConfigErrors) else (error,)
+
+
+def refuse(faults: Sequence[ConfigError], *, place: str = "configuration") -> None:
+    """Raises the only fault, or all of them as one error; does nothing without any.
+
+    Raises:
+        ConfigError: there is a fault.
+    """
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        raise ConfigErrors(place, faults)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:

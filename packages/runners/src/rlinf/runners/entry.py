@@ -20,8 +20,8 @@ INTERRUPTED = 130
 def run_app(main: Callable[[Sequence[str]], int]) -> None:
     """Runs an app's `main` and exits with its code.
 
-    An error of ours is shown without our traceback, unless `--traceback` or `RLINF_TRACEBACK=1` asks for it; a worker's own
-    traceback is always shown. SIGINT and SIGTERM stop the run in order; while it stops, further ones are ignored.
+    An error of ours is shown without our traceback, and a worker's with the frames of its own code only, unless `--traceback` or
+    `RLINF_TRACEBACK=1` asks for all of both. SIGINT and SIGTERM stop the run in order; while it stops, further ones are ignored.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -38,13 +38,12 @@ def run_app(main: Callable[[Sequence[str]], int]) -> None:
 
 
 def describe(error: RLinfError) -> str:
-    """One screen about an error: what failed first, what followed from it, and the worker's traceback if there is one."""
-    lines = [f"{type(error).__name__}: {error}"]
+    """One screen about an error: what failed first, the worker's own part of its traceback, and what followed from it."""
     notes: Sequence[str] = getattr(error, "__notes__", ())
-    lines += [f"  {note}" for note in notes]
-    if isinstance(error, WorkerError) and error.remote_traceback:
-        lines += ["", f"Traceback of {error.group}[{error.rank}]:", error.remote_traceback.rstrip()]
+    lines = [f"{type(error).__name__}: {error}", *notes]
     if "--traceback" in sys.argv or os.environ.get("RLINF_TRACEBACK") == "1":
+        if isinstance(error, WorkerError) and error.remote_traceback:
+            lines += ["", f"All frames of {error.group}[{error.rank}]:", error.remote_traceback.rstrip()]
         lines += ["", *tb.format_exception(error)]
     return "\n".join(lines)
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError, is_secondary
 from rlinf.core.timers import timers_of_call
+from rlinf.core.tracebacks import folded
 from rlinf.core.worker_context import WorkerInfo as WorkerInfo
 
 
@@ -22,6 +23,8 @@ class Failure:
     """`ValueError: the message`."""
     traceback: str
     """And the last lines of the worker's log."""
+    folded: str
+    """The traceback with the frames of this project folded."""
     secondary: bool
     """It is the consequence of another failure."""
 
@@ -133,6 +136,7 @@ def _failed(error: BaseException, start: float, timers: Mapping[str, float], las
     failure = Failure(
         problem=f"{type(error).__name__}: {error}",
         traceback="".join(traceback.format_exception(error)) + ("" if last_words is None else last_words()),
+        folded=folded(error),
         secondary=is_secondary(error),
     )
     return Outcome(value=None, seconds=time.perf_counter() - start, timers=timers, failure=failure)
@@ -159,5 +163,11 @@ def checked(outcome: Outcome, info: WorkerInfo, method: str) -> Outcome:
     if failure is None:
         return outcome
     raise WorkerError(
-        info.group, info.rank, method, failure.problem, remote_traceback=failure.traceback, secondary=failure.secondary
+        info.group,
+        info.rank,
+        method,
+        failure.problem,
+        remote_traceback=failure.traceback,
+        folded=failure.folded,
+        secondary=failure.secondary,
     )

@@ -14,13 +14,13 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlinf.core.protocols import Channel, Child
+from rlinf.core.tracebacks import folded
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker, Services, WorkerAddress
 from rlinf.scheduler.logs import WorkerLog
@@ -177,7 +177,7 @@ def main() -> None:
         try:
             _live(origin, blobs)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is told to the worker
-            says.write(f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}")
+            says.write(f"{type(error).__name__}: {error}\n{folded(error)}")
             says.flush()
             os._exit(1)
     os._exit(0)

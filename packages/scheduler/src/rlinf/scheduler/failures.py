@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import POLL_S
-from rlinf.scheduler.logs import WORKERS
+from rlinf.scheduler.logs import WORKERS, announce
 from rlinf.scheduler.messages import activity
 from rlinf.scheduler.messages.post import DRIVER, address
 from rlinf.scheduler.messages.waiting import Wait
@@ -45,6 +45,8 @@ class Failures:
         self._first: RLinfError | None = None
         self._unseen: dict[Hashable, tuple[RLinfError, float]] = {}
         self._callbacks: list[Callable[[RLinfError], None]] = []
+        self._told: set[int] = set()
+        """Hashes of the tracebacks that were logged: ranks that fail alike share one."""
 
     @property
     def over(self) -> bool:
@@ -164,9 +166,20 @@ class Failures:
         logger = _LOG
         if isinstance(error, WorkerError):
             logger = logging.getLogger(f"{WORKERS}.{address(error.group, error.rank)}")
-        logger.error("%s", error)
+        announce(logger, "\n".join([str(error), *self._news(error)]))
         for callback in list(self._callbacks):
             try:
                 callback(error)
             except Exception:  # noqa: BLE001 - a stranger's function, which must not hide the failure
                 _LOG.exception("a callback of on_failure raised")
+
+    def _news(self, error: RLinfError) -> list[str]:
+        """The notes of a failure, such as a worker's traceback, unless another rank's was the same."""
+        notes: list[str] = getattr(error, "__notes__", [])
+        if not isinstance(error, WorkerError) or not notes:
+            return notes
+        with self.changed:
+            gist = hash((error.group, error.method, notes[0].partition("\n")[2]))
+            known = gist in self._told
+            self._told.add(gist)
+        return ["(with the same traceback as shown above)"] if known else notes

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlinf.core.errors import ConfigError
+from rlinf.scheduler.calls import Failure
 from rlinf.scheduler.messages.post import label
 
 WORKERS = "rlinf.worker"
 """The logger above those of all workers."""
 LEVEL_VARIABLE = "RLINF_LOG_LEVEL"
 TAIL_LINES = 20
+_ANNOUNCED = "rlinf_announced"
+"""The attribute of a record by which the driver shows a failure that the worker's own process has written to its file."""
 _FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
@@ -79,17 +82,28 @@ class WorkerLog:
     ) -> None:
         self.tail = Tail()
         self._logger = logging.getLogger(logger_name)
-        self._handlers: list[logging.Handler] = [_To(lambda _, line: self.tail.add(line), _FORMAT)]
+        self._name = f"{WORKERS}.{group}.{rank}"
+        self._file: logging.Handler = logging.NullHandler()
         if log_dir is not None:
             path = log_path(log_dir, group, rank)
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._handlers.append(logging.FileHandler(path, encoding="utf-8"))
-            self._handlers[-1].setFormatter(_FORMAT)
+            self._file = logging.FileHandler(path, encoding="utf-8")
+            self._file.setFormatter(_FORMAT)
+        self._handlers: list[logging.Handler] = [_To(lambda _, line: self.tail.add(line), _FORMAT), self._file]
         if forward is not None:
             self._handlers.append(_To(forward))
         for handler in self._handlers:
+            handler.addFilter(lambda record: not hasattr(record, _ANNOUNCED))
             self._logger.addHandler(handler)
         _listen(self._logger)
+
+    def failed(self, method: str, failure: Failure | None) -> None:
+        """Writes how a call failed to the file, and nowhere else: the driver shows it, unless it is a mere consequence."""
+        if failure is None:
+            return
+        level = logging.WARNING if failure.secondary else logging.ERROR
+        text = f"{method}() failed: {failure.problem}" + ("" if failure.secondary else f"\n{failure.folded.rstrip()}")
+        self._file.handle(logging.LogRecord(self._name, level, "(worker)", 0, text, (), None))
 
     def close(self) -> None:
         """Follows no more, and closes the file."""
@@ -124,6 +138,11 @@ def relay(host: str, level: int, message: str) -> None:
     """Logs in the driver what the worker at an address has logged in its own process."""
     logger = logging.getLogger(f"{WORKERS}.{host}")
     logger.handle(logger.makeRecord(logger.name, level, "(worker)", 0, message, (), None))
+
+
+def announce(logger: logging.Logger, text: str) -> None:
+    """Logs a failure in the driver, not into the file of a worker of this process, which has it already."""
+    logger.error("%s", text, extra={_ANNOUNCED: True})
 
 
 class _Prefixed(logging.Formatter):

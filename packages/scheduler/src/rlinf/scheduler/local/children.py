@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rlinf.core.protocols import Child
@@ -101,5 +102,5 @@ class LocalChild:
                 failure = perform(self._run, (), {}).failure
             if failure is not None and not self._stopped:
                 problem = f"{self._label} failed: {failure.problem}"
-                around.fail(Failure(problem=problem, traceback=failure.traceback, secondary=failure.secondary))
+                around.fail(replace(failure, problem=problem))
         self._ended = True

@@ -193,7 +193,10 @@ class LocalProcess:
         self._coroutines.begin(run)
 
     def _conclude(self, call: LocalCall, outcome: Outcome) -> None:
-        call.end(outcome if self._broken is None else replace(outcome, value=None, failure=self._broken))
+        if self._broken is not None:
+            outcome = replace(outcome, value=None, failure=self._broken)
+        self._log.failed(call.method, outcome.failure)
+        call.end(outcome)
 
     def _run(self) -> None:
         while True:

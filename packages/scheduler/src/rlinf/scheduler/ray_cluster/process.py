@@ -129,6 +129,7 @@ class WorkerProcess:
         async def call() -> None:
             with calling(self._who, method):
                 outcomes.append(await recorded_async(self._recorder, self._who, method, run))
+            self._log.failed(method, outcomes[0].failure)
             ended.set()
 
         self._coroutines.begin(call)
@@ -142,7 +143,9 @@ class WorkerProcess:
 
     def _run(self, method: str, run: Callable[[], Outcome]) -> Outcome:
         with calling(self._who, method):
-            return recorded(self._recorder, self._who, method, run)
+            outcome = recorded(self._recorder, self._who, method, run)
+        self._log.failed(method, outcome.failure)
+        return outcome
 
     def _context(self, rendezvous: str) -> WorkerContext:
         birth, plan = self._birth, self._birth.plan

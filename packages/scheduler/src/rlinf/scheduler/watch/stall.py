@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ class Stalls:
     Args:
         wait_graph: who waits for whom now.
         stacks: the stacks of all workers now.
-        log_dir: where to write the stacks, in full; None logs them.
+        log_dir: where to write the stacks, in full; None takes a new folder among the temporary files.
     """
 
     def __init__(
@@ -54,14 +55,13 @@ class Stalls:
             if due:
                 stacks = self._stacks()
                 where = self._write(f"{error.place}: {error.problem}\n{graph}\n{full(stacks)}")
-                error.add_note(shortened(stacks) + (f"\nAll stacks: {where}" if where else ""))
+                error.add_note(f"{shortened(stacks)}\nAll stacks: {where}")
         except Exception:  # noqa: BLE001 - the error itself must not be lost
             LOG.exception("a deadline could not be explained")
 
-    def _write(self, text: str) -> Path | None:
+    def _write(self, text: str) -> Path:
         if self._log_dir is None:
-            LOG.warning("%s", text)
-            return None
+            self._log_dir = tempfile.mkdtemp(prefix="rlinf-")
         path = Path(self._log_dir).absolute() / "stalls" / f"{time.strftime('%Y%m%d-%H%M%S')}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

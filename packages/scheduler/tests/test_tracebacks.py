@@ -1,0 +1,83 @@
+"""What is seen of an exception of a worker: its own lines, in the driver, on the console and in the worker's log."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BACKENDS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
+
+MODULE = """
+from rlinf.scheduler import Worker
+
+def look_up(table, key):
+    return table[key]
+
+class Broken(Worker):
+    def bad(self):
+        return look_up({"a": 1}, "b")  # the user's line
+
+    async def later(self):
+        return look_up({"a": 1}, "c")
+
+class BornBroken(Worker):
+    def __init__(self):
+        look_up({}, "born")
+"""
+SCRIPT = """
+import sys
+from broken import BornBroken, Broken
+from rlinf.core.errors import WorkerError
+from rlinf.scheduler import Cluster, NodePlacementStrategy
+
+if __name__ == "__main__":
+    with Cluster(cluster_cfg={"backend": sys.argv[1], "timeout_s": 120.0, "log_dir": sys.argv[2]}) as cluster:
+        for name, call in [("late", lambda group: group.later().wait()), ("born", None)]:
+            try:
+                if call is None:
+                    BornBroken.create_group().launch(cluster, name=name)
+                else:
+                    call(Broken.create_group().launch(cluster, name=name))
+            except WorkerError as error:
+                print(error, *error.__notes__, sep="\\n")
+        Broken.create_group().launch(cluster, name="w", placement_strategy=NodePlacementStrategy([0, 0])).bad().wait()
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_users_own_line_is_shown_in_all_three_places(backend: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(MODULE)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), backend, str(tmp_path / "logs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env={**os.environ, "COLUMNS": "200"})
+    assert done.returncode == 1
+    # the driver: Python's own way to show an exception that nobody catches
+    driver = done.stderr[done.stderr.rindex("WorkerError: w[") :]
+    assert re.match(
+        r"WorkerError: w\[[01]\] failed in bad\(\): KeyError: 'b'\nTraceback of w\[[01]\] \(most recent call last\):\n", driver
+    )
+    shown = driver.partition("Traceback of")[2]
+    assert 'return look_up({"a": 1}, "b")  # the user\'s line' in shown
+    assert f'File "{tmp_path / "broken.py"}", line 5, in look_up' in shown
+    assert "calls.py" not in shown
+    assert "of rlinf]" in shown
+    # the console: once for all ranks that fail alike
+    console = [line for line in done.stderr.splitlines() if re.match(r"w\[\d\] ERROR: ", line)]
+    assert re.search(r"^w\[\d\] ERROR: .*# the user's line$", "\n".join(console), re.MULTILINE)
+    assert sum("the user's line" in line for line in console) == 1
+    # the log of each worker that failed, with the date and the call
+    for path, method, line in [
+        ("w/rank_0", "bad", "# the user's line"),
+        ("late/rank_0", "later", '"c"'),
+        ("born/rank_0", "__init__", '"born"'),
+    ]:
+        text = (tmp_path / "logs" / "worker_logs" / f"{path}.log").read_text()
+        assert text.count(line) == 1, text
+        assert re.search(rf"^\d{{4}}-\S+ \S+ ERROR rlinf\.worker\.\w+\.0: {method}\(\) failed: KeyError: ", text, re.MULTILINE)
+        assert "calls.py" not in text
+    # and where a script catches the error
+    assert 'return look_up({"a": 1}, "c")' in done.stdout
+    assert 'look_up({}, "born")' in done.stdout

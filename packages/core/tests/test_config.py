@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlinf.core.config import read
-from rlinf.core.errors import ConfigError
+from rlinf.core.config import expect_range, expect_seconds, read
+from rlinf.core.errors import ConfigError, ConfigErrors, refuse
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def test_a_union_names_all_members() -> None:
 
 def test_all_faults_are_reported_together() -> None:
     text = fault({"steps": "x", "nam": "a", "optimizer": {}})
-    assert text.startswith("actor: 3 faults.")
+    assert text.startswith("actor: 3 faults\n")
     for path in ("actor.steps: ", "actor.nam: ", "actor.optimizer.lr: "):
         assert f"\n  {path}" in text
 
@@ -154,7 +156,10 @@ def test_allowed_keys_are_skipped_and_hinted() -> None:
         read(Optimizer, {"lr": 1, "nam": "adam"}, allowed=["name"])
 
 
-@given(st.floats(allow_nan=False), st.integers(), st.text(), st.booleans(), st.lists(st.integers()))
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), WHOLE, st.text(), st.booleans(), st.lists(WHOLE))
 def test_well_typed_values_pass_unchanged(lr: float, seed: int, name: str, offload: bool, hidden: list[int]) -> None:
     name = name if name != "bad" else "good"
     actor = read(Actor, {"optimizer": {"lr": lr}, "seed": seed, "name": name, "offload": offload, "hidden": hidden})
@@ -174,3 +179,44 @@ def test_whatever_is_written_is_read_or_refused(data: dict[str, Any]) -> None:
         read(Actor, data, place="actor")
     except ConfigError as error:
         assert str(error).startswith("actor")  # noqa: PT017 - the property is about refusals only
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_refused_wherever_it_stands(value: float) -> None:
+    assert fault({"optimizer": {"lr": value}}) == f"actor.optimizer.lr: expected a finite number, found {value}"
+    assert fault({"weights": {"a": value}}).startswith("actor.weights.a: expected a finite number")
+    assert fault({"clip": value}).startswith("actor.clip: expected a finite number")
+    assert (
+        fault({"extra": {"sizes": [1, {"deep": value}]}}) == f"actor.extra.sizes[1].deep: expected a finite number, found {value}"
+    )
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**40])
+def test_a_whole_number_beyond_64_bits_is_refused(value: int) -> None:
+    assert fault({"steps": value}) == f"actor.steps: expected a whole number of 64 bits, found {value}"
+    assert fault({"optimizer": {"lr": 10**400}}).startswith("actor.optimizer.lr: expected a whole number of 64 bits")
+
+
+def test_faults_of_sections_within_sections_are_one_list() -> None:
+    first, second, third = (ConfigError(name, "wrong") for name in "abc")
+    with pytest.raises(ConfigErrors) as caught:
+        refuse([ConfigErrors("x", [first, second]), third])
+    assert str(caught.value) == "configuration: 3 faults\n  a: wrong\n  b: wrong\n  c: wrong"
+    assert [str(f) for f in pickle.loads(pickle.dumps(caught.value)).faults] == ["a: wrong", "b: wrong", "c: wrong"]
+    with pytest.raises(ConfigError) as alone:
+        refuse([third])
+    assert alone.value is third
+    refuse([])
+
+
+def test_a_range_is_closed_unless_it_is_open() -> None:
+    expect_range("gamma", None, 0.0, 1.0)
+    for value in (0.0, 1.0):
+        expect_range("gamma", value, 0.0, 1.0)
+    for value, options in ((0.0, {"open_low": True}), (1.0, {"open_high": True}), (math.nan, {}), (-0.1, {}), (1.1, {})):
+        with pytest.raises(ConfigError, match=r"gamma: expected a value in [\[(]0, 1[\])], found"):
+            expect_range("gamma", value, 0.0, 1.0, **options)
+    with pytest.raises(ConfigError, match=r"n: expected a value in \[1, inf\], found 0"):
+        expect_range("n", 0, 1)
+    with pytest.raises(ConfigError, match=r"timeout_s: expected a value in \(0, 1e\+09\], found 1e\+30"):
+        expect_seconds("timeout_s", 1e30)

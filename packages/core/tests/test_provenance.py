@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.config import explain
-from rlinf.core.config.provenance import flatten, origin
+from rlinf.core.config.provenance import DROPPED, flatten, origin
 from rlinf.core.errors import UnknownName
 
 
@@ -54,3 +54,12 @@ def test_explain_a_value_a_section_and_everything() -> None:
 def test_explain_of_an_unknown_key_has_the_nearest() -> None:
     with pytest.raises(UnknownName, match=r"optimizer\.lrr: no such key in the configuration\. Did you mean 'optimizer\.lr'\?"):
         explain(Config(), PROVENANCE, "optimizer.lrr")
+
+
+def test_explain_tells_what_was_dropped() -> None:
+    provenance = {"env.init_params.task_id": f"{DROPPED}'gymnasium' has no such parameter (a.yaml)"}
+    config = {"env": {"env_type": "gymnasium", "init_params": {}}}
+    said = explain(config, provenance, "env")
+    assert said.splitlines()[-1] == "env.init_params.task_id: dropped, 'gymnasium' has no such parameter (a.yaml)"
+    assert explain(config, provenance, "env.init_params.task_id") == said.splitlines()[-1]
+    assert "dropped" not in explain(config, provenance, "env.env_type")

@@ -131,3 +131,18 @@ def test_required_modules() -> None:
     assert str(caught.value) == (
         "env.train: the module 'no_such_module' is not installed. Install it: pip install 'rlinf-envs[maniskill]'."
     )
+
+
+@pytest.mark.parametrize("name", [5, 1.5, [], None, True, {"ppo_clip": 1}])
+def test_what_is_no_name_is_refused_with_the_installed_ones(losses: Registry[object], name: object) -> None:
+    message = r"loss_type: expected the name of a policy loss, found .*Installed: plain, ppo_clip"
+    with pytest.raises(UnknownName, match=message):
+        losses.get(name, place="loss_type")  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match=message):
+        losses.build(name, {}, place="loss_type")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", ":", "os:", ":path", "os.path:", "no such module:x", "..:x"])
+def test_a_malformed_name_is_a_configuration_error(losses: Registry[object], name: str) -> None:
+    with pytest.raises(ConfigError, match="loss_type"):
+        losses.get(name, place="loss_type")

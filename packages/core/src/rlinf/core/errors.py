@@ -46,7 +46,7 @@ class ConfigErrors(ConfigError):
 
     def __init__(self, place: str, faults: Iterable[ConfigError]) -> None:
         self.faults: tuple[ConfigError, ...] = tuple(single for fault in faults for single in each_fault(fault))
-        super().__init__(place, f"{len(self.faults)} faults", "\n  " + "\n  ".join(str(fault) for fault in self.faults))
+        super().__init__(place, "\n  ".join([f"{len(self.faults)} faults", *map(str, self.faults)]))
         self.args = (place, self.faults)  # what unpickling calls the constructor with
 
 

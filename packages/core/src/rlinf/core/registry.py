@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, DuplicateName, MissingExtra, UnknownName, did_you_mean
 
 T = TypeVar("T")
+_PATH: Final = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
+"""`module:attr`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ class Registry(Generic[T]):
             UnknownName: nobody claims the name; the message has the nearest name and the installed ones.
             MissingExtra: importing it failed because a module is not installed.
         """
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  (from YAML it may be anything)
+            problem = f"expected the name of {_article(self.kind)}, found {name!r}"
+            raise UnknownName(place, problem, f"Installed: {', '.join(self.names()) or 'none'}.")
+        if ":" in name and not _PATH.fullmatch(name):
+            raise UnknownName(place, f"expected 'module:attr', found '{name}'", "Write it as 'package.module:Class'.")
         if ":" in name:
             return self._load(_Claim(name, EntryPoint(name, name, self.group).load), name, place)
         self._scan()
@@ -104,7 +112,7 @@ class Registry(Generic[T]):
         item = self.get(name, place=place)
         if isinstance(item, type) and dataclasses.is_dataclass(cast("type[Any]", item)):
             return read(cast("type[T]", item), params, place=place, allowed=allowed)
-        extra = sorted(set(params) - set(allowed))
+        extra = sorted(str(key) for key in params if key not in allowed)
         if extra:
             raise ConfigError(f"{place}.{extra[0]}", f"the {self.kind} '{name}' takes no parameters", "Remove the key.")
         return item
@@ -142,6 +150,10 @@ class Registry(Generic[T]):
             raise MissingExtra(place, f"the {self.kind} '{name}' needs the module '{error.name}'", remedy) from error
         except AttributeError as error:
             raise UnknownName(place, f"no {self.kind} at '{claim.owner}' ({error})", "Check the path.") from error
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def require_modules(*modules: str, place: str, extra: str) -> None:

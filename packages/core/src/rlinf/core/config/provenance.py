@@ -12,6 +12,8 @@ Provenance = Mapping[str, str]
 """Dotted path → origin ("command line", "maniskill_ppo_mlp.yaml"). A path that is absent has its schema's default."""
 
 DEFAULT = "default of the schema"
+DROPPED = "dropped, "
+"""How the origin of a value begins that is no longer there, because what it belonged to was replaced."""
 
 
 def flatten(config: object, place: str = "") -> dict[str, Any]:
@@ -40,13 +42,19 @@ def origin(provenance: Provenance, path: str) -> str:
 
 
 def explain(config: object, provenance: Provenance, key: str) -> str:
-    """One line per value at or below `key`: path = value  (origin).
+    """One line per value at or below `key`: path = value  (origin). Values that were dropped follow, with the reason.
 
     Raises:
         UnknownName: the configuration has no such key.
     """
     flat = flatten(config)
-    chosen = [path for path in flat if path == key or path.startswith(f"{key}.") or not key]
-    if not chosen:
+    lines = [f"{path} = {value!r}  ({origin(provenance, path)})" for path, value in flat.items() if _below(path, key)]
+    dropped = [path for path, text in provenance.items() if text.startswith(DROPPED) and _below(path, key)]
+    lines += [f"{path}: {provenance[path]}" for path in dropped]
+    if not lines:
         raise UnknownName(key, "no such key in the configuration", did_you_mean(key, list(flat)))
-    return "\n".join(f"{path} = {flat[path]!r}  ({origin(provenance, path)})" for path in chosen)
+    return "\n".join(lines)
+
+
+def _below(path: str, key: str) -> bool:
+    return not key or path == key or path.startswith(f"{key}.")

@@ -1,18 +1,20 @@
 """Reads a mapping into a dataclass, strictly.
 
 Unknown keys, missing keys and wrong types are errors with the dotted path, the value and the nearest name. All faults of one
-configuration are reported together. Nothing is converted silently but whole numbers to `float` and lists to tuples.
+configuration are reported together. Nothing is converted silently but whole numbers to `float` and lists to tuples. Numbers are
+finite, and whole ones have 64 bits, wherever they stand.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, cast
 
-from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.errors import ConfigError, did_you_mean, refuse
 
 T = TypeVar("T")
 
@@ -32,11 +34,8 @@ def read(cls: type[T], data: Mapping[str, Any], *, place: str = "", allowed: Col
     """
     faults: list[ConfigError] = []
     result = _read_dataclass(cls, data, place, faults, allowed)
-    if not faults:
-        return cast("T", result)
-    if len(faults) == 1:
-        raise faults[0]
-    raise ConfigError(place or "configuration", f"{len(faults)} faults", "\n  " + "\n  ".join(str(f) for f in faults))
+    refuse(faults, place=place or "configuration")
+    return cast("T", result)
 
 
 def field_names(cls: type[Any]) -> list[str]:
@@ -80,6 +79,7 @@ def _read_dataclass(cls: type[Any], data: object, place: str, faults: list[Confi
 def _convert(hint: Any, value: object, place: str, faults: list[ConfigError]) -> object:
     origin = typing.get_origin(hint)
     if hint is Any or hint is object:
+        _refuse_numbers(value, place, faults)
         return value
     if origin in (Union, types.UnionType):
         return _convert_union(typing.get_args(hint), value, place, faults)
@@ -103,6 +103,8 @@ def _convert_built(hint: Any, value: object, place: str, faults: list[ConfigErro
 
 def _convert_union(members: tuple[Any, ...], value: object, place: str, faults: list[ConfigError]) -> object:
     if value is None and type(None) in members:
+        return None
+    if not _refuse_numbers(value, place, faults):
         return None
     rest = [member for member in members if member is not type(None)]
     for member in rest:
@@ -146,6 +148,22 @@ def _convert_container(origin: Any, args: tuple[Any, ...], value: object, place:
     return tuple(converted) if origin is tuple else converted
 
 
+def _refuse_numbers(value: object, place: str, faults: list[ConfigError]) -> bool:
+    """Whether all numbers in plain containers can be computed with: they are finite, and whole ones fit into 64 bits."""
+    before = len(faults)
+    if isinstance(value, Mapping):
+        for key, entry in cast("Mapping[Any, object]", value).items():
+            _refuse_numbers(entry, _join(place, str(key)), faults)
+    elif isinstance(value, (list, tuple)):
+        for i, entry in enumerate(cast("Sequence[object]", value)):
+            _refuse_numbers(entry, f"{place}[{i}]", faults)
+    elif isinstance(value, float) and not math.isfinite(value):
+        faults.append(ConfigError(place, f"expected a finite number, found {value}"))
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        faults.append(ConfigError(place, f"expected a whole number of 64 bits, found {value}"))
+    return len(faults) == before
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -159,6 +177,8 @@ _SCALARS: dict[Any, Callable[[object], bool]] = {
 
 
 def _convert_scalar(hint: Any, value: object, place: str, faults: list[ConfigError]) -> object:
+    if not _refuse_numbers(value, place, faults):
+        return None
     accepts = _SCALARS.get(hint)
     good = accepts(value) if accepts else isinstance(value, hint)
     if not good:

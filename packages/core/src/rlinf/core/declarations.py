@@ -1,0 +1,108 @@
+"""What a configuration says of the thing that it builds, so that a run is refused before anything is built.
+
+Each of these is optional: a plug-in without a declaration is unknown, and what is unknown is not refused. Who reads them asks with
+`isinstance`, or with the functions below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+Need = Literal["value", "target", "entropy", "reference", "proximal", "baseline", "group"]
+"""What an advantage or a loss may be unable to do without:
+
+| need | who has it |
+|---|---|
+| `value` | `Trajectory.value`: a policy with a critic |
+| `target` | `Credit.target`: an advantage that says what the critic should learn |
+| `entropy` | `Evaluation.entropy`: a policy that knows its entropy |
+| `reference` | `Trajectory.reference`: a reference policy, or a teacher |
+| `proximal` | `Trajectory.proximal`: a trainer that scores decisions again before the update |
+| `baseline` | the score of another answer to the same question, such as the greedy one |
+| `group` | groups of more than one row |
+"""
+
+
+@runtime_checkable
+class HasNeeds(Protocol):
+    """An advantage, a loss or an objective that says what it can't do without."""
+
+    @property
+    def needs(self) -> Mapping[Need, str]:
+        """Each need, and which of its own parameters asks for it; "" if it always does."""
+        ...
+
+
+@runtime_checkable
+class HasTargets(Protocol):
+    """An advantage that says whether its credit has targets for a critic."""
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether `Credit.target` is there, given a policy with a critic."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTraits:
+    """What is known of a policy before it is built; None is unknown."""
+
+    critic: bool | None = None
+    """Whether it says what a state is worth."""
+    critic_key: str = ""
+    """The parameter that gives it a critic, such as `add_value_head`; "" if none does."""
+    entropy: bool | None = None
+    """Whether its evaluations have an entropy."""
+    recurrent: bool | None = None
+    """Whether it has a memory (`rlinf.core.capabilities.Recurrent`)."""
+    discrete_actions: bool | None = None
+    """Whether it can decide among numbered actions; otherwise its actions are vectors of numbers."""
+    language: bool | None = None
+    """Whether it writes text (`rlinf.core.capabilities.Writing`) rather than acts."""
+    temperature: float | None = None
+    """At which a language model scores."""
+
+
+@runtime_checkable
+class HasTraits(Protocol):
+    """A model's configuration that says what its policy will be like."""
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy."""
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """A configuration that can look at this machine: whether what it needs is installed, and whether its files are there."""
+
+    def check(self, place: str) -> None:
+        """Refuses early what would fail when the thing is built.
+
+        Raises:
+            ConfigError: it would; the message names keys below `place`.
+        """
+        ...
+
+
+@runtime_checkable
+class HasContextLength(Protocol):
+    """A generator's configuration that bounds prompt and response together."""
+
+    max_model_len: int | None
+    """In tokens; None for what the model was made for."""
+
+
+def needs_of(item: object) -> Mapping[Need, str]:
+    """What is known to be needed; nothing of a plug-in that does not say."""
+    found = item.needs if isinstance(item, HasNeeds) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def traits_of(item: object) -> PolicyTraits:
+    """What is known of the policy that a configuration builds."""
+    found = item.traits if isinstance(item, HasTraits) else None
+    return found if isinstance(found, PolicyTraits) else PolicyTraits()

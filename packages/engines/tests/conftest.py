@@ -13,4 +13,4 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two ranks left of all cases, each below the folder of its name."""
     from engines_ranks import ON_TWO, launch
 
-    return launch(tmp_path_factory.mktemp("two"), 2, [*ON_TWO, "chain", "sent", "toys"])
+    return launch(tmp_path_factory.mktemp("two"), 2, [*ON_TWO, "chain", "sent", "masters", "toys"])

@@ -130,6 +130,24 @@ def run_sent(rank: int, rendezvous: str, folder: Path) -> None:
     trainer.close()
 
 
+def run_masters(rank: int, rendezvous: str, folder: Path) -> None:
+    """Two ranks train a policy in bfloat16 by small steps, and one of them writes the checkpoint of both."""
+    from test_masters import SMALL, BrainWriter
+
+    config = FSDPTrainerConfig(SMALL, FSDPConfig(**SHARED))
+    trainer = config.build(BrainWriter(seed=rank), rank=rank, world_size=2, rendezvous=rendezvous)
+    for _ in range(10):
+        trainer.step(share(rank, 2), token_loss)
+    trainer.save(folder)
+    held = trainer._optimizers.parts[0].parameters
+    seen = {
+        "reduced": sorted({str(state.dtype) for p in held for key, state in trainer._optimizers.state(p).items() if key != "step"}),
+        "types": sorted({str(tensor.dtype) for tensor in trainer.weights().tensors.values()}),
+    }
+    (folder / f"seen_{rank}.json").write_text(json.dumps(seen))
+    trainer.close()
+
+
 def ways(shared: Path) -> dict:
     few = {"timeout_s": 60.0}
     return {
@@ -171,6 +189,8 @@ if __name__ == "__main__":
             run_chain(the_rank, addresses, the_folder / the_name)
         elif the_name == "sent":
             run_sent(the_rank, addresses[0], the_folder / the_name)
+        elif the_name == "masters":
+            run_masters(the_rank, addresses[0], the_folder / the_name)
         elif the_name == "toys":
             run_cases(the_rank, addresses, the_folder / the_name)
         else:

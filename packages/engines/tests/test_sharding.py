@@ -135,7 +135,7 @@ def test_what_a_block_is() -> None:
 @pytest.mark.parametrize(
     ("fields", "place"),
     [
-        ({"strategy": "none", "mixed_precision": MixedPrecision("bf16")}, "strategy"),
+        ({"strategy": "none", "mixed_precision": MixedPrecision(reduce_dtype="bf16")}, "mixed_precision.reduce_dtype"),
         ({"sharding_strategy": "no_shard", "cpu_offload": True}, "strategy"),
         ({"sharding_strategy": "hybrid_shard"}, "shard_group_size"),
         ({"shard_group_size": 2}, "shard_group_size"),

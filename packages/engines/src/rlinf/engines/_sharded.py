@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -13,6 +14,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rlinf.engines.fsdp import Computed, FSDPConfig
 from rlinf.engines.layout import total_square
+from rlinf.engines.masters import MasterWeights
 from rlinf.engines.ranks import Ranks
 from rlinf.engines.scores import DTYPES
 
@@ -26,10 +28,17 @@ class Sharded:
         ranks: who shares.
         device: where is computed.
         config: how.
+        masters: in what each weight is kept and computed with.
     """
 
     def __init__(
-        self, module: nn.Module, blocks: Sequence[nn.Module], ranks: Ranks, device: torch.device, config: FSDPConfig
+        self,
+        module: nn.Module,
+        blocks: Sequence[nn.Module],
+        ranks: Ranks,
+        device: torch.device,
+        config: FSDPConfig,
+        masters: MasterWeights,
     ) -> None:
         self._world_size = ranks.world_size
         self._replicas = ranks.world_size // (config.shard_group_size or ranks.world_size)
@@ -38,15 +47,21 @@ class Sharded:
         frozen = {parameter for parameter in module.parameters() if not parameter.requires_grad}
         arguments = {
             "mesh": self._mesh(device, config),
-            "mp_policy": _precision(config),
             "offload_policy": _offload(config, device),
             "ignored_params": frozen if config.ignore_frozen else None,
         }
-        for block in blocks:
-            fully_shard(block, reshard_after_forward=not self._keeps, **cast("Any", arguments))
-        fully_shard(module, reshard_after_forward=False, **cast("Any", arguments))
+        policy, precise = _precision(config, masters.less), list(masters.precise())
+        units, inside = {*blocks, *precise}, {child for each in precise for child in each.modules()}
+        own = replace(policy, param_dtype=None)
+        # What is inside another unit comes first. A block is made float32 just before its shards are: never the whole at once.
+        ordered = [child for child in reversed(list(module.modules())) if child in units and child is not module]
+        for unit in (*ordered, module):
+            masters.raise_weights(unit)
+            again = unit is not module and not self._keeps
+            mixed = own if unit in inside else policy
+            fully_shard(unit, reshard_after_forward=again, mp_policy=mixed, **cast("Any", arguments))
         self._root = cast("FSDPModule", module)
-        self._gathered = [cast("FSDPModule", each) for each in (*blocks, module)]
+        self._gathered = [cast("FSDPModule", each) for each in (*ordered, module)]
 
     def _mesh(self, device: torch.device, config: FSDPConfig) -> DeviceMesh:
         if config.shard_group_size is None:
@@ -100,9 +115,12 @@ class Sharded:
         return distribute_tensor(moved, like.device_mesh, like.placements).to(like.device)
 
 
-def _precision(config: FSDPConfig) -> MixedPrecisionPolicy:
+def _precision(config: FSDPConfig, less: torch.dtype | None) -> MixedPrecisionPolicy:
+    """What was asked for; or what computes as the policy was built, whose own casts are enough."""
     chosen = config.mixed_precision
-    return MixedPrecisionPolicy(param_dtype=_dtype(chosen.param_dtype), reduce_dtype=_dtype(chosen.reduce_dtype))
+    computed = _dtype(chosen.param_dtype) or less
+    reduced = _dtype(chosen.reduce_dtype) or (None if computed is None else torch.float32)
+    return MixedPrecisionPolicy(param_dtype=computed, reduce_dtype=reduced, cast_forward_inputs=chosen.param_dtype is not None)
 
 
 def _dtype(precision: Computed | None) -> torch.dtype | None:

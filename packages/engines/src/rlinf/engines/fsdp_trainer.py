@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +29,7 @@ from rlinf.engines.blocks import blocks_of, recompute
 from rlinf.engines.layout import Layout, Replicated
 from rlinf.engines.lazy import Gathered
 from rlinf.engines.loss_scale import LossScale
+from rlinf.engines.masters import MasterWeights
 from rlinf.engines.offload import PARTS, Leaving
 from rlinf.engines.optimizer import Optimizers, division, metric_name
 from rlinf.engines.packing import MicroBatch, Packing, pack, packed_micro_batches
@@ -49,8 +51,10 @@ class FSDPTrainer(Leaving):
         self._scores = Scores(policy, config.fsdp_config, self.device)
         for tensor in policy.state_dict().values():
             ranks.broadcast(tensor)
+        self._masters = MasterWeights(policy, config.fsdp_config.mixed_precision)
         self._layout = self._laid_out()
-        self._optimizers = Optimizers(policy, config.optim, LossScale(enabled=config.fsdp_config.scales_loss))
+        scales = config.fsdp_config.scales_loss or self._masters.less == torch.float16
+        self._optimizers = Optimizers(policy, config.optim, LossScale(enabled=scales))
         self._reference = reference_of(config.reference, policy, self._layout)
         self._saver = checkpoint.Saver(config.checkpoint, policy, self._optimizers, self._layout, ranks)
         self._set_version(cast("Policy", policy).version)
@@ -61,10 +65,17 @@ class FSDPTrainer(Leaving):
         if config.gradient_checkpointing:
             recompute(blocks)
         if not config.shards(self.ranks.world_size):
+            self._masters.raise_weights(self._policy)
             return Replicated(self.ranks)
         from rlinf.engines._sharded import Sharded
 
-        return Sharded(self._scores, blocks, self.ranks, self.device, config)
+        sharded = Sharded(self._scores, blocks, self.ranks, self.device, config, self._masters)
+        self._masters.release()
+        return sharded
+
+    def _computing(self) -> AbstractContextManager[None]:
+        """Inside, passes compute in the types of `mixed_precision`, backward passes too; with shards that is FSDP's affair."""
+        return nullcontext() if self.config.fsdp_config.shards(self.ranks.world_size) else self._masters.lowered()
 
     @staticmethod
     def device_of(policy: object) -> torch.device:
@@ -104,9 +115,10 @@ class FSDPTrainer(Leaving):
         parts = self._parts([batch])
         rounds = self._rounds(len(parts), "evaluate(batch)")
         try:
-            found = [self._evaluated(on_device(part.batch, self.device), part.packing) for part in parts]
-            for _ in range(len(parts), rounds):
-                self._evaluated(on_device(parts[-1].batch, self.device), parts[-1].packing)
+            with self._computing():
+                found = [self._evaluated(on_device(part.batch, self.device), part.packing) for part in parts]
+                for _ in range(len(parts), rounds):
+                    self._evaluated(on_device(parts[-1].batch, self.device), parts[-1].packing)
         finally:
             self._layout.rest()
         return found[0] if len(found) == 1 and parts[0].packing is None else _in_order(parts, found)
@@ -206,9 +218,10 @@ class FSDPTrainer(Leaving):
         """Adds the gradient of one micro-batch; an idle pass adds nothing and keeps pace with other ranks."""
         self._layout.begin(last=last)
         moved = on_device(part.batch, self.device)
-        output = loss(moved, self._evaluated(moved, part.packing))
-        total = cast("Tensor", output.total)
-        (total * (0.0 if idle else self._optimizers.scale.factor)).backward()  # pyright: ignore[reportUnknownMemberType]
+        with self._computing():
+            output = loss(moved, self._evaluated(moved, part.packing))
+            total = cast("Tensor", output.total)
+            (total * (0.0 if idle else self._optimizers.scale.factor)).backward()  # pyright: ignore[reportUnknownMemberType]
         return {"loss": Metric(output.total.item(), output.weight.item()), **output.metrics}
 
     def _over_ranks(self, metrics: Mapping[str, Statistic], squares: Sequence[float]) -> tuple[dict[str, Statistic], list[float]]:
@@ -225,21 +238,26 @@ class FSDPTrainer(Leaving):
     def weights(self) -> Weights[Tensor]:
         """All weights by sorted name, whole, on the CPU, in memory of their own; every rank calls it.
 
+        Each has the type that the policy was built in, whatever that of the weight which the optimizer changes.
+
         Raises:
             RLinfError: the parameters are offloaded.
         """
         self._offloader.expect_here(["parameters"], by="weights")
         state: dict[str, Tensor] = self._policy.state_dict()
-        return Weights(tensors={name: self._layout.whole(state[name]) for name in sorted(state)}, version=self._version)
+        types = self._masters.published
+        return Weights(
+            tensors={name: self._layout.whole(state[name].to(types[name])) for name in sorted(state)}, version=self._version
+        )
 
     def lazy_weights(self) -> Weights[Tensor]:
-        """All weights, put together tensor by tensor on the device; every rank calls it. See `rlinf.core.capabilities.Gathering`.
+        """As `weights`, put together tensor by tensor on the device; every rank calls it. See `rlinf.core.capabilities.Gathering`.
 
         Raises:
             RLinfError: the parameters are offloaded.
         """
         self._offloader.expect_here(["parameters"], by="lazy_weights")
-        return Weights(tensors=Gathered(self._policy.state_dict()), version=self._version)
+        return Weights(tensors=Gathered(self._policy.state_dict(), self._masters.published), version=self._version)
 
     def all_reduce(self, value: Tensor) -> Tensor:
         """The sum of a tensor over ranks; every rank calls it."""

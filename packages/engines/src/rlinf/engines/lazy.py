@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 import torch
@@ -41,22 +42,25 @@ class Gathered(LazyTensors):
 
     Args:
         state: shards by name, as of `state_dict()` of a module under FSDP2; ordinary tensors are taken as they are.
+        types: the types in which they are put together; those that are not named keep their own.
     """
 
-    def __init__(self, state: Mapping[str, Tensor]) -> None:
-        self._state = state
+    def __init__(self, state: Mapping[str, Tensor], types: Mapping[str, torch.dtype] | None = None) -> None:
+        self._state, self._types = state, types or {}
 
     def __getitem__(self, name: str) -> Tensor:
-        tensor = self._state[name]
+        tensor = self._state[name].detach()
+        tensor = tensor.to(self._types.get(name, tensor.dtype))  # shards, so that ranks send each other no more than they must
         if type(tensor) in (Tensor, nn.Parameter):
-            return tensor.detach()
+            return tensor
         from torch.distributed.tensor import DTensor
 
-        return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
+        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def manifest(self) -> Manifest:
         """The shape of a shard's `DTensor` is that of the whole."""
-        return Manifest.of(dict(self._state))
+        own = Manifest.of(dict(self._state)).entries
+        return Manifest(tuple(replace(e, dtype=str(self._types[e.name])) if e.name in self._types else e for e in own))
 
     @property
     def device(self) -> torch.device:

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from rlinf.core.errors import DeadlineExceeded, WorkerError
 from rlinf.core.testing.channel import ChannelContract
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
+from rlinf.scheduler.ray_cluster import _ray
+from rlinf.scheduler.ray_cluster.services import own_services
 
 pytestmark = pytest.mark.ray
 TWO = NodePlacementStrategy([0, 0])
@@ -70,6 +73,42 @@ def test_contracts(ray_cluster: Cluster) -> None:
     ClusterContract(cluster=ray_cluster, two=TWO).run()
     ChannelContract(cluster=ray_cluster).run()
     ChannelContract(cluster=ray_cluster, prefix="near", near=True).run()
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses on which a process accepts TCP connections, as the kernel writes them."""
+    sockets: set[str] = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(file))
+    found: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+def test_nobody_else_on_the_network_reaches_a_ray_of_our_own(ray_cluster: Cluster) -> None:
+    group = Peer.create_group().launch(ray_cluster, name="loopback", placement_strategy=TWO)
+    servers = {name: pid for pid, name in own_services().items()}
+    assert {"gcs_server", "raylet"} <= servers.keys()
+    own = {**servers, "driver": os.getpid(), **{str(info): info.pid for info in group.worker_infos}}
+    loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+    found = {name: listening(pid) for name, pid in own.items()}
+    assert all(found[name] for name in ("gcs_server", "raylet", "driver"))
+    assert {name: addresses - loopback for name, addresses in found.items() if addresses - loopback} == {}
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+
+
+def test_a_token_is_asked_for_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    _ray._require_token()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    _ray._require_token()
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
 
 
 def test_a_worker_has_what_its_placement_says(ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -133,7 +133,8 @@ def _start(options: Mapping[str, Any]) -> None:
         before = set(children(os.getpid()))
         try:
             os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(GCS_GONE_S))
-            with adopting(), Startup(_give_up):
+            _require_token()
+            with adopting(), Startup(_give_up), _on_loopback():
                 ray.init(
                     address="local",
                     include_dashboard=False,
@@ -150,6 +151,29 @@ def _start(options: Mapping[str, Any]) -> None:
                 gist = str(error).strip().partition("\n")[0] or repr(error)
                 remedy = "Its logs are in ray/session_latest/logs of the folder for temporary files."
                 raise ClusterError("cluster", f"Ray did not start in {ATTEMPTS} attempts: {gist}", remedy) from error
+
+
+def _require_token() -> None:
+    """Whoever reaches our Ray must know its token, which Ray keeps in the user's home. From 2.59 on that is its default."""
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        ray._raylet.Config.initialize("")  # it has read its environment when it was imported
+
+
+@contextmanager
+def _on_loopback() -> Generator[None]:
+    """Ray's servers listen on the loopback interface only.
+
+    Ray replaces 127.0.0.1 as the address of a node by that of a network card, and then some of its servers listen on all
+    interfaces. But where it takes a cluster of several nodes for impossible, as on macOS, it keeps to loopback.
+    """
+    constants = ray._private.ray_constants
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
 
 
 def _give_up(pid: int, how: str) -> None:

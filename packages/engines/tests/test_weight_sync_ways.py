@@ -10,7 +10,7 @@ from rlinf.core import Weights
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WeightSyncError
 from rlinf.core.registry import WEIGHT_SYNCS
 from rlinf.engines.checksum import checksums
-from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, PatchWeightSync
+from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, FullWeightSync, PatchWeightSync
 from rlinf.engines.weight_sync.messages import Part
 
 torch.set_num_threads(1)
@@ -200,3 +200,25 @@ def test_by_name(tmp_path):
         for wrong in ({"timeout_s": 0}, {"keep": 0} if name == "disk" else {"bucket_size": 0}):
             with pytest.raises(ConfigError, match=rf"weight_syncer\.{next(iter(wrong))}"):
                 WEIGHT_SYNCS.build(name, {**fields, **wrong}, place="weight_syncer")
+
+
+@pytest.mark.parametrize("way", ["full", "bucket", "patch", "disk"])
+def test_weights_are_cast_to_the_type_of_the_receivers(way, tmp_path):
+    """Asked for by whoever knows that both sides differ; what travels is as small as what is held."""
+    syncs = {"full": FullWeightSync, "bucket": BucketWeightSync, "patch": PatchWeightSync, "disk": DiskWeightSync}
+    where = {"folder": str(tmp_path)} if way == "disk" else {}
+    plain = syncs[way](timeout_s=5, **where)
+    g = torch.Generator().manual_seed(0)
+    published = Weights(tensors={"w": torch.randn(7, generator=g), "n": torch.arange(3)}, version=3)
+    held = [Weights(tensors={"w": torch.zeros(7, dtype=torch.bfloat16), "n": torch.zeros(3).long()}, version=0) for _ in range(2)]
+    assert all(isinstance(found, WeightSyncError) for found in exchange(published, *held, sync=plain))
+    sender, *received = exchange(published, *held, sync=plain.casting())
+    assert sender is None
+    for found in received:
+        assert torch.equal(found.tensors["w"], published.tensors["w"].bfloat16())
+        assert found.tensors["w"].dtype == torch.bfloat16
+        assert torch.equal(found.tensors["n"], published.tensors["n"])
+    different = [held[0], Weights(tensors={**held[1].tensors, "w": torch.zeros(7).half()}, version=0)]
+    assert isinstance(exchange(published, *different, sync=plain.casting())[0], WeightSyncError)
+    whole = [Weights(tensors={"w": torch.zeros(7).int(), "n": torch.zeros(3).long()}, version=0)]
+    assert isinstance(exchange(published, *whole, sync=plain.casting())[0], WeightSyncError)

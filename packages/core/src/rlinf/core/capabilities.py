@@ -183,6 +183,15 @@ class Referring(Protocol):
 
 
 @runtime_checkable
+class Casting(Protocol):
+    """A weight sync that can give receivers weights in a type that is not the sender's."""
+
+    def casting(self) -> Any:
+        """The same, but floating weights are cast to the receivers' type before they are sent."""
+        ...
+
+
+@runtime_checkable
 class Remembering(Protocol):
     """A trainer's configuration that can have its trainer keep the weights that it starts from."""
 

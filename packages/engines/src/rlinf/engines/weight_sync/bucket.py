@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlinf.core.data import Weights
-from rlinf.core.errors import WeightSyncError
+from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.core.protocols import Messenger
 from rlinf.engines.checksum import checksum
 from rlinf.engines.lazy import Walk
@@ -28,6 +28,7 @@ from rlinf.engines.weight_sync.terms import (
     gather_only,
     holds_exactly,
     names_of_pass,
+    types_held,
 )
 
 
@@ -44,6 +45,8 @@ class BucketWeightSync:
     bucket_dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """The type in which floating weights travel; they arrive in the receiver's, which must hold every value of it. 8-bit floats and
     integers travel as they are. None for their own type, which both sides must share."""
+    cast: bool = False
+    """Whether floating weights may have another type at the receivers, the same at all of them, to which they are cast first."""
     only: tuple[str, ...] = ()
     """Patterns of the names that are sent, such as `*.lora_A.*`; the receiver keeps the rest. All if there are none."""
     verify: bool = False
@@ -53,6 +56,8 @@ class BucketWeightSync:
 
     def __post_init__(self) -> None:
         check_common(self.timeout_s, self.bucket_size)
+        if self.cast and self.bucket_dtype is not None:
+            raise ConfigError("cast", "weights travel as bucket_dtype, and can't be cast to another type too", "Set one of them.")
 
     def send(self, comm: Messenger, weights: Weights[Tensor], group: str, ranks: Sequence[int]) -> None:
         """Publishes weights to workers of a group, once all of them hold the same names, shapes and types.
@@ -73,14 +78,15 @@ class BucketWeightSync:
         if not ranks:
             gather_only(weights, names)
             return
-        travels = {entry.name: dtype_of(entry.dtype) for entry in self._travelling(part).entries}
         sums: dict[str, str] = {}
         device = device_of(weights)
         with (
             Walk(weights.tensors, names) as walk,
             Publication(comm, group, ranks, way=repr(self), timeout_s=self.timeout_s, at_once=device.type == "cpu") as publication,
         ):
-            publication.open(weights, part, lambda place, consent: self._check(place, consent, part))
+            consents = publication.open(weights, part, lambda place, consent: self._check(place, consent, part))
+            held = types_held(group, consents) if self.cast else dict[str, torch.dtype]()
+            travels = {e.name: held.get(e.name, dtype_of(e.dtype)) for e in self._travelling(part).entries}
             buckets = Buckets(self.bucket_size, device, publication.room, publication.post)
             for name, tensor in walk:
                 data = tensor.detach().to(travels.get(name, tensor.dtype))
@@ -114,11 +120,11 @@ class BucketWeightSync:
 
             def held(announcement: Announcement) -> Manifest:
                 mine = Manifest.of(current.tensors).only(self.only)
-                compare(subscription.place, mine, announcement.manifest, cast=self.bucket_dtype is not None)
+                compare(subscription.place, mine, announcement.manifest, cast=self._may_differ)
                 return mine
 
             announcement = subscription.open(current, held)
-            entries = self._travelling(announcement.manifest).entries
+            entries = self._travelling(held(announcement) if self.cast else announcement.manifest).entries
             received = {
                 entry.name: torch.empty(entry.shape, dtype=dtype_of(entry.dtype), device=current.tensors[entry.name].device)
                 for entry in entries
@@ -132,6 +138,15 @@ class BucketWeightSync:
         tensors = {name: tensor.to(current.tensors[name].dtype) for name, tensor in tensors.items()}
         return Weights(tensors=tensors, version=announcement.version, extra=announcement.extra)
 
+    def casting(self) -> BucketWeightSync:
+        """See `rlinf.core.capabilities.Casting`."""
+        return self if self._may_differ else replace(self, cast=True)
+
+    @property
+    def _may_differ(self) -> bool:
+        """Whether both sides may hold different types."""
+        return self.cast or self.bucket_dtype is not None
+
     def _travelling(self, manifest: Manifest) -> Manifest:
         """The types in which tensors travel."""
         if self.bucket_dtype is None:
@@ -141,7 +156,9 @@ class BucketWeightSync:
 
     def _check(self, place: str, consent: Consent, part: Manifest) -> None:
         """Refuses a receiver that can't hold what travels."""
-        compare(place, consent.manifest, part, cast=self.bucket_dtype is not None)
+        compare(place, consent.manifest, part, cast=self._may_differ)
+        if self.cast:
+            return
         held: dict[str, Entry] = {entry.name: entry for entry in consent.manifest.entries}
         for entry in self._travelling(part).entries:
             mine = held[entry.name].dtype

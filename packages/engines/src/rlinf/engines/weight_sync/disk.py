@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -26,7 +27,7 @@ from rlinf.engines.raw import dtype_of
 from rlinf.engines.weight_sync.messages import Announcement
 from rlinf.engines.weight_sync.publication import Publication
 from rlinf.engines.weight_sync.subscription import Subscription
-from rlinf.engines.weight_sync.terms import check_common, chosen, compare, gather_only, names_of_pass
+from rlinf.engines.weight_sync.terms import check_common, chosen, compare, gather_only, names_of_pass, types_held
 
 _torch = cast("Any", safetensors.torch)  # untyped
 INDEX = "model.safetensors.index.json"
@@ -48,6 +49,8 @@ class DiskWeightSync:
     """How many versions stay."""
     shard_size: int = 1 << 30
     """Bytes of a file, unless one tensor has more; the sender holds so much beside its weights."""
+    cast: bool = False
+    """Whether floating weights may have another type at the receivers, the same at all of them, to which they are cast first."""
     only: tuple[str, ...] = ()
     """Patterns of the names that are sent, such as `*.lora_A.*`; the receiver keeps the rest. All if there are none."""
     verify: bool = False
@@ -78,9 +81,12 @@ class DiskWeightSync:
                 Walk(weights.tensors, names) as walk,
                 Publication(comm, group, ranks, way=repr(self), timeout_s=self.timeout_s) as publication,
             ):
-                publication.open(weights, part, lambda place, consent: compare(place, consent.manifest, part))
+                consents = publication.open(
+                    weights, part, lambda place, consent: compare(place, consent.manifest, part, cast=self.cast)
+                )
+                held = types_held(group, consents) if self.cast else dict[str, torch.dtype]()
                 partial.mkdir(parents=True)
-                self._write(partial, walk, part, weights.version, sums)
+                self._write(partial, walk, part, weights.version, held, sums)
                 partial.rename(target)
                 publication.post(str(target))
                 publication.close(sums if self.verify else None)
@@ -96,20 +102,26 @@ class DiskWeightSync:
 
             def held(announcement: Announcement) -> Manifest:
                 mine = Manifest.of(current.tensors).only(self.only)
-                compare(subscription.place, mine, announcement.manifest)
+                compare(subscription.place, mine, announcement.manifest, cast=self.cast)
                 return mine
 
             announcement = subscription.open(current, held)
             tensors = dict(current.tensors)
             for path in subscription.parts():
                 read = {name: tensor.to(current.tensors[name].device) for name, tensor in _read(Path(path), subscription.place)}
-                compare(subscription.place, Manifest.of(read), announcement.manifest)
+                compare(subscription.place, Manifest.of(read), held(announcement) if self.cast else announcement.manifest)
                 tensors.update(read)
             tensors = {name: tensors[name] for name in sorted(tensors)}
             subscription.close(tensors)
         return Weights(tensors=tensors, version=announcement.version, extra=announcement.extra)
 
-    def _write(self, folder: Path, walk: Walk, part: Manifest, version: int, sums: dict[str, str]) -> None:
+    def casting(self) -> DiskWeightSync:
+        """See `rlinf.core.capabilities.Casting`."""
+        return replace(self, cast=True)
+
+    def _write(
+        self, folder: Path, walk: Walk, part: Manifest, version: int, held: Mapping[str, torch.dtype], sums: dict[str, str]
+    ) -> None:
         """One file after the other; what is in `walk` beyond `part` is only added to `sums`."""
         groups = _shards(part, self.shard_size)
         files = ["model.safetensors"] if len(groups) == 1 else [_SHARD.format(n, len(groups)) for n in range(1, len(groups) + 1)]
@@ -117,11 +129,12 @@ class DiskWeightSync:
         ends = {group[-1] for group in groups}
         shard: dict[str, Tensor] = {}
         for name, tensor in walk:
+            data = tensor.detach().to(held.get(name, tensor.dtype))
             if self.verify:
-                sums[name] = checksum(tensor)
+                sums[name] = checksum(data)
             if name in index:
-                shard[name] = tensor.detach().to("cpu", copy=True).contiguous()
-            del tensor  # before the next one is put together
+                shard[name] = data.to("cpu", copy=True).contiguous()
+            del tensor, data  # before the next one is put together
             if name in ends:
                 _torch.save_file(shard, folder / index[name], {"format": "pt", "version": str(version)})
                 shard = {}

@@ -9,7 +9,7 @@ The sender answers every receiver, so a mismatch, or a receiver that never asks,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -21,11 +21,11 @@ from rlinf.core.errors import ConfigError, RLinfError, WeightSyncError
 from rlinf.core.protocols import Messenger
 from rlinf.engines.lazy import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
-from rlinf.engines.weight_sync.terms import gather_only
+from rlinf.engines.raw import dtype_of
+from rlinf.engines.weight_sync.terms import compare, gather_only
 
 MANIFEST = "weights/manifest"
 PAYLOAD = "weights/payload"
-REMEDY = "Build both models from the same configuration."
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
@@ -56,6 +56,8 @@ class FullWeightSync:
 
     timeout_s: float = 300.0
     """Seconds that one side waits for the other."""
+    cast: bool = False
+    """Whether floating weights may have another type at the receivers, the same at all of them, to which they are cast first."""
 
     def __post_init__(self) -> None:
         if not self.timeout_s > 0:
@@ -79,19 +81,28 @@ class FullWeightSync:
             gather_only(weights, manifest.names)
             return
         with Walk(weights.tensors, manifest.names) as walk:
-            self._agree(comm, manifest, group, ranks)
+            held = self._agree(comm, manifest, group, ranks)
+            types = {entry.name: dtype_of(entry.dtype) for entry in held.entries}
             own = not isinstance(weights.tensors, LazyTensors)
-            tensors = {name: _to_bytes(tensor if own else tensor.to("cpu", copy=True)) for name, tensor in walk}
-        payload = Payload(weights.version, manifest, tensors, weights.extra)
+            typed = ((name, tensor.to(types[name])) for name, tensor in walk)
+            tensors = {name: _to_bytes(tensor if own else tensor.to("cpu", copy=True)) for name, tensor in typed}
+        payload = Payload(weights.version, held, tensors, weights.extra)
         for rank in ranks:
             comm.send(payload, group, rank, tag=PAYLOAD)
 
-    def _agree(self, comm: Messenger, manifest: Manifest, group: str, ranks: Sequence[int]) -> None:
-        """Returns when every receiver holds what the manifest says; otherwise tells all of them that nothing comes."""
+    def casting(self) -> FullWeightSync:
+        """See `rlinf.core.capabilities.Casting`."""
+        return replace(self, cast=True)
+
+    def _agree(self, comm: Messenger, manifest: Manifest, group: str, ranks: Sequence[int]) -> Manifest:
+        """What all receivers hold, once it fits the manifest; otherwise tells all of them that nothing comes."""
+        agreed = manifest
         try:
-            for rank in ranks:
+            for number, rank in enumerate(ranks):
                 held: Manifest = comm.recv(group, rank, tag=MANIFEST, timeout=self.timeout_s)
-                _compare(f"weights to {group}[{rank}]", held, manifest)
+                compare(f"weights to {group}[{rank}]", held, agreed, cast=self.cast and not number)
+                agreed = held
+            return agreed
         except RLinfError as error:
             for rank in ranks:
                 comm.send(Refusal(str(error)), group, rank, tag=PAYLOAD)
@@ -120,15 +131,9 @@ class FullWeightSync:
         if isinstance(answer, Refusal):
             raise WeightSyncError(place, f"the sender published nothing ({answer.problem})")
         payload = cast("Payload", answer)
-        _compare(place, manifest, payload.manifest)
+        compare(place, manifest, payload.manifest)
         tensors = {name: _from_bytes(payload.tensors[name], current.tensors[name]) for name in sorted(current.tensors)}
         return Weights(tensors=tensors, version=payload.version, extra=payload.extra)
-
-
-def _compare(place: str, held: Manifest, published: Manifest) -> None:
-    """Refuses weights that do not fit what a receiver holds."""
-    if held.digest != published.digest:
-        raise WeightSyncError(place, f"the receiver's model differs at {held.difference(published)}", REMEDY)
 
 
 def _to_bytes(tensor: Tensor) -> Bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,12 +16,12 @@ from rlinf.core.protocols import Messenger
 from rlinf.engines.checksum import checksum
 from rlinf.engines.lazy import Walk
 from rlinf.engines.manifest import Manifest
-from rlinf.engines.raw import as_bytes, dtype_of
+from rlinf.engines.raw import as_bytes
 from rlinf.engines.weight_sync.delta import Delta, apply, apply_in_place, delta
-from rlinf.engines.weight_sync.messages import Announcement, Consent
+from rlinf.engines.weight_sync.messages import Announcement
 from rlinf.engines.weight_sync.publication import Publication
 from rlinf.engines.weight_sync.subscription import Subscription
-from rlinf.engines.weight_sync.terms import check_common, chosen, compare, gather_only, names_of_pass
+from rlinf.engines.weight_sync.terms import check_common, chosen, compare, gather_only, names_of_pass, types_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,14 @@ class PatchWeightSync:
             consents = publication.open(
                 weights, part, lambda place, consent: compare(place, consent.manifest, part, cast=self.cast)
             )
-            held = self._held(consents, group)
+            held = types_held(group, consents)
             sums: dict[str, str] = {}
             batches = _Batches(self.bucket_size, publication)
             for name, tensor in walk:
                 if name not in held:
                     sums[name] = checksum(tensor)
                     continue
-                target = self._as_held(tensor, dtype_of(held[name]))
+                target = self._as_held(tensor, held[name])
                 del tensor  # before the next one is put together
                 bases = {consent.base.get(name, "") for consent in consents}
                 change, sums[name] = _change(memory, name, target, bases)
@@ -126,15 +126,12 @@ class PatchWeightSync:
             subscription.close(tensors)
         return Weights(tensors=tensors, version=announcement.version, extra=announcement.extra)
 
+    def casting(self) -> PatchWeightSync:
+        """See `rlinf.core.capabilities.Casting`."""
+        return replace(self, cast=True)
+
     def _as_held(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
         return tensor.detach().to(device=self.snapshot_device or tensor.device, dtype=dtype)
-
-    def _held(self, consents: Sequence[Consent], group: str) -> Mapping[str, str]:
-        """The type of each tensor at the receivers."""
-        first = consents[0].manifest
-        for consent in consents[1:]:
-            compare(f"weights to {group}, receivers among themselves", first, consent.manifest)
-        return {entry.name: entry.dtype for entry in first.entries}
 
 
 class _Batches:

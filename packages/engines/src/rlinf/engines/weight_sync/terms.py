@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.engines.lazy import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.raw import dtype_of
+from rlinf.engines.weight_sync.messages import Consent
 
 REMEDY = "Build both models from the same configuration."
 
@@ -47,6 +48,18 @@ def compare(place: str, held: Manifest, published: Manifest, *, cast: bool = Fal
     difference = None if held.digest == published.digest else held.difference(published, cast=cast)
     if difference:
         raise WeightSyncError(place, f"the receiver's model differs at {difference}", REMEDY)
+
+
+def types_held(group: str, consents: Sequence[Consent]) -> Mapping[str, torch.dtype]:
+    """The type of each tensor at the receivers.
+
+    Raises:
+        WeightSyncError: they hold different ones.
+    """
+    first = consents[0].manifest
+    for consent in consents[1:]:
+        compare(f"weights to {group}, receivers among themselves", first, consent.manifest)
+    return {entry.name: dtype_of(entry.dtype) for entry in first.entries}
 
 
 def holds_exactly(held: str, travels: str) -> bool:

@@ -49,7 +49,8 @@ class Rollout:
         if self._obs is None or recipe.group_size > 1:
             self._reset(np.ones(recipe.num_envs, np.bool_), iteration, 0)
         ended = solved = 0
-        collector = RowCollector(first_env=0, num_envs=recipe.num_envs, group_size=1)
+        groups = recipe.num_envs // recipe.group_size
+        collector = RowCollector(first_env=0, num_envs=recipe.num_envs, group_size=recipe.group_size, groups=groups)
         for step in range(recipe.decisions):
             decision = self._decide(policy, "rollout", iteration, step)
             moved = play(self._env, decision)
@@ -63,7 +64,7 @@ class Rollout:
         self.success = solved / max(1, ended)
         value = self._decide(policy, "bootstrap", iteration).value
         trajectory = collector.finish(value).map(to_torch)
-        return trajectory if recipe.group_size == 1 else _first_episodes(trajectory, recipe.group_size)
+        return trajectory if recipe.group_size == 1 else _first_episodes(trajectory, groups)
 
     def _decide(self, policy: Policy, purpose: str, *key: int) -> Decision[Any]:
         generator = torch.Generator().manual_seed(keyed_seed(self.seed, purpose, *key))
@@ -102,8 +103,6 @@ def decide(policy: Policy, obs: Any, mode: Mode, generator: torch.Generator) -> 
     return replace(decision, action=as_numpy(decision.action), logprob=as_numpy(decision.logprob), value=value, context=context)
 
 
-def _first_episodes(trajectory: Trajectory[torch.Tensor], group_size: int) -> Trajectory[torch.Tensor]:
-    """The first row of each environment, in groups; `group` holds the environment's number."""
-    env, first = np.unique(trajectory.group.numpy(), return_index=True)
-    rows = trajectory.rows(to_torch(first))
-    return replace(rows, group=to_torch(env // group_size), value=None)
+def _first_episodes(trajectory: Trajectory[torch.Tensor], groups: int) -> Trajectory[torch.Tensor]:
+    """The first row of each environment: later episodes have higher group numbers."""
+    return replace(trajectory.rows(trajectory.group < groups), value=None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ BOUND = np.ones(1, np.float32)
 class CountdownEnv:
     """Each environment terminates `seed % 5 + 1` steps after its reset; the observation is the steps left."""
 
+    metadata: ClassVar[dict[str, Any]] = {}
+
     def __init__(self, num_envs: int, max_episode_steps: int) -> None:
         self.num_envs, self.limit = num_envs, max_episode_steps
         self.action_space = SimpleNamespace(shape=(num_envs, 1))
@@ -28,6 +31,9 @@ class CountdownEnv:
         self.ret = np.zeros(num_envs, np.float32)
         self.seeds_seen: list[int] = []
         self.recorded: list[str] = []
+        self.tasks: Any = None
+        self.broken: tuple[int, int, float] | None = None
+        self.steps = 0
 
     def _obs(self) -> dict[str, Any]:
         return {"states": self.left[:, None].astype(np.float32)}
@@ -51,6 +57,9 @@ class CountdownEnv:
         self.left[active] -= 1
         self.length[active] += 1
         reward = np.ones(self.num_envs, np.float32)
+        self.steps += 1
+        if self.broken is not None and self.steps == self.broken[1]:
+            reward[self.broken[0]] = self.broken[2]
         self.ret[active] += 1
         terminated, truncated = self.left == 0, self.length == self.limit
         episode = {
@@ -59,6 +68,8 @@ class CountdownEnv:
             "return": self.ret.copy(),
             "episode_len": self.length.copy(),
         }
+        if self.tasks is not None:
+            episode["task"] = self.tasks
         return self._obs(), reward, terminated, truncated, {"episode": episode, "_episode": terminated | truncated}
 
     def close(self) -> None:
@@ -67,6 +78,7 @@ class CountdownEnv:
 
 @dataclass(frozen=True)
 class Countdown:
+    made: ClassVar[type[CountdownEnv]] = CountdownEnv
     level: int = 1
 
     def check(self, place: str) -> None: ...
@@ -80,6 +92,29 @@ class Countdown:
             action=ArraySpec(shape=(1,), dtype="float32", low=-BOUND, high=BOUND),
             max_episode_steps=env.limit,
         )
+
+
+class DriftingEnv(CountdownEnv):
+    """Says from which seed an episode started and how many steps it has had; episodes of odd environments are longer."""
+
+    def _obs(self) -> dict[str, Any]:
+        return {"states": np.stack([self.left, self.start, self.length], axis=1).astype(np.float32)}
+
+    def reset(self, *, seed: list[int], options: dict[str, Any]) -> tuple[Any, Any]:
+        mask = options["reset_mask"]
+        self.start = np.where(mask, np.asarray(seed) % 2**24, getattr(self, "start", 0))
+        super().reset(seed=seed, options=options)
+        self.left[mask] += (np.arange(self.num_envs) % 2 * 2)[mask]
+        return self._obs(), {}
+
+
+@dataclass(frozen=True)
+class DriftingCountdown(Countdown):
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Any:
+        return DriftingEnv(num_envs, max_episode_steps or 100)
+
+    def describe(self, env: Any) -> EnvSpec:
+        return dataclasses.replace(Countdown.describe(self, env), observation={"states": ArraySpec(shape=(3,), dtype="float32")})
 
 
 @dataclass(frozen=True)
@@ -108,6 +143,7 @@ class ToySync:
 
 
 ENVS.register("countdown")(Countdown)
+ENVS.register("drifting")(DriftingCountdown)
 MODELS.register("toy_model")(ToyModel)
 TRAINERS.register("toy_trainer")(ToyTrainer)
 ADVANTAGES.register("toy_advantage")(ToyAdvantage)

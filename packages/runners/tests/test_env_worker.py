@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from rlinf.core.data import Decision
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import NonFiniteError, RLinfError
 from rlinf.core.random import keyed_seed
+from rlinf.core.registry import ENVS
 from rlinf.runners.embodied_runner import env_slots
 from rlinf.runners.env_worker import EnvWorker
 from rlinf.runners.evaluation import SEED_RANGE
@@ -40,7 +41,7 @@ def test_an_iteration_by_hand(toy_data: dict[str, Any], line: Any, queues: Any) 
             assert part.value[row, : n + 1].tolist() == [10 * s for s in states] + [10 * (states[-1] - 1)]
             assert (part.version[row, :n] == 7).all()
             assert part.terminated[row, n - 1] == (states[-1] == 1)
-    groups = [set(part.group.tolist()) for part in parts]
+    groups = [set((part.group % 4).tolist()) for part in parts]
     assert groups == [{0, 1}, {2, 3}]
 
 
@@ -57,6 +58,64 @@ def test_members_of_a_group_start_alike(toy_data: dict[str, Any]) -> None:
     left = [int(x) for seat in env._seats for x in seat._env.left]
     assert left[0::2] == left[1::2]
     assert len(set(left)) > 1
+
+
+def drifting(data: dict[str, Any], **train: Any) -> dict[str, Any]:
+    data["env"]["train"] |= {"env_type": "drifting", "group_size": 2, "total_num_envs": 8, **train}
+    data["env"]["eval"]["total_num_envs"] = 8
+    data["rollout"] = {"pipeline_stage_num": 2}
+    return data
+
+
+def played(env: EnvWorker, step: int, line: Any, queues: Any) -> list[Any]:
+    trajectories = queues()
+    env.interact(step, *line, trajectories)
+    line[1].items.clear()
+    return [trajectories.get(key=rank)[1] for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("auto_reset", [True, False])
+def test_rows_of_a_group_come_of_one_initial_state(toy_data: dict[str, Any], line: Any, queues: Any, auto_reset: bool) -> None:
+    """Across ends inside a rollout, rollout epochs, iterations, slots and a resume."""
+    data = drifting(toy_data, rollout_epoch=3, auto_reset=auto_reset)
+    env, start_of, members = worker(data), dict[int, float](), dict[int, set[int]]()
+    continued = 0
+    for step in range(6):
+        if step == 3:
+            env = worker(data)  # as after a resume
+        for part in played(env, step, line, queues):
+            states = part.context["states"][:, 0]
+            for row, group in enumerate(part.group.tolist()):
+                assert start_of.setdefault(group, states[row, 1]) == states[row, 1], "one group, two initial states"
+                members.setdefault(group, set()).add(int(part.episode[row]))
+            assert (np.diff(part.group) != 0).sum() == len(set(part.group.tolist())) - 1, "rows of a group lie together"
+            continued += int((states[:, 2] > 0).sum())
+    assert len(set(start_of.values())) == len(start_of), "one initial state, two groups"
+    assert max(map(len, members.values())) == 2
+    assert sum(len(episodes) == 2 for episodes in members.values()) > len(members) / 4
+    assert (continued > 0) == auto_reset
+
+
+def test_the_members_of_an_environment_group_play_the_same_episodes_in_the_same_order(
+    toy_data: dict[str, Any], line: Any, queues: Any
+) -> None:
+    env = worker(drifting(toy_data, rollout_epoch=2))
+    starts: list[list[float]] = [[] for _ in range(8)]
+    for step in range(4):
+        for part in played(env, step, line, queues):
+            first = part.context["states"][:, 0]
+            for row in np.flatnonzero(first[:, 2] == 0):
+                starts[2 * (part.group[row] % 4) + part.episode[row] % 2].append(float(first[row, 1]))
+    for even, odd in zip(starts[0::2], starts[1::2], strict=True):
+        common = min(len(even), len(odd))
+        assert common > 3
+        assert even[:common] == odd[:common]
+        assert len(even) > len(odd), "episodes of odd environments are longer"
+
+
+def test_every_actor_has_as_many_environment_groups(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+    parts = played(worker(drifting(toy_data, total_num_envs=8)), 0, line, queues)
+    assert [int(part.mask.sum()) for part in parts] == [24, 24]
 
 
 def test_unfinished_episodes_go_on_only_with_auto_reset(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
@@ -135,3 +194,34 @@ def test_a_step_limit_that_belongs_to_the_task_is_an_end(toy_data: dict[str, Any
         _, parts = collected(toy_data, line, queues())
         assert any(part.truncated.any() for part in parts) == bootstrap
         line[1].items.clear()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
+def test_a_reward_that_is_no_number_is_refused_with_its_place(toy_data: dict[str, Any], line: Any, queues: Any, bad: float) -> None:
+    toy_data["rollout"] = {"pipeline_stage_num": 2}
+    env = worker(toy_data)
+    simulator = env._seats[1]._env
+    simulator.broken = (1, 3, bad)
+    message = rf"env\[0\]: the reward of environment 1 is {bad}, in slot 1 \(environments 2 to 3\), iteration 4, epoch 0, step 2"
+    with pytest.raises(NonFiniteError, match=message):
+        env.interact(4, *line, queues())
+
+
+def test_rows_know_their_tasks(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+    env = worker(toy_data)
+    env._seats[0]._env.tasks = np.array([5, 2, 0, 7])
+    parts = played(env, 0, line, queues)
+    for part in parts:
+        assert part.task.tolist() == [[5, 2, 0, 7][group % 4] for group in part.group.tolist()]
+    assert {task for part in parts for task in part.task.tolist()} == {5, 2, 0, 7}
+
+
+@pytest.mark.parametrize(("group_size", "waived"), [(2, {"place": "one seed"}), (2, {}), (1, {"place": "one seed"})])
+def test_a_simulator_that_cannot_start_a_group_alike_is_told_of(
+    toy_data: dict[str, Any], caplog: Any, monkeypatch: Any, group_size: int, waived: dict[str, str]
+) -> None:
+    toy_data["env"]["train"]["group_size"] = group_size
+    monkeypatch.setattr(ENVS.get("countdown").made, "metadata", {"waived": waived})
+    with caplog.at_level("WARNING"):
+        worker(toy_data)
+    assert ("does not keep place (one seed)" in caplog.text) == (group_size == 2 and bool(waived))

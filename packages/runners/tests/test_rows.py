@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.core.data import Decision
-from rlinf.runners.rows import RowCollector
+from rlinf.core.trajectory import Trajectory
+from rlinf.runners.rows import RowCollector, group_metrics, shares
 
 
 def decision(step: int, num_envs: int) -> Decision[np.ndarray]:
@@ -11,12 +12,13 @@ def decision(step: int, num_envs: int) -> Decision[np.ndarray]:
     return Decision(action=marks[:, None, None], logprob=marks, value=marks, context={"states": marks[:, None]}, version=step)
 
 
-def collect(ended_at: dict[tuple[int, int], str], steps: int, num_envs: int, group_size: int = 1, first_env: int = 0):
-    collector = RowCollector(first_env=first_env, num_envs=num_envs, group_size=group_size)
+def collect(ended_at: dict[tuple[int, int], str], steps: int, num_envs: int, **given):
+    collector = RowCollector(**{"first_env": 0, "num_envs": num_envs, "group_size": 1, "groups": 9, **given})
     for t in range(steps):
         terminated = np.array([ended_at.get((t, e)) == "terminated" for e in range(num_envs)])
         truncated = np.array([ended_at.get((t, e)) == "truncated" for e in range(num_envs)])
-        collector.append(decision(t, num_envs), np.full(num_envs, t + 1, np.float32), terminated, truncated)
+        task = np.array([10 * t + e for e in range(num_envs)])
+        collector.append(decision(t, num_envs), np.full(num_envs, t + 1, np.float32), terminated, truncated, task)
         envs = np.flatnonzero(terminated | truncated)
         if t < steps - 1:
             collector.final_values(envs, np.array([-(100 * t + e) for e in envs], np.float32))
@@ -31,7 +33,9 @@ def test_rows_of_episodes_that_end_inside_by_hand() -> None:
     assert rows.value.tolist() == [[0, 100, 200, 300, 9000], [1, 101, -101, 0, 0], [201, 301, 9001, 0, 0]]
     assert rows.action[2, :2, 0, 0].tolist() == [201, 301]
     assert rows.version.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0], [2, 3, 0, 0]]
-    assert rows.group.tolist() == [0, 1, 1]
+    assert rows.group.tolist() == [0, 1, 10], "the second episode of environment 1 started from another state"
+    assert rows.episode.tolist() == [0, 1, 10]
+    assert rows.task.tolist() == [0, 1, 21], "the task of an episode is that of its first step"
 
 
 def test_the_last_step_bootstraps_from_the_observation_that_followed_it_even_if_it_ended() -> None:
@@ -43,6 +47,31 @@ def test_the_last_step_bootstraps_from_the_observation_that_followed_it_even_if_
 def test_groups_are_global() -> None:
     rows = collect({}, steps=1, num_envs=4, group_size=2, first_env=6)
     assert rows.group.tolist() == [3, 3, 4, 4]
+
+
+def test_a_group_is_the_same_episode_of_the_members_of_an_environment_group() -> None:
+    """Two groups of two; environment 1 is an episode ahead of 0, and ends another one that 0 is still in."""
+    rows = collect({(0, 1): "terminated"}, steps=2, num_envs=4, group_size=2, groups=5, episode=np.array([7, 6, 0, 0]))
+    assert rows.group.tolist() == [35, 30, 35, 1, 1]
+    assert rows.episode.tolist() == [70, 61, 71, 2, 3], "an episode has one number, whoever else is in its group"
+
+
+def test_what_tells_whether_groups_can_be_compared() -> None:
+    rows = collect({(0, 1): "terminated", (1, 2): "truncated"}, steps=2, num_envs=4, group_size=2)
+    assert rows.group.tolist() == [0, 0, 9, 1, 1]
+    found = group_metrics(rows)
+    assert (found["singleton_rows"].sum, found["singleton_rows"].weight) == (1, 5)
+    assert (found["unfinished_rows"].sum, found["unfinished_rows"].weight) == (3, 5)
+
+
+def test_actors_share_environment_groups_and_rows_of_a_group_lie_together() -> None:
+    first = collect({(0, 1): "terminated"}, steps=2, num_envs=6, group_size=2, groups=3)
+    later = collect({}, steps=2, num_envs=6, group_size=2, groups=3, episode=np.array([0, 1, 1, 1, 1, 1]))
+    rows = Trajectory.concat([first, later])
+    parts = shares(rows, groups=3, parts=2)
+    assert [part.group.tolist() for part in parts] == [[0, 0, 0, 3, 3, 1, 1, 4, 4], [2, 2, 5, 5]]
+    assert sum(int(part.mask.sum()) for part in parts) == int(rows.mask.sum()) == 24
+    assert [len(part) for part in shares(rows, groups=3, parts=4)] == [5, 4, 4, 0]
 
 
 @given(data=st.data(), steps=st.integers(1, 12), num_envs=st.integers(1, 5))
@@ -58,8 +87,8 @@ def test_no_step_is_lost_or_counted_twice(data: st.DataObject, steps: int, num_e
 
 
 def test_a_policy_without_critic_has_no_values() -> None:
-    collector = RowCollector(first_env=0, num_envs=1, group_size=1)
+    collector = RowCollector(first_env=0, num_envs=1, group_size=1, groups=1)
     no = np.zeros(1, bool)
     plain = Decision(action=np.zeros((1, 1, 1)), logprob=np.zeros(1), value=None, context={"states": np.zeros((1, 1))}, version=0)
-    collector.append(plain, np.ones(1, np.float32), no, no)
+    collector.append(plain, np.ones(1, np.float32), no, no, np.zeros(1, np.int64))
     assert collector.finish(None).value is None

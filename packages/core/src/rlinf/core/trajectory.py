@@ -53,7 +53,8 @@ class Trajectory(Generic[A]):
     version: A
     """`[B, T]` int, the weights that decided."""
     group: A
-    """`[B]` int, rows of one group started from the same state; never parted by `split`."""
+    """`[B]` int, rows of one group are of episodes that started from the same state (a question, an initial state); never parted by
+    `split`. A row that continues an episode of an earlier iteration has the group of that episode."""
     task: A
     """`[B]` int, the task of each row."""
     value: A | None = None

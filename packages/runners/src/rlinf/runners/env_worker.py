@@ -19,9 +19,9 @@ from rlinf.core.random import keyed_seed
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.evaluation import SEED_RANGE, EpisodeResult, episode_results, run_episodes
-from rlinf.runners.rows import RowCollector
+from rlinf.runners.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
-from rlinf.runners.seat import Line, Seat
+from rlinf.runners.seat import Line, Seat, task_numbers
 from rlinf.runners.slots import Slot
 from rlinf.runners.wiring import Wiring
 
@@ -51,6 +51,7 @@ class EnvWorker(Worker):
         """Builds the training environments of those slots that are its own, and says what a policy must know of them."""
         own = [slot for slot in slots if slot.env_rank == self.rank]
         self._seats, spec = self._build(self.cfg.env.train, own, render=False)
+        self._warn_of_groups()
         return spec
 
     def connect(self, wiring: Wiring) -> None:
@@ -85,7 +86,7 @@ class EnvWorker(Worker):
         for epoch in range(train.rollout_epoch):
             if epoch:
                 self._begin_epoch(step, epoch)
-            collectors = [self._collector(seat.slot) for seat in self._seats]
+            collectors = [self._collector(seat) for seat in self._seats]
             for seat, line in seats:
                 seat.ask(line, (step, epoch, 0))
             for t in range(train.max_steps_per_rollout_epoch):
@@ -95,7 +96,7 @@ class EnvWorker(Worker):
                 rows.append(collector.finish(seat.answer(line).decision.value))
         for seat, line in seats:
             seat.leave(line)
-        for rank, part in enumerate(Trajectory.concat(rows).split(wiring.actor_ranks)):
+        for rank, part in enumerate(shares(Trajectory.concat(rows), groups=self._groups, parts=wiring.actor_ranks)):
             trajectories.put((self.rank, part), key=rank)
         return Interaction(episodes=results, env_steps=self._executed)
 
@@ -119,38 +120,55 @@ class EnvWorker(Worker):
             answer = seat.answer(line)
         if answer.final_values is not None:
             collector.final_values(answer.final_envs, answer.final_values)
+        iteration, epoch, t = key
         with self.worker_timer("simulate"):
-            step = seat.step(answer.decision.action)
+            step = seat.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t - 1}")
         over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
         if not self.cfg.env.train.bootstrap_truncated:
             over, cut = step.done, np.zeros_like(cut)
-        collector.append(answer.decision, step.rewards.sum(axis=1), over, cut)
+        collector.append(answer.decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
         self._executed += int(step.executed.sum())
-        results = episode_results(step.infos, seat.ended, seat.slot.first_env)
-        iteration, epoch, t = key
+        results = episode_results(step.infos, seat.ended, seat.slot.first_env, knows_success=seat.knows_success)
         if seat.ended.any() and t < self.cfg.env.train.max_steps_per_rollout_epoch:
             seat.keep_finals()
-            self._reset(seat, seat.ended, iteration, epoch, t)
+            self._reset(seat, seat.ended, seat.episode + 1)
         seat.ask(line, key)
         return results
 
     def _begin_epoch(self, step: int, epoch: int) -> None:
         """Resets what has ended, or everything where episodes do not go on."""
+        train = self.cfg.env.train
+        # A rollout epoch begins no more episodes than it has decisions, so no number from here on was given before.
+        fresh = (step * train.rollout_epoch + epoch) * train.max_steps_per_rollout_epoch
         for seat in self._seats:
-            everything = np.ones(seat.slot.num_envs, bool)
-            self._reset(seat, seat.ended if self.cfg.env.train.auto_reset else everything, step, epoch, 0)
+            if train.auto_reset and (seat.episode >= 0).all():
+                self._reset(seat, seat.ended, seat.episode + 1)
+            else:
+                self._reset(seat, np.ones(seat.slot.num_envs, bool), np.full(seat.slot.num_envs, fresh))
 
-    def _reset(self, seat: Seat, mask: Any, *key: int) -> None:
-        """Resets environments to initial states that follow from the group and `key` alone."""
+    def _reset(self, seat: Seat, mask: Bools, episode: Ints) -> None:
+        """Begins the episodes of these numbers; the initial state of each follows from its group and its number alone."""
         if mask.any():
-            size = self.cfg.env.train.group_size
-            groups = [(seat.slot.first_env + env) // size for env in range(seat.slot.num_envs)]
-            seed = self.cfg.runner.seed
-            seat.reset(mask, [keyed_seed(seed, "env", group, *key) % SEED_RANGE for group in groups])
+            size, seed = self.cfg.env.train.group_size, self.cfg.runner.seed
+            seat.episode = np.where(mask, episode, seat.episode)
+            groups = (seat.slot.first_env + np.arange(seat.slot.num_envs)) // size
+            named = zip(groups.tolist(), seat.episode.tolist(), strict=True)
+            seat.reset(mask, [keyed_seed(seed, "env", group, number) % SEED_RANGE for group, number in named])
 
-    def _collector(self, slot: Slot) -> RowCollector:
-        group_size = self.cfg.env.train.group_size
-        return RowCollector(first_env=slot.first_env, num_envs=slot.num_envs, group_size=group_size)
+    @property
+    def _groups(self) -> int:
+        """Environment groups of the whole run."""
+        return self.cfg.env.train.total_num_envs // self.cfg.env.train.group_size
+
+    def _collector(self, seat: Seat) -> RowCollector:
+        train, slot = self.cfg.env.train, seat.slot
+        return RowCollector(
+            first_env=slot.first_env,
+            num_envs=slot.num_envs,
+            group_size=train.group_size,
+            groups=self._groups,
+            episode=seat.episode,
+        )
 
     def _build(self, config: TrainEnvConfig | EvalEnvConfig, slots: Sequence[Slot], *, render: bool) -> tuple[list[Seat], EnvSpec]:
         seats: list[Seat] = []
@@ -167,6 +185,16 @@ class EnvWorker(Worker):
         if spec is None:
             raise RLinfError(f"env[{self.rank}]", "there is no environment for this worker", "Place fewer env workers.")
         return seats, spec
+
+    def _warn_of_groups(self) -> None:
+        """Says so where the simulator can't start the members of a group from the same state."""
+        size, waived = self.cfg.env.train.group_size, self._seats[0].waived
+        broken = [f"{key} ({waived[key]})" for key in ("seeds", "place", "pure_reset") if key in waived]
+        if size > 1 and broken:
+            self.log_warning(
+                f"env.train.group_size: {size} environments are to start from the same state, but this simulator does not keep "
+                f"{', '.join(broken)}: advantages that compare the rows of a group compare different states"
+            )
 
     def _with_lines(self, seats: Sequence[Seat], requests: Channel, answers: Channel) -> list[tuple[Seat, Line]]:
         rank_of = self._connected().rollout_rank

@@ -27,26 +27,33 @@ class EpisodeResult:
 
     number: int
     """Environment (training) or episode number (evaluation)."""
-    success_once: bool
-    """Whether the task was achieved at any step."""
-    success_at_end: bool
-    """Whether it was achieved at the last step."""
+    success_once: bool | None
+    """Whether the task was achieved at any step; None where the task knows no success."""
+    success_at_end: bool | None
+    """Whether it was achieved at the last step; None where the task knows no success."""
     episode_return: float
     """The sum of rewards."""
     episode_len: int
     """Control steps."""
 
 
-def episode_results(info: Mapping[str, Any], ended: NDArray[np.bool_], first: int) -> list[EpisodeResult]:
-    """The results in the `info` of a vector environment's step, of the environments in `ended`."""
+def episode_results(info: Mapping[str, Any], ended: NDArray[np.bool_], first: int, *, knows_success: bool) -> list[EpisodeResult]:
+    """The results in the `info` of a vector environment's step, of the environments in `ended`.
+
+    Args:
+        info: of the step.
+        ended: `[num_envs]`.
+        first: the number of environment 0.
+        knows_success: whether the task says when it is achieved.
+    """
     if not ended.any():
         return []
     episode = info["episode"]
     return [
         EpisodeResult(
             number=first + int(env),
-            success_once=bool(episode["success_once"][env]),
-            success_at_end=bool(episode["success_at_end"][env]),
+            success_once=bool(episode["success_once"][env]) if knows_success else None,
+            success_at_end=bool(episode["success_at_end"][env]) if knows_success else None,
             episode_return=float(episode["return"][env]),
             episode_len=int(episode["episode_len"][env]),
         )
@@ -55,17 +62,31 @@ def episode_results(info: Mapping[str, Any], ended: NDArray[np.bool_], first: in
 
 
 def summarise(results: Iterable[EpisodeResult], prefix: str) -> dict[str, float]:
-    """Means over episodes, named as users know them; empty without episodes."""
+    """Means over episodes, named as users know them; empty without episodes, and no success where the task knows none."""
     done = list(results)
     if not done:
         return {}
-    means = {
-        "success_once": np.mean([r.success_once for r in done]),
-        "success_at_end": np.mean([r.success_at_end for r in done]),
-        "return": np.mean([r.episode_return for r in done]),
-        "episode_len": np.mean([r.episode_len for r in done]),
+    values: dict[str, list[float | None]] = {
+        "success_once": [r.success_once for r in done],
+        "success_at_end": [r.success_at_end for r in done],
+        "return": [r.episode_return for r in done],
+        "episode_len": [r.episode_len for r in done],
     }
-    return {f"{prefix}{name}": float(value) for name, value in means.items()} | {f"{prefix}episodes": float(len(done))}
+    known = {name: [value for value in column if value is not None] for name, column in values.items()}
+    means = {f"{prefix}{name}": float(np.mean(column)) for name, column in known.items() if column}
+    return {**means, f"{prefix}episodes": float(len(done))}
+
+
+def headline(scalars: Mapping[str, float], prefix: str = "eval/") -> str:
+    """The metric that a policy is judged by: success, or the return where the task knows no success."""
+    success = f"{prefix}success_once"
+    return success if success in scalars else f"{prefix}return"
+
+
+def described(scalars: Mapping[str, float], prefix: str = "eval/") -> str:
+    """The headline in a few words."""
+    metric = headline(scalars, prefix)
+    return f"success {scalars[metric]:.0%}" if metric.endswith("success_once") else f"return {scalars[metric]:.2f}"
 
 
 def evaluation_protocol(cfg: EmbodiedConfig, episodes: int) -> dict[str, Any]:
@@ -125,7 +146,8 @@ def _finish_round(seats: Sequence[tuple[Seat, Line]], round_: int, first: int) -
         for seat, line in [(s, ln) for s, ln in seats if s.slot.index in running]:
             info = seat.step(seat.answer(line).decision.action).infos
             mask = running[seat.slot.index]
-            results += episode_results(info, seat.ended & mask, first + seat.slot.first_env)
+            first_env = first + seat.slot.first_env
+            results += episode_results(info, seat.ended & mask, first_env, knows_success=seat.knows_success)
             mask &= ~seat.ended
             if not mask.any():
                 del running[seat.slot.index]

@@ -7,37 +7,55 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Decision
+from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.tree import Tree, tree_combine, tree_map
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 
 class RowCollector:
     """Steps of `num_envs` environments in lockstep, cut into one row for each piece of an episode.
 
+    A row's `group` is one number for the environment group and the number of the episode, `episode · groups + environment group`:
+    the k-th episodes of an environment group start from the same state, its k-th and its (k + 1)-th don't.
+
     Args:
         first_env: global number of the first environment, which makes groups global.
         num_envs: environments of the slot.
-        group_size: consecutive environments that share an initial state.
+        group_size: consecutive environments whose k-th episodes start from the same state.
+        groups: environment groups of the whole run.
+        episode: `[num_envs]`, the number of the episode that each environment is in; None: 0. The one after an end is the next.
     """
 
-    def __init__(self, *, first_env: int, num_envs: int, group_size: int) -> None:
-        self._group = (first_env + np.arange(num_envs)) // group_size
+    def __init__(self, *, first_env: int, num_envs: int, group_size: int, groups: int, episode: Ints | None = None) -> None:
+        env = first_env + np.arange(num_envs)
+        self._env_group, self._member = env // group_size, env % group_size
+        self._group_size, self._groups = group_size, groups
+        self._episode = np.zeros(num_envs, np.int64) if episode is None else episode.copy()
         self._decisions: list[Decision[Any]] = []
         self._rewards: list[Floats] = []
         self._terminated: list[Bools] = []
         self._truncated: list[Bools] = []
+        self._tasks: list[Ints] = []
         self._final_values: dict[tuple[int, int], float] = {}
 
-    def append(self, decision: Decision[Any], reward: Floats, terminated: Bools, truncated: Bools) -> None:
-        """One decision of each environment and what came of it; of a chunk, the sum of its rewards, and whether it saw an end."""
+    def append(
+        self, decision: Decision[Any], reward: Floats, terminated: Bools, truncated: Bools, task: Ints | None = None
+    ) -> None:
+        """One decision of each environment and what came of it; of a chunk, the sum of its rewards, and whether it saw an end.
+
+        `task` is the number of each environment's task; None where there is only one.
+        """
         self._decisions.append(decision)
         self._rewards.append(reward)
         self._terminated.append(terminated)
         self._truncated.append(truncated)
+        self._tasks.append(np.zeros(len(reward), np.int64) if task is None else task)
 
     def final_values(self, envs: NDArray[np.intp], values: Floats) -> None:
         """The critic's values of the final observations of episodes that ended with the last step appended."""
@@ -50,7 +68,7 @@ class RowCollector:
         Args:
             bootstrap: `[num_envs]`, the critic's values of the observations after the last step; None without a critic.
         """
-        env, start, length = self._pieces()
+        env, start, length, number = self._pieces()
         steps = np.arange(int(length.max()))
         mask = steps < length[:, None]
         index = (np.minimum(start[:, None] + steps, start[:, None] + length[:, None] - 1), env[:, None])
@@ -60,6 +78,7 @@ class RowCollector:
             return np.where(mask.reshape(mask.shape + (1,) * (picked.ndim - 2)), picked, np.zeros((), picked.dtype))
 
         context: Tree[Any] = tree_map(gather, tree_combine(list, [d.context for d in self._decisions]))
+        group = (self._episode[env] + number) * self._groups + self._env_group[env]
         version = np.array([d.version for d in self._decisions], np.int64)[index[0]]
         return Trajectory(
             context=context,
@@ -70,24 +89,24 @@ class RowCollector:
             truncated=gather(self._truncated),
             mask=mask,
             version=np.where(mask, version, 0),
-            group=self._group[env],
-            task=np.zeros(len(env), np.int64),
+            group=group,
+            task=np.stack(self._tasks)[start, env],
             value=None if bootstrap is None else self._values(gather, env, start, length, bootstrap),
+            episode=group * self._group_size + self._member[env],
         )
 
-    def _pieces(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-        """For each row: its environment, its first step and how many steps it has; ordered by environment."""
+    def _pieces(self) -> tuple[NDArray[np.intp], ...]:
+        """For each row: its environment, its first step, how many steps it has, and how many of the environment's come before."""
         ended = np.stack(self._terminated) | np.stack(self._truncated)
         total = len(ended)
-        pieces: list[tuple[int, int, int]] = []
+        pieces: list[tuple[int, int, int, int]] = []
         for env in range(ended.shape[1]):
             start = 0
-            for end in [*np.flatnonzero(ended[:, env]) + 1, total]:
+            for number, end in enumerate([*np.flatnonzero(ended[:, env]) + 1, total]):
                 if end > start:
-                    pieces.append((env, start, int(end) - start))
+                    pieces.append((env, start, int(end) - start, number))
                 start = int(end)
-        table = np.array(pieces, np.intp)
-        return table[:, 0], table[:, 1], table[:, 2]
+        return tuple(np.array(pieces, np.intp).T)
 
     def _values(self, gather: Any, env: Any, start: Any, length: Any, bootstrap: Floats) -> Floats:
         """`[B, T + 1]`: the value before each step, and after a row's last step the value of what followed it."""
@@ -98,3 +117,34 @@ class RowCollector:
             last = int(s + n)
             values[row, n] = bootstrap[e] if last == total else self._final_values[last - 1, int(e)]
         return values
+
+
+def group_metrics(rows: Trajectory[Any]) -> dict[str, Statistic]:
+    """Whether the rows of groups can be compared with one another.
+
+    - `singleton_rows`: the share of rows that are alone in their group; a group advantage gives them 0, they teach nothing.
+    - `unfinished_rows`: the share of rows whose episode goes on after the rollout; their return is that of a part.
+    """
+    _, index, size = np.unique(as_numpy(rows.group), return_inverse=True, return_counts=True)
+    ended = (as_numpy(rows.terminated) | as_numpy(rows.truncated)) & as_numpy(rows.mask)
+    return {
+        "singleton_rows": Metric(float((size[index] == 1).sum()), len(rows)),
+        "unfinished_rows": Metric(float((~ended.any(axis=1)).sum()), len(rows)),
+    }
+
+
+def shares(rows: Trajectory[Any], *, groups: int, parts: int) -> list[Trajectory[Any]]:
+    """An iteration's rows as shares of as many actors, rows of a group together and in the order of time.
+
+    An actor gets all rows of an environment group: then no group is parted, and each has as many decisions as another, however
+    many episodes they make.
+
+    Args:
+        rows: of any environments.
+        groups: environment groups of the whole run.
+        parts: how many actors there are; those beyond `groups` get no rows.
+    """
+    env_group = rows.group % groups
+    order = np.lexsort((rows.group, env_group))
+    owner = env_group[order] * parts // groups
+    return [rows.rows(order[owner == part]) for part in range(parts)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.chunks import ChunkStep, chunk_step
 from rlinf.core.data import ArraySpec, Decision
+from rlinf.core.errors import NonFiniteError
 from rlinf.core.protocols import Channel
 from rlinf.core.tree import tree_combine, tree_index, tree_map
 from rlinf.runners.slots import Slot
@@ -61,12 +62,19 @@ class Seat:
         self.slot = slot
         self.knows_success = knows_success
         self.ended: Bools = np.ones(slot.num_envs, bool)
+        self.episode = np.full(slot.num_envs, -1, np.int64)
+        """`[num_envs]`, the number of the episode that each environment is in; below 0 before the first."""
         self._obs: Any = None
         self._finals: Any = None
         self._final_envs = np.empty(0, np.intp)
         self._env = env
         self._low: Any = action.low
         self._high: Any = action.high
+
+    @property
+    def waived(self) -> Mapping[str, str]:
+        """What the environment can't keep of the contract, and why."""
+        return self._env.metadata.get("waived", {})
 
     def reset(self, mask: Bools, seeds: Sequence[int], **options: Any) -> None:
         """Resets the environments of `mask`, each to the initial state of its seed."""
@@ -97,9 +105,24 @@ class Seat:
         """Says that no more requests come."""
         line.requests.put(Request(slot=self.slot.index, key=(), obs=None), key=line.rollout_rank)
 
-    def step(self, action: Floats) -> ChunkStep:
-        """Executes `[N, K, A]` actions, clipped to the environment's bounds, in each environment until its episode ends."""
-        step = chunk_step(self._env, np.clip(action, self._low, self._high))
+    def step(self, action: Floats, when: str = "") -> ChunkStep:
+        """Executes `[N, K, A]` actions, clipped to the environment's bounds, in each environment until its episode ends.
+
+        Args:
+            action: of each environment.
+            when: for messages, such as "iteration 3".
+
+        Raises:
+            NonFiniteError: a reward is infinite or not a number, or an observation is what the environment's guard refuses.
+        """
+        try:
+            step = chunk_step(self._env, np.clip(action, self._low, self._high))
+            _refuse_rewards(step.rewards)
+        except NonFiniteError as error:
+            slot = self.slot
+            of = f"slot {slot.index} (environments {slot.first_env} to {slot.first_env + slot.num_envs - 1})"
+            where = ", ".join([error.problem, f"in {of}", *([when] if when else [])])
+            raise NonFiniteError(f"env[{slot.env_rank}]", where, error.remedy) from error
         self._obs, self.ended = step.observations, step.done
         return step
 
@@ -116,3 +139,18 @@ def _first_rows(decision: Decision[Any], rows: int) -> Decision[Any]:
         context=tree_index(decision.context, slice(rows)),
         version=decision.version,
     )
+
+
+def _refuse_rewards(rewards: Floats) -> None:
+    """Refuses rewards `[N, K]` that would spoil the credit of everything that they are compared with."""
+    wrong = np.argwhere(~np.isfinite(rewards))
+    if len(wrong):
+        env, step = wrong[0]
+        problem = f"the reward of environment {env} is {rewards[env, step]}"
+        raise NonFiniteError("env.step", problem, "Look for its cause in the environment.")
+
+
+def task_numbers(infos: Mapping[str, Any]) -> NDArray[np.int64] | None:
+    """`[num_envs]`, the task of each environment's episode as `infos` of a step tell it; None where there is only one."""
+    task = infos["episode"].get("task")
+    return None if task is None else np.asarray(task, np.int64)

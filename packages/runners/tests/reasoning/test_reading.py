@@ -49,7 +49,10 @@ def test_a_fault_is_named_with_its_place(reasoning_data: dict[str, Any], path: s
 
 def test_a_warm_start_is_wanted_only_where_nothing_else_names_weights(reasoning_data: dict[str, Any]) -> None:
     assert not read_reasoning(reasoning_data).wants_warm_start
-    reasoning_data["sft"] = {"runner": {"max_steps": 1}}
+    reasoning_data["sft"] = {
+        "runner": {"max_steps": 1},
+        "actor": {"training_backend": "toy_trainer", "global_batch_size": 4},
+    }
     assert read_reasoning(reasoning_data).wants_warm_start
     for key, value in (("ckpt_path", "somewhere"), ("resume_dir", "somewhere")):
         changed = {**reasoning_data, "runner": {**reasoning_data["runner"], key: value}}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-Need = Literal["value", "target", "entropy", "reference", "proximal", "baseline", "group"]
+Need = Literal["value", "target", "entropy", "reference", "proximal", "version", "baseline", "group"]
 """What an advantage or a loss may be unable to do without:
 
 | need | who has it |
@@ -20,6 +20,7 @@ Need = Literal["value", "target", "entropy", "reference", "proximal", "baseline"
 | `entropy` | `Evaluation.entropy`: a policy that knows its entropy |
 | `reference` | `Trajectory.reference`: a reference policy, or a teacher |
 | `proximal` | `Trajectory.proximal`: a trainer that scores decisions again before the update |
+| `version` | `Evaluation.version`: a policy that counts the versions of its weights |
 | `baseline` | the score of another answer to the same question, such as the greedy one |
 | `group` | groups of more than one row |
 """

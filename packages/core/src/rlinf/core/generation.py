@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from rlinf.core.config.ranges import expect_range
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError
+
+HOTTEST: Final = 100.0
+"""The highest temperature: all tokens are equally likely long before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +32,14 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
             raise ConfigError("max_new_tokens", f"expected at least 1, found {self.max_new_tokens}")
-        if not self.temperature >= 0:
-            raise ConfigError("temperature", f"expected 0 or more, found {self.temperature:g}")
+        expect_range("temperature", self.temperature, 0.0, HOTTEST)
         if self.top_k is not None and self.top_k < 1:
             raise ConfigError("top_k", f"expected at least 1, found {self.top_k}", "Leave it out for all tokens.")
         if not 0 < self.top_p <= 1:
             raise ConfigError("top_p", f"expected more than 0 and at most 1, found {self.top_p:g}")
+        below = [token for token in self.stop_token_ids if token < 0]
+        if below:
+            raise ConfigError("stop_token_ids", f"expected token ids from 0 on, found {below[0]}")
 
 
 class Generator(Protocol):

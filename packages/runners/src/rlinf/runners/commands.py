@@ -10,7 +10,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.runners.composition import Composition, compose_recipe
 from rlinf.runners.reading import explain_embodied, read_embodied
 from rlinf.runners.reasoning.reading import explain_reasoning, read_reasoning
-from rlinf.runners.sections import subsection
+from rlinf.runners.sections import task_type
 from rlinf.runners.sft.reading import explain_sft, read_sft
 
 
@@ -35,7 +35,7 @@ def config(args: Sequence[str]) -> int:
 def _explained(composition: Composition, key: str) -> str:
     """Reads a recipe as what `runner.task_type` says it is, or else its sections, and explains a key."""
     data = composition.data
-    kind = subsection(data, "runner").get("task_type") or ("embodied" if "env" in data else "reasoning")
+    kind = task_type(data)
     if kind == "reasoning":
         return explain_reasoning(read_reasoning(data), composition.provenance, key)
     if kind == "sft":

@@ -95,7 +95,15 @@ def _forced(override: str) -> str:
     """`key=value` as Hydra's `++key=value`: set it, whether or not it is there."""
     if "=" not in override and not override.startswith("~"):
         raise ConfigError(override, "not an override", "Write key=value, such as runner.max_steps=20.")
+    _refuse_hydra(override.lstrip("+~").partition("=")[0])
     return override if override[0] in "+~" else f"++{override}"
+
+
+def _refuse_hydra(key: str) -> None:
+    """Hydra composes here and runs nothing, so that its own settings would change nothing."""
+    if key.replace("/", ".").partition(".")[0] == "hydra":
+        problem = "nothing here reads the settings of Hydra itself"
+        raise ConfigError(key, problem, "Set runner.logger.log_path and runner.experiment_name for where a run writes.")
 
 
 def _override_origins(overrides: Sequence[str]) -> dict[str, str]:

@@ -8,8 +8,9 @@ from rlinf.core.config import Provenance, explain
 from rlinf.core.config.reading import read
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import ENVS
+from rlinf.runners.rules import EMBODIED, apply
 from rlinf.runners.schema import EmbodiedConfig, EnvSection, EvalEnvConfig, RolloutConfig, RunnerConfig, TrainEnvConfig
-from rlinf.runners.sections import Section, read_actor, read_algorithm, read_all, subsection
+from rlinf.runners.sections import Section, expect_task_type, read_actor, read_algorithm, read_all, subsection
 from rlinf.runners.sections import resolved as resolved
 
 T = TypeVar("T")
@@ -18,11 +19,12 @@ EVAL_LIKE_TRAIN = ("env_type", "init_params", "max_episode_steps", "ignore_termi
 
 
 def read_embodied(data: Section) -> EmbodiedConfig:
-    """The typed configuration of an embodied run.
+    """The typed configuration of an embodied run, to which no rule of `rlinf.runners.rules` objects.
 
     Raises:
         ConfigError: one line per fault, each with its dotted path.
     """
+    expect_task_type(data, "embodied")
     parts = read_all(
         data,
         {
@@ -35,7 +37,7 @@ def read_embodied(data: Section) -> EmbodiedConfig:
         ["cluster"],
     )
     config = EmbodiedConfig(cluster=subsection(data, "cluster"), source=dict(data), **parts)
-    _check_batch_sizes(config)
+    apply(config, EMBODIED)
     return config
 
 
@@ -66,12 +68,3 @@ def _read_simulated(cls: type[T], section: Section, place: str) -> T:
     ENVS.get(section["env_type"], place=f"{place}.env_type")
     simulator = ENVS.build(section["env_type"], params, place=f"{place}.init_params")
     return read(cls, {**section, "init_params": simulator}, place=place)
-
-
-def _check_batch_sizes(config: EmbodiedConfig) -> None:
-    decisions, batch = config.decisions_per_iteration, config.actor.global_batch_size
-    if batch > decisions:
-        train = config.env.train
-        made = f"{train.total_num_envs} envs × {train.max_steps_per_rollout_epoch} steps × {train.rollout_epoch} epochs"
-        problem = f"{batch} decisions in an optimizer step, but an iteration makes only {decisions} ({made})"
-        raise ConfigError("actor.global_batch_size", problem, f"Use at most {decisions}.")

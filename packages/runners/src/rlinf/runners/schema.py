@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rlinf.core.config import expect_seconds
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Advantage, Builder, EnvConfig, Loss, ModelConfig, TrainerConfig, WeightSync
 
+_LONGEST_NAME = 200
+"""Bytes: file systems take 255, and the names of locks and of earlier runs are a little longer."""
 MERGED = {"merged": True}
 """Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
 
@@ -18,8 +21,15 @@ MERGED = {"merged": True}
 def positive(**values: float | None) -> None:
     """Refuses values that are 0 or less, by name."""
     for name, value in values.items():
-        if value is not None and value <= 0:
+        if value is not None and not value > 0:
             raise ConfigError(name, f"expected more than 0, found {value}")
+
+
+def not_negative(**values: float | None) -> None:
+    """Refuses values below 0, by name."""
+    for name, value in values.items():
+        if value is not None and not value >= 0:
+            raise ConfigError(name, f"expected 0 or more, found {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +57,15 @@ class RunnerConfig:
     val_check_interval: int = 10
     """Iterations between evaluations; 0 evaluates only at the end."""
     save_interval: int = 0
-    """Iterations between checkpoints; 0 writes only the last one."""
+    """Iterations between checkpoints; 0 does not count iterations. The last iteration is always followed by one."""
+    save_minutes: float = 10.0
+    """Minutes after the last checkpoint from which on the next iteration is followed by one; 0 does not look at the time."""
+    keep_checkpoints: int | None = 3
+    """How many of the last checkpoints are kept, beside the best and those that are in use; null keeps all."""
+    keep_best: bool = True
+    """Whether an evaluation that is better than all before is followed by a checkpoint, which is kept as `checkpoints/best`."""
+    interrupt_timeout_s: float = 60.0
+    """Seconds that a run has, after Ctrl-C or SIGTERM, to end its iteration and to save; then it ends without."""
     resume_dir: str | None = None
     """A checkpoint folder (`…/global_step_N`) to go on from; null starts anew."""
     ckpt_path: str | None = None
@@ -57,9 +75,15 @@ class RunnerConfig:
     logger: LoggerConfig = field(default_factory=LoggerConfig)
 
     def __post_init__(self) -> None:
-        positive(max_steps=self.max_steps, timeout_s=self.timeout_s)
-        if not self.experiment_name or "/" in self.experiment_name:
-            raise ConfigError("experiment_name", f"expected the name of a folder, found '{self.experiment_name}'")
+        positive(max_steps=self.max_steps)
+        expect_seconds("timeout_s", self.timeout_s)
+        not_negative(val_check_interval=self.val_check_interval, save_interval=self.save_interval)
+        positive(keep_checkpoints=self.keep_checkpoints, interrupt_timeout_s=self.interrupt_timeout_s)
+        if not self.save_minutes >= 0:
+            raise ConfigError("save_minutes", f"expected 0 or more, found {self.save_minutes:g}")
+        name = self.experiment_name
+        if name.strip() in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
+            raise ConfigError("experiment_name", f"expected the name of a folder, found '{name}'", "Set log_path for its parent.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +157,7 @@ class EvalEnvConfig:
 
     def __post_init__(self) -> None:
         positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
+        positive(final_episodes=self.final_episodes, max_episode_steps=self.max_episode_steps)
         for name, episodes in (("episodes", self.episodes), ("final_episodes", self.final_episodes)):
             if episodes is not None and episodes % self.total_num_envs:
                 problem = f"{episodes} episodes can't be run by {self.total_num_envs} environments without repeating some"
@@ -182,8 +207,8 @@ class WeightSyncSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActorConfig:
-    """`actor`; its section also holds the fields of the trainer."""
+class TrainingConfig:
+    """`actor` of a run that nothing but trains; its section also holds the fields of the trainer."""
 
     training_backend: str = "fsdp"
     """A registered trainer."""
@@ -191,8 +216,6 @@ class ActorConfig:
     """The trainer's own fields, such as `optim`."""
     model: ModelSection
     """What is trained."""
-    weight_syncer: WeightSyncSection
-    """How weights reach the rollout workers."""
     global_batch_size: int
     """Decisions in one optimizer step, over all ranks."""
     micro_batch_size: int | None = None
@@ -200,6 +223,14 @@ class ActorConfig:
 
     def __post_init__(self) -> None:
         positive(global_batch_size=self.global_batch_size, micro_batch_size=self.micro_batch_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorConfig(TrainingConfig):
+    """`actor`; its section also holds the fields of the trainer."""
+
+    weight_syncer: WeightSyncSection
+    """How weights reach the rollout workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,3 +274,8 @@ class EmbodiedConfig:
     def optimizer_steps_per_iteration(self) -> int:
         """Optimizer steps in one iteration."""
         return self.algorithm.update_epoch * math.ceil(self.decisions_per_iteration / self.actor.global_batch_size)
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of the whole run, over which schedules span."""
+        return self.runner.max_steps * self.optimizer_steps_per_iteration

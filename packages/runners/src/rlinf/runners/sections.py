@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from rlinf.core.config.reading import field_names, read
-from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.registry import ADVANTAGES, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS, Registry
-from rlinf.runners.schema import ActorConfig, AlgorithmConfig, ModelSection, WeightSyncSection
+from rlinf.runners.schema import ActorConfig, AlgorithmConfig, ModelSection, TrainingConfig, WeightSyncSection
 
 T = TypeVar("T")
 Section = Mapping[str, Any]
@@ -34,11 +34,30 @@ def read_all(data: Section, readers: Mapping[str, Callable[[Section], Any]], oth
             parts[name] = reader(subsection(data, name))
         except ConfigError as error:
             faults.append(error)
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        raise ConfigError("configuration", f"{len(faults)} faults", "\n  " + "\n  ".join(str(f) for f in faults))
+    refuse(faults)
     return parts
+
+
+def task_type(data: Section) -> str:
+    """Which kind of run a configuration describes: what `runner.task_type` says, or else what its sections show."""
+    runner: object = data.get("runner")
+    written: object = cast("Section", runner).get("task_type") if isinstance(runner, Mapping) else None
+    if isinstance(written, str):
+        return written
+    return "embodied" if "env" in data else "reasoning" if "rollout" in data else "sft"
+
+
+def expect_task_type(data: Section, expected: str) -> None:
+    """Refuses the configuration of another kind of run, of which all else would be refused, too.
+
+    Raises:
+        ConfigError: `runner.task_type` says something else.
+    """
+    runner: object = data.get("runner")
+    found: object = cast("Section", runner).get("task_type", expected) if isinstance(runner, Mapping) else expected
+    if found != expected:
+        problem = f"this program runs '{expected}', found {found!r}"
+        raise ConfigError("runner.task_type", problem, "Use the app of that kind, or leave the key out.")
 
 
 def subsection(data: Section, name: str, place: str = "") -> Section:
@@ -89,9 +108,8 @@ def read_merged(
         built: fields of `cls` that the caller has read itself.
     """
     name = default if section.get(key) is None else section[key]
-    if not isinstance(name, str):
-        problem = "missing" if name is None else f"expected a name, found {name!r}"
-        raise ConfigError(f"{place}.{key}", problem, f"Installed: {', '.join(registry.names())}.")
+    if name is None:
+        raise ConfigError(f"{place}.{key}", "missing", f"Installed: {', '.join(registry.names())}.")
     item = registry.get(name, place=f"{place}.{key}")
     own = [field for field in field_names(cls) if field != into]
     chosen = registry.build(name, section, place=place, allowed=own)
@@ -109,8 +127,11 @@ def read_weight_sync(section: Section) -> WeightSyncSection:
     return read_merged(WeightSyncSection, section, registry=WEIGHT_SYNCS, key="type", default="full", into="sync", place=place)
 
 
-def read_actor(section: Section, cls: type[ActorConfig] = ActorConfig) -> Any:
-    """`actor`, an instance of `cls`: the trainer with its own fields, the model, and how weights travel."""
+def read_actor(section: Section, cls: type[TrainingConfig] = ActorConfig) -> Any:
+    """`actor`, an instance of `cls`: the trainer with its own fields, the model, and how weights travel if they do."""
+    built: dict[str, Any] = {"model": read_model(subsection(section, "model", "actor"))}
+    if issubclass(cls, ActorConfig):
+        built["weight_syncer"] = read_weight_sync(subsection(section, "weight_syncer", "actor"))
     return read_merged(
         cls,
         section,
@@ -119,10 +140,7 @@ def read_actor(section: Section, cls: type[ActorConfig] = ActorConfig) -> Any:
         default="fsdp",
         into="trainer",
         place="actor",
-        built={
-            "model": read_model(subsection(section, "model", "actor")),
-            "weight_syncer": read_weight_sync(subsection(section, "weight_syncer", "actor")),
-        },
+        built=built,
     )
 
 

@@ -6,6 +6,7 @@ from rlinf.core.config import Provenance, explain
 from rlinf.core.config.reading import read
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import GENERATORS, REWARDS, TASKS
+from rlinf.runners.reasoning.rules import REASONING
 from rlinf.runners.reasoning.schema import (
     DataConfig,
     GenerationConfig,
@@ -17,7 +18,17 @@ from rlinf.runners.reasoning.schema import (
     ReferenceConfig,
     RewardConfig,
 )
-from rlinf.runners.sections import Section, read_actor, read_algorithm, read_all, read_merged, resolved, subsection
+from rlinf.runners.rules import apply, below
+from rlinf.runners.sections import (
+    Section,
+    expect_task_type,
+    read_actor,
+    read_algorithm,
+    read_all,
+    read_merged,
+    resolved,
+    subsection,
+)
 
 
 def read_reasoning(data: Section) -> ReasoningConfig:
@@ -26,6 +37,7 @@ def read_reasoning(data: Section) -> ReasoningConfig:
     Raises:
         ConfigError: one line per fault, each with its dotted path.
     """
+    expect_task_type(data, "reasoning")
     parts = read_all(
         data,
         {
@@ -42,7 +54,7 @@ def read_reasoning(data: Section) -> ReasoningConfig:
     )
     sft = None if data.get("sft") is None else subsection(data, "sft")
     config = ReasoningConfig(cluster=subsection(data, "cluster"), sft=sft, source=dict(data), **parts)
-    _check(config)
+    apply(config, [*REASONING, _warm_start, _gate])
     return config
 
 
@@ -73,12 +85,21 @@ def _read_reward(section: Section) -> RewardConfig:
     )
 
 
-def _check(config: ReasoningConfig) -> None:
-    responses, batch = config.responses_per_iteration, config.actor.global_batch_size
-    if batch > responses:
-        made = f"{config.data.rollout_batch_size} problems × {config.rollout.group_size} responses"
-        problem = f"{batch} responses in an optimizer step, but an iteration makes only {responses} ({made})"
-        raise ConfigError("actor.global_batch_size", problem, f"Use at most {responses}.")
-    if config.rollout.sampling_params.temperature == 0:
-        problem = "expected more than 0, found 0: greedy responses explore nothing"
-        raise ConfigError("rollout.sampling_params.temperature", problem, "Set eval.temperature for greedy evaluations.")
+def _warm_start(config: ReasoningConfig) -> ConfigError | None:
+    """The section `sft` is a configuration of its own, which would otherwise be read when the cluster is up."""
+    from rlinf.runners.sft.warm_start import warm_start_config  # imports this package
+
+    try:
+        if config.sft is not None:
+            warm_start_config(config.source)
+    except ConfigError as error:
+        return below("sft", error)
+    return None
+
+
+def _gate(config: ReasoningConfig) -> ConfigError | None:
+    try:
+        config.actor.build_gate()
+    except ConfigError as error:
+        return error
+    return None

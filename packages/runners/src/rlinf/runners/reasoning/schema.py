@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlinf.core.capabilities import Packing
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import GeneratorConfig, SamplingConfig
+from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.problems import TaskConfig
 from rlinf.core.protocols import Advantage, Gate, Loss, Reward
 from rlinf.core.registry import GATES
-from rlinf.runners.schema import MERGED, ActorConfig, AlgorithmConfig, RunnerConfig, positive
+from rlinf.runners.schema import MERGED, ActorConfig, AlgorithmConfig, RunnerConfig, not_negative, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,10 @@ class ReasoningRunnerConfig(RunnerConfig):
     """Problems of each iteration whose responses are written to `transcripts.jsonl`; those of evaluations all are."""
     export: bool = True
     """Whether the last checkpoint gets `actor/huggingface`: model and tokenizer as transformers reads them, adapters merged."""
+
+    def __post_init__(self) -> None:
+        RunnerConfig.__post_init__(self)
+        not_negative(transcripts=self.transcripts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +83,9 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         positive(group_size=self.group_size)
-        if self.max_lag < 0:
-            raise ConfigError("max_lag", f"expected 0 or more, found {self.max_lag}")
-        if self.partial_lag < 0:
-            raise ConfigError("partial_lag", f"expected 0 or more, found {self.partial_lag}")
+        not_negative(max_lag=self.max_lag, partial_lag=self.partial_lag, max_restarts=self.max_restarts)
         if not 1 <= self.oversample <= 2:
             raise ConfigError("oversample", f"expected a factor from 1 to 2, found {self.oversample:g}")
-        if self.max_restarts < 0:
-            raise ConfigError("max_restarts", f"expected 0 or more, found {self.max_restarts}")
 
     @property
     def admitted_lag(self) -> int:
@@ -107,6 +107,7 @@ class OverlongConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.cache <= self.max_length:
             raise ConfigError("cache", f"expected a value in [1, max_length = {self.max_length}], found {self.cache}")
+        expect_range("weight", self.weight, 0.0, 1e6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +163,8 @@ class ReasoningActorConfig(ActorConfig):
             global_batch_size=self.global_batch_size,
             micro_batch_size=self.micro_batch_size,
             max_tokens_per_mbs=self.max_tokens_per_mbs,
-            logprob_tolerance=self.logprob_tolerance,
         )
+        expect_range("logprob_tolerance", self.logprob_tolerance, 0.0, 1e3, open_low=True)
         if not 0 <= self.logprob_outliers < 1:
             raise ConfigError("logprob_outliers", f"expected a share in [0, 1), found {self.logprob_outliers:g}")
         if self.max_tokens_per_mbs is not None and self.micro_batch_size is not None:
@@ -230,6 +231,7 @@ class ReasoningEvalConfig:
 
     def __post_init__(self) -> None:
         positive(samples=self.samples)
+        expect_range("temperature", self.temperature, 0.0, HOTTEST)
         for k in self.pass_k:
             if not 1 <= k <= self.samples:
                 raise ConfigError("pass_k", f"expected values from 1 to samples = {self.samples}, found {k}", "Raise eval.samples.")
@@ -263,6 +265,11 @@ class ReasoningConfig:
     def optimizer_steps_per_iteration(self) -> int:
         """Optimizer steps in one iteration."""
         return self.algorithm.update_epoch * math.ceil(self.responses_per_iteration / self.actor.global_batch_size)
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of the whole run, over which schedules span."""
+        return self.runner.max_steps * self.optimizer_steps_per_iteration
 
     @property
     def eval_sampling(self) -> SamplingConfig:

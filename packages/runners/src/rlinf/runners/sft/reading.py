@@ -5,7 +5,9 @@ from __future__ import annotations
 from rlinf.core.config import Provenance, explain
 from rlinf.core.config.reading import read
 from rlinf.core.registry import TASKS
-from rlinf.runners.sections import Section, read_actor, read_all, read_merged, resolved, subsection
+from rlinf.runners.rules import apply
+from rlinf.runners.sections import Section, expect_task_type, read_actor, read_all, read_merged, resolved, subsection
+from rlinf.runners.sft.rules import SFT
 from rlinf.runners.sft.schema import SFTActorConfig, SFTConfig, SFTDataConfig, SFTRunnerConfig
 
 
@@ -15,6 +17,7 @@ def read_sft(data: Section) -> SFTConfig:
     Raises:
         ConfigError: one line per fault, each with its dotted path.
     """
+    expect_task_type(data, "sft")
     parts = read_all(
         data,
         {
@@ -24,7 +27,9 @@ def read_sft(data: Section) -> SFTConfig:
         },
         ["cluster"],
     )
-    return SFTConfig(cluster=subsection(data, "cluster"), source=dict(data), **parts)
+    config = SFTConfig(cluster=subsection(data, "cluster"), source=dict(data), **parts)
+    apply(config, SFT)
+    return config
 
 
 def explain_sft(cfg: SFTConfig, provenance: Provenance, key: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlinf.core.problems import TaskConfig
-from rlinf.runners.schema import MERGED, ActorConfig, RunnerConfig, positive
+from rlinf.runners.schema import MERGED, RunnerConfig, TrainingConfig, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class SFTDataConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SFTActorConfig(ActorConfig):
+class SFTActorConfig(TrainingConfig):
     """`actor`; its section also holds the fields of the trainer. `global_batch_size` counts examples, `micro_batch_size` rows."""
 
 

@@ -50,7 +50,7 @@ def warm_start(source: Section, launch: Callable[[SFTConfig], WorkerGroup[SFTAct
 
 
 def warm_start_config(source: Section) -> SFTConfig:
-    """The configuration of a run's warm start: its model, task, seed and cluster, and what the section `sft` says.
+    """The configuration of a run's warm start: its model, task and seed, and what the section `sft` says.
 
     The section is laid out as a recipe of supervised fine-tuning (`runner`, `data`, `actor`) and may leave out what the run says.
     The folder is named after everything that the weights depend on.
@@ -63,10 +63,10 @@ def warm_start_config(source: Section) -> SFTConfig:
     common = {"seed": run.get("seed", 1), "export": False, "logger": {**logger, "log_path": str(log_path)}}
     merged: dict[str, Any] = {
         **own,
-        "runner": {"experiment_name": FOLDER, **common, **subsection(own, "runner", "sft")},
-        "cluster": subsection(source, "cluster"),
-        "data": {**{k: v for k, v in data.items() if k not in _NOT_OF_DATA}, **subsection(own, "data", "sft")},
-        "actor": {"model": model, **subsection(own, "actor", "sft")},
+        "runner": {"experiment_name": FOLDER, **common, **subsection(own, "runner")},
+        "cluster": {},  # where the run's actors are
+        "data": {**{k: v for k, v in data.items() if k not in _NOT_OF_DATA}, **subsection(own, "data")},
+        "actor": {"model": model, **subsection(own, "actor")},
     }
     digest = _digest(read_sft(merged))
     return read_sft({**merged, "runner": {**merged["runner"], "experiment_name": digest}})
@@ -75,8 +75,9 @@ def warm_start_config(source: Section) -> SFTConfig:
 def _digest(cfg: SFTConfig) -> str:
     """Twelve digits that differ where the weights may differ; values that nobody wrote down count, too."""
     plain = resolved(cfg)
-    where = ("experiment_name", "logger", "timeout_s")
-    runner = {key: value for key, value in plain["runner"].items() if key not in where}
+    where = ("experiment_name", "logger", "timeout_s", "interrupt_timeout_s")
+    saving = ("save_interval", "save_minutes", "keep_checkpoints", "keep_best")
+    runner = {key: value for key, value in plain["runner"].items() if key not in (*where, *saving)}
     weights = {"runner": runner, "data": plain["data"], "actor": plain["actor"], "versions": versions()}
     return hashlib.sha256(json.dumps(weights, sort_keys=True, default=str).encode()).hexdigest()[:12]
 

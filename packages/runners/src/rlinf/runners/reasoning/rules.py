@@ -1,0 +1,101 @@
+"""Rules across the sections of a reasoning run; see `rlinf.runners.rules`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rlinf.core.declarations import HasContextLength, Need, traits_of
+from rlinf.core.errors import ConfigError
+from rlinf.runners.reasoning.language import Tokenizing
+from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.rules import Rule, needs_met, no_idle_reference, placed_components, placement, unmet_by_model, whole_batches
+
+_SAMPLING: Final = "rollout.sampling_params"
+
+
+def _placement(cfg: ReasoningConfig) -> ConfigError | None:
+    return placement(cfg.cluster, ("actor", "rollout", "reward"), ("inference",))
+
+
+def _batches(cfg: ReasoningConfig) -> ConfigError | None:
+    made = f"{cfg.data.rollout_batch_size} problems × {cfg.rollout.group_size} responses"
+    return whole_batches(cfg.actor.global_batch_size, cfg.responses_per_iteration, of="responses", made=made)
+
+
+def _explores(cfg: ReasoningConfig) -> ConfigError | None:
+    if cfg.rollout.sampling_params.temperature > 0:
+        return None
+    problem = "expected more than 0, found 0: greedy responses explore nothing"
+    return ConfigError(f"{_SAMPLING}.temperature", problem, "Set eval.temperature for greedy evaluations.")
+
+
+def _one_temperature(cfg: ReasoningConfig) -> ConfigError | None:
+    """A model that scores at another temperature than that of sampling gets no ratio right."""
+    scored, sampled = traits_of(cfg.actor.model.config).temperature, cfg.rollout.sampling_params.temperature
+    if scored is None or scored == sampled or sampled == 0:
+        return None
+    found = f"expected {sampled:g} as in {_SAMPLING}.temperature, found {scored:g}"
+    return ConfigError("actor.model.temperature", found, "Set both to the same value.")
+
+
+def _writes(cfg: ReasoningConfig) -> ConfigError | None:
+    model = cfg.actor.model
+    if isinstance(model.config, Tokenizing) and traits_of(model.config).language is not False:
+        return None
+    return ConfigError("actor.model.model_type", f"'{model.model_type}' has no tokenizer", "Choose a language model.")
+
+
+def _overlong_in_reach(cfg: ReasoningConfig) -> ConfigError | None:
+    overlong, longest = cfg.reward.overlong, cfg.rollout.sampling_params.max_new_tokens
+    if overlong is None or overlong.max_length <= longest:
+        return None
+    problem = f"expected at most {_SAMPLING}.max_new_tokens = {longest}, found {overlong.max_length}: no response is so long"
+    return ConfigError("reward.overlong.max_length", problem, "Lower it, or allow longer responses.")
+
+
+def _room_for_prompts(cfg: ReasoningConfig) -> ConfigError | None:
+    generator, longest = cfg.rollout.generator, cfg.rollout.sampling_params.max_new_tokens
+    whole = generator.max_model_len if isinstance(generator, HasContextLength) else None
+    if whole is None or whole > longest:
+        return None
+    problem = f"expected more than the {longest} tokens of {_SAMPLING}.max_new_tokens, so that a prompt has room, found {whole}"
+    return ConfigError("rollout.max_model_len", problem, "Raise it, or allow shorter responses only.")
+
+
+def _needs(cfg: ReasoningConfig) -> ConfigError | None:
+    unmet: dict[Need, str] = {"baseline": "Choose another algorithm.adv_type."}
+    if cfg.reference.source == "none":
+        unmet["reference"] = "Set reference.source."
+    if not cfg.algorithm.recompute_logprobs:
+        unmet["proximal"] = "Set algorithm.recompute_logprobs: true."
+    if cfg.rollout.group_size == 1:
+        unmet["group"] = "Raise rollout.group_size."
+    return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})
+
+
+def _groups_can_differ(cfg: ReasoningConfig) -> ConfigError | None:
+    if cfg.algorithm.dynamic_sampling is None or cfg.rollout.group_size > 1:
+        return None
+    problem = "drops groups whose responses agree, and those of one response always do"
+    return ConfigError("algorithm.dynamic_sampling", problem, "Raise rollout.group_size.")
+
+
+def _reference(cfg: ReasoningConfig) -> ConfigError | None:
+    used = cfg.reference.source == "initial" and "inference" not in placed_components(cfg.cluster)
+    remedy = "Set reference.source: initial and place no inference workers, or leave it out."
+    return no_idle_reference(cfg.actor, used=used, remedy=remedy)
+
+
+REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
+    _placement,
+    _batches,
+    _explores,
+    _one_temperature,
+    _writes,
+    _overlong_in_reach,
+    _room_for_prompts,
+    _needs,
+    _groups_can_differ,
+    _reference,
+)

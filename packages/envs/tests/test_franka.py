@@ -270,7 +270,7 @@ def test_one_arm_is_one_environment(franky):
 def test_without_the_driver():
     if importlib.util.find_spec("franky") is not None:
         pytest.skip("franky is installed")
-    with pytest.raises(MissingExtra, match="pip install franky-control"):
+    with pytest.raises(MissingExtra, match="'franky-control'"):
         config().check("env")
 
 

@@ -33,7 +33,7 @@ def test_wrong_values_are_refused(fields, message):
 
 def test_a_missing_simulator_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'rlinf-envs\[genesis\]'"):
+    with pytest.raises(MissingExtra, match=r"Install rlinf-envs\[genesis\]: "):
         Genesis().check("env")
 
 

@@ -7,7 +7,7 @@ from gymnasium.vector import VectorWrapper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.core.errors import ConfigError, ShapeError, UnknownName
+from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError, UnknownName
 from rlinf.envs import Gymnasium
 from rlinf.envs.assembly import assemble
 from rlinf.envs.episodes import MaskedActions
@@ -56,6 +56,53 @@ def test_wrong_value(env, value, message):
     with pytest.raises(EnvMisuse, match=r"^env\.step: the action of environment 1 .*" + message):
         env.step(action)
     assert env.step(ZERO)[0]["states"][:, 1].tolist() == [1, 1], "a refused action moves nothing"
+
+
+class Broken(VectorWrapper):
+    """Environment 1 gives the numbers in `wrong` from its second step on."""
+
+    wrong: dict
+
+    def step(self, actions):
+        observation, reward, *rest = self.env.step(actions)
+        if observation["states"][1, 1] == 2:
+            observation["states"][1, 0] = self.wrong.get("states", 0.0)
+            reward[1] = self.wrong.get("reward", 0.0)
+        return observation, reward, *rest
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"reward": np.nan}, r"the reward of environment 1 is nan"),
+        ({"reward": -np.inf}, r"the reward of environment 1 is -inf"),
+        ({"states": np.nan}, r"observation 'states' of environment 1 is nan at index \[0\]"),
+        ({"states": np.inf}, None),
+    ],
+)
+def test_what_is_not_a_number_is_refused(counters, wrong, message):
+    """An infinite observation may be meant, such as a depth where there is nothing."""
+    broken = Broken(counters(9, 9).env)
+    broken.wrong = wrong
+    env = Guard(broken)
+    env.reset(seed=1)
+    env.step(ZERO)
+    if message is None:
+        env.step(ZERO)
+    else:
+        with pytest.raises(NonFiniteError, match=r"^env\.step: " + message):
+            env.step(ZERO)
+
+
+def test_a_reset_that_shows_what_is_not_a_number_is_refused(counters):
+    class Blind(VectorWrapper):
+        def reset(self, **given):
+            observation, infos = self.env.reset(**given)
+            observation["states"][0, 1] = np.nan
+            return observation, infos
+
+    with pytest.raises(NonFiniteError, match=r"^env\.reset: observation 'states' of environment 0 is nan at index \[1\]"):
+        Guard(Blind(counters(9, 9).env)).reset(seed=1)
 
 
 def test_rounding_errors_at_the_bound_are_tolerated(env):

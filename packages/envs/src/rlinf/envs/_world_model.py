@@ -171,6 +171,6 @@ def _built(part: Part, place: str, device: torch.device) -> Any:
 def _weights(path: str, place: str) -> Mapping[str, Any]:
     """A state dict; nothing in the file can run code."""
     if path.endswith(".safetensors"):
-        require_modules("safetensors", place=f"{place}.weights", extra="safetensors")
+        require_modules("safetensors", place=f"{place}.weights", extra="rlinf-envs[world-model]")
         return importlib.import_module("safetensors.torch").load_file(path, device="cpu")
     return torch.load(path, map_location="cpu", weights_only=True)

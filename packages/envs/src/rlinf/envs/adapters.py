@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, MissingExtra
+from rlinf.core.installing import is_there
 from rlinf.envs.assembly import assemble
 from rlinf.envs.texts import Texts
 from rlinf.envs.video import Camera, Frame, Shot
@@ -168,7 +168,7 @@ def require_packages(*modules: str, place: str, how: str) -> None:
         MissingExtra: a module is not installed; the message says `how` to get it.
     """
     for module in modules:
-        if importlib.util.find_spec(module) is None:
+        if not is_there(module):
             raise MissingExtra(place, f"the module '{module}' is not installed", how)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
+from rlinf.core.installing import install_command
 from rlinf.envs.adapters import require_packages
 from rlinf.envs.spaces import describe
 
@@ -108,7 +109,8 @@ class Franka:
             if not 0.0 < getattr(self, name) <= most:
                 raise ConfigError(f"{place}.{name}", f"must be more than 0 and at most {most}, found {getattr(self, name)}")
         self._check_home(place)
-        require_packages("franky", place=place, how="pip install franky-control, for a real-time kernel and your libfranka.")
+        how = f"For a real-time kernel and your libfranka: {install_command('franky-control')}."
+        require_packages("franky", place=place, how=how)
 
     def _check_home(self, place: str) -> None:
         low, high = np.array(self.joint_low) + self.joint_margin, np.array(self.joint_high) - self.joint_margin

@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
-from rlinf.core.errors import ConfigError, RLinfError, ShapeError, UnknownName, did_you_mean
+from rlinf.core.arrays import as_numpy, is_tensor
+from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError, ShapeError, UnknownName, did_you_mean
 from rlinf.core.random import keyed_seed
 from rlinf.envs.episodes import Infos, MaskedActions, Step, unmasked
 from rlinf.envs.spaces import bounds, is_a
@@ -74,6 +74,7 @@ class Guard(VectorWrapper[Any, Any, Any]):
             ShapeError: the mask or a list doesn't have N entries.
             ConfigError: an option that doesn't exist, or that this environment doesn't take; an initial state or a task that
                 can't be.
+            NonFiniteError: an observation is not a number.
         """
         self._refuse_closed("env.reset")
         given = dict(options or {})
@@ -91,6 +92,7 @@ class Guard(VectorWrapper[Any, Any, Any]):
         seeds = [s if number is None else _seed_of(number) for s, number in zip(seeds, numbers, strict=True)]
         inner = cast("Any", self.env)
         result: tuple[Any, Infos] = inner.reset(seed=seeds, options=self._options(mask, task=tasks, init_id=numbers))
+        _refuse_observation(result[0], "env.reset")
         self._ready |= mask
         self._done &= ~mask
         return result
@@ -106,6 +108,7 @@ class Guard(VectorWrapper[Any, Any, Any]):
         Raises:
             EnvMisuse: closed, not reset yet, done and not reset since, or an action that isn't finite or within bounds.
             ShapeError: the actions have another shape.
+            NonFiniteError: the simulator gives a reward that is infinite or no number, or an observation that is none.
         """
         self._refuse_closed("env.step")
         if not self._ready.all():
@@ -117,6 +120,8 @@ class Guard(VectorWrapper[Any, Any, Any]):
             remedy = "Reset them: env.reset(seed=…, options={'reset_mask': done})."
             raise EnvMisuse("env.step", f"the episodes of environments {where} have ended", remedy)
         result = self.env.step(values if active.all() else MaskedActions(values, active))
+        _refuse_observation(result[0], "env.step")
+        _refuse_reward(as_numpy(result[1]))
         np.logical_or(as_numpy(result[2]), as_numpy(result[3]), out=self._done)
         return result
 
@@ -204,6 +209,26 @@ class Guard(VectorWrapper[Any, Any, Any]):
             raise EnvMisuse("env.step", what, "Find out why the policy gives a value that is not finite.")
         low, high = (np.broadcast_to(bound, self._shape)[at] for bound in (self._low, self._high))
         raise EnvMisuse("env.step", f"{what}, outside [{low:.6g}, {high:.6g}]", "Clip the actions to env.action_space.")
+
+
+def _refuse_observation(observation: Mapping[str, Any], place: str) -> None:
+    """Refuses NaN; an infinite number may be meant, such as a depth where there is nothing."""
+    for key, given in observation.items():
+        if is_tensor(given):
+            if not given.is_floating_point() or not given.isnan().any():
+                continue
+        elif given.dtype.kind != "f" or not np.isnan(given).any():
+            continue
+        row, *at = (int(i) for i in np.argwhere(np.isnan(as_numpy(given)))[0])
+        problem = f"observation '{key}' of environment {row} is nan at index {at}"
+        raise NonFiniteError(place, problem, "Look for its cause in the simulator, or in a wrapper.")
+
+
+def _refuse_reward(reward: NDArray[Any]) -> None:
+    if not np.isfinite(reward).all():
+        row = int(np.flatnonzero(~np.isfinite(reward))[0])
+        problem = f"the reward of environment {row} is {reward[row]}"
+        raise NonFiniteError("env.step", problem, "Look for its cause in the simulator, or in a wrapper.")
 
 
 def _is_number(value: object) -> bool:

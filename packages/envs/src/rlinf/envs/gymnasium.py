@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.registry import require_modules
+from rlinf.core.registry import require_importable, require_modules
 from rlinf.envs.mujoco_rendering import Look, require_rendering
 from rlinf.envs.spaces import describe
 
@@ -66,7 +66,7 @@ class Gymnasium:
         if self.module == "gymnasium_robotics":
             require_modules("gymnasium_robotics", "mujoco", place=place, extra="rlinf-envs[robotics]")
         elif self.module is not None:
-            require_modules(self.module, place=place, extra=self.module)
+            require_importable(self.module, place=f"{place}.env_id")
         else:
             find_spec(self.env_id, f"{place}.env_id")
             if self.needs_mujoco:

@@ -13,7 +13,8 @@ from gymnasium.vector import VectorEnv
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.registry import require_modules
+from rlinf.core.registry import require_importable
+from rlinf.envs.adapters import require_packages
 from rlinf.envs.spaces import describe
 
 _KEYS = ("main_images", "wrist_images", "extra_view_images", "states")
@@ -69,9 +70,9 @@ class IsaacLab:
             MissingExtra: Isaac Lab is not installed.
             ConfigError: an unknown observation key, images without cameras, or a bound that isn't positive.
         """
-        require_modules(
-            "isaaclab", *(name.partition(".")[0] for name in self.task_modules), place=place, extra="isaaclab[isaacsim]"
-        )
+        how = "Install Isaac Lab as its documentation says, in its own interpreter: pip install 'isaaclab[isaacsim]'."
+        require_packages("isaaclab", place=place, how=how)
+        require_importable(*(name.partition(".")[0] for name in self.task_modules), place=f"{place}.task_modules")
         unknown = sorted(set(self.observation) - set(_KEYS))
         if unknown or not self.observation:
             found = f"no embodied key is named '{unknown[0]}'" if unknown else "nothing is observed"

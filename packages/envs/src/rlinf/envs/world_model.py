@@ -5,8 +5,6 @@ Ha and Schmidhuber, "World Models" (2018), arXiv:1803.10122: a policy can be tra
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from rlinf.core.arrays import as_numpy
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.registry import require_modules
+from rlinf.core.registry import require_importable, require_modules
 from rlinf.envs.spaces import bounds, describe
 
 ACTION_BOUNDS = ("action_low", "action_high")
@@ -79,12 +77,12 @@ class WorldModel:
             MissingExtra: torch is not installed.
             ConfigError: a file or a module that isn't there, frames that are not enough, or a number that is too small.
         """
-        require_modules("torch", place=place, extra="torch")
+        require_modules("torch", place=place, extra="rlinf-envs[world-model]")
         for name, part in (("model", self.model), ("reward", self.reward)):
             module, colon, _ = part.build.partition(":")
-            if not colon or not _importable(module):
-                what = f"expected module:attr, found '{part.build}'" if not colon else f"there is no module '{module}'"
-                raise ConfigError(f"{place}.{name}.build", what, "Check the path.")
+            if not colon:
+                raise ConfigError(f"{place}.{name}.build", f"expected module:attr, found '{part.build}'", "Check the path.")
+            require_importable(module, place=f"{place}.{name}.build")
             if part.weights is not None and not Path(part.weights).is_file():
                 raise ConfigError(f"{place}.{name}.weights", f"there is no file '{part.weights}'", "Check the path.")
         for name, least in (("horizon", 1), ("noise_size", 0)):
@@ -149,10 +147,3 @@ def load_frames(path: str, hidden: tuple[str, ...], place: str) -> dict[str, NDA
     if not set(counts) - {TEXTS, *hidden} or len(set(counts.values())) != 1 or 0 in counts.values():
         raise ConfigError(place, f"expected the same number of frames for each key, found {counts}", "Write it with save_frames.")
     return frames
-
-
-def _importable(module: str) -> bool:
-    try:
-        return module in sys.modules or importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False

@@ -1,10 +1,13 @@
 """The `rlinf` command."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from rlinf.core.commands import main
+from rlinf.core.installing import is_there
 
 Install = Callable[[str, str, str], None]
 
@@ -23,6 +26,14 @@ def test_a_part_brings_its_commands(install: Install, capsys: pytest.CaptureFixt
     install("strange", POINTS, CODE)
     assert main(["hello", "a", "--b"]) == 7
     assert capsys.readouterr().out == "hello a --b\n"
+
+
+def test_a_command_may_name_a_module_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "beside.py").write_text("def make(): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert main(["plugins", "none"]) == 0
+    assert is_there("beside")
 
 
 def test_help_lists_the_installed_commands(install: Install, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What is seen of an exception of a worker: its own lines, in the driver, on the console and in the worker's log."""
+"""The user's own code in a worker: where it is imported from, and its lines in errors, on the console and in the worker's log."""
 
 import os
 import re
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from rlinf.scheduler.ray_cluster.process import search_path
 
 BACKENDS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
 
@@ -81,3 +83,12 @@ def test_the_users_own_line_is_shown_in_all_three_places(backend: str, tmp_path:
     # and where a script catches the error
     assert 'return look_up({"a": 1}, "c")' in done.stdout
     assert 'look_up({}, "born")' in done.stdout
+
+
+def test_a_worker_looks_first_where_the_driver_looks_first_but_takes_the_libraries_of_its_own_interpreter() -> None:
+    standard = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
+    driver = ["/here", "/script", f"/usr/lib/{standard}", "/usr/lib/python", "/site", "/added"]
+    own = ["/script", f"/other/lib/{standard}", "/other/lib/python", "/other/site"]
+    found = ["/here", "/script", *own[1:], *driver[2:]]
+    assert search_path(driver, own) == found
+    assert search_path(["/here", "/site"], ["/site", "/own"]) == ["/site", "/own", "/here"]

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import distributions, entry_points
 
 from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
+from rlinf.core.installing import import_from_here
 
 Command = Callable[[Sequence[str]], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `rlinf <command> …`; errors of ours are shown without a traceback."""
+    """Runs `rlinf <command> …`; errors of ours are shown without a traceback. Modules of the current folder can be named."""
+    import_from_here()
     args = list(sys.argv[1:] if argv is None else argv)
     points = {point.name: point for point in entry_points(group="rlinf.commands")}
     if not args or args[0] in ("-h", "--help"):

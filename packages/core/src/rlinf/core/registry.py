@@ -10,7 +10,6 @@ are one step; a plain function is fine where there are none.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -20,6 +19,7 @@ from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, DuplicateName, MissingExtra, UnknownName, did_you_mean
+from rlinf.core.installing import FIND_MODULE, install_command, is_there
 
 T = TypeVar("T")
 _PATH: Final = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
@@ -146,7 +146,8 @@ class Registry(Generic[T]):
         try:
             return claim.load()
         except ModuleNotFoundError as error:
-            remedy = f"It is provided by {claim.owner}; install what it needs."
+            own = f"{claim.owner.partition(':')[0]}.".startswith(f"{error.name}.")
+            remedy = FIND_MODULE if own else f"It is provided by {claim.owner}; install what it needs."
             raise MissingExtra(place, f"the {self.kind} '{name}' needs the module '{error.name}'", remedy) from error
         except AttributeError as error:
             raise UnknownName(place, f"no {self.kind} at '{claim.owner}' ({error})", "Check the path.") from error
@@ -165,11 +166,22 @@ def require_modules(*modules: str, place: str, extra: str) -> None:
         extra: what to install, such as "rlinf-envs[maniskill]".
 
     Raises:
-        MissingExtra: a module is not installed.
+        MissingExtra: a module is not installed; the message has the command that installs it here.
     """
     for module in modules:
-        if importlib.util.find_spec(module) is None:
-            raise MissingExtra(place, f"the module '{module}' is not installed", f"Install it: pip install '{extra}'.")
+        if not is_there(module):
+            raise MissingExtra(place, f"the module '{module}' is not installed", f"Install {extra}: {install_command(extra)}.")
+
+
+def require_importable(*modules: str, place: str) -> None:
+    """The same for modules of the user's, which nobody can know how to install.
+
+    Raises:
+        MissingExtra: there is no such module; the message says where it is looked for.
+    """
+    for module in modules:
+        if not is_there(module):
+            raise MissingExtra(place, f"there is no module '{module}'", FIND_MODULE)
 
 
 ADVANTAGES: Registry[Any] = Registry("advantage", "rlinf.advantages")

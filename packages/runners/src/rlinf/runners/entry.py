@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from rlinf.core.errors import RLinfError, WorkerError
+from rlinf.core.installing import import_from_here
 
 STARTED = time.monotonic()
 """When the program began, for `time/wall_s`."""
@@ -21,8 +22,10 @@ def run_app(main: Callable[[Sequence[str]], int]) -> None:
     """Runs an app's `main` and exits with its code.
 
     An error of ours is shown without our traceback, and a worker's with the frames of its own code only, unless `--traceback` or
-    `RLINF_TRACEBACK=1` asks for all of both. SIGINT and SIGTERM stop the run in order; while it stops, further ones are ignored.
+    `RLINF_TRACEBACK=1` asks for all of both. Modules of the current folder can be imported, as with `python -m`. SIGINT and SIGTERM
+    stop the run in order; while it stops, further ones are ignored.
     """
+    import_from_here()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:

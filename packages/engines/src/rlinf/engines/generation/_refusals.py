@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import ConfigError, MissingExtra
+from rlinf.core.installing import install_command, is_there
 from rlinf.core.registry import require_modules
 
 
@@ -52,12 +53,8 @@ def refuse_machine(engine: str, place: str, *, base_url: str | None, python: str
     if python is not None and not Path(python).is_file():
         raise ConfigError(f"{place}.python", f"no file '{python}'", f"Point to the Python of an environment with {engine}.")
     cpu = f"an environment of its own, from requirements-{engine}-cpu.txt of rlinf-engines"
-    install = f"For a GPU: pip install 'rlinf-engines[{engine}]'. For a CPU: {cpu}."
-    needed = {} if base_url or python else {engine: install}
+    if not base_url and not python and not is_there(engine):
+        remedy = f"For a GPU: {install_command(f'rlinf-engines[{engine}]')}. For a CPU: {cpu}."
+        raise MissingExtra(place, f"the module '{engine}' is not installed", remedy)
     if served:
-        needed["aiohttp"] = "pip install 'rlinf-engines[served]'."
-    for module, remedy in needed.items():
-        try:
-            require_modules(module, place=place, extra=f"rlinf-engines[{engine}]")
-        except MissingExtra as error:
-            raise MissingExtra(error.place, error.problem, remedy) from error
+        require_modules("aiohttp", place=place, extra="rlinf-engines[served]")

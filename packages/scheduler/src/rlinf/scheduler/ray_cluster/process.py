@@ -8,7 +8,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +60,17 @@ class Birth:
     """The driver's, so that a class of any module that it has imported is found here, too."""
 
 
+def search_path(driver: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The `sys.path` of a worker: what the driver has before its standard library, the worker's own, the rest of the driver's.
+
+    The first are the folder of a script and the current one; the worker's own may be that of another interpreter.
+    """
+    standard = f"python{sys.version_info.major}{sys.version_info.minor}.zip"  # what Python itself begins with, there or not
+    names = [os.path.basename(entry) for entry in driver]
+    first = driver[: names.index(standard)] if standard in names else ()
+    return list(dict.fromkeys([*first, *own, *driver]))
+
+
 def actor_options(worker: type[Any], options: LaunchOptions) -> dict[str, Any]:
     """How many threads Ray gives the process of a worker. With more than one, none of them is the main thread."""
     threads, awaited = options.threads(worker), options.awaited(worker)
@@ -73,7 +84,7 @@ class WorkerProcess:
     def __init__(self, birth: Birth) -> None:
         # Ctrl-C reaches the whole process group; the driver decides what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        sys.path.extend(entry for entry in birth.sys_path if entry not in sys.path)
+        sys.path[:] = search_path(birth.sys_path, sys.path)
         self._birth = birth
         self._worker: Worker | None = None
         rank = birth.plan.rank

@@ -1,0 +1,93 @@
+"""Which command installs something into the environment that runs, and where modules of one's own are found."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+from typing import Any
+
+FIND_MODULE = "Run from the folder that has it, or name that folder in PYTHONPATH; if a package has it, install that package."
+"""What to do about a module of the user's that can't be found."""
+_EXTRAS = re.compile(r"([\w.-]+)\[([^\]]*)\]")
+_NEEDED_BY = re.compile(r"""extra\s*==\s*['"]([\w.-]+)['"]""")
+
+
+def import_from_here() -> None:
+    """Modules of the current folder can be imported from now on, as with `python -m`; not with `python -P`."""
+    with contextlib.suppress(OSError):
+        here = os.getcwd()
+        if not sys.flags.safe_path and here not in sys.path and "" not in sys.path:
+            sys.path.insert(0, here)
+
+
+def is_there(module: str) -> bool:
+    """Whether a module can be imported; it is not, but the packages that it is in are."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+    except ValueError:  # one that was made by hand
+        return module in sys.modules
+
+
+def install_command(requirement: str) -> str:
+    """The command that installs a requirement here: `uv sync --group …`, `uv add 'x'`, `uv pip install 'x'` or `pip install 'x'`.
+
+    Args:
+        requirement: as for pip, such as "rlinf-envs[maniskill]".
+    """
+    prefix = Path(sys.prefix)
+    project = prefix.parent / "pyproject.toml"
+    by_uv = _made_by_uv(prefix)
+    if by_uv and prefix.name == ".venv" and project.is_file():
+        return _in_project(tomllib.loads(project.read_text(encoding="utf-8")), requirement)
+    if by_uv or importlib.util.find_spec("pip") is None:
+        here = "" if os.environ.get("VIRTUAL_ENV") == sys.prefix else f"--python {prefix} "
+        return f"uv pip install {here}'{requirement}'"
+    return f"pip install '{requirement}'"
+
+
+def _made_by_uv(prefix: Path) -> bool:
+    try:
+        return any(line.startswith("uv = ") for line in (prefix / "pyvenv.cfg").read_text(encoding="utf-8").splitlines())
+    except OSError:
+        return False
+
+
+def _in_project(project: dict[str, Any], requirement: str) -> str:
+    """In the environment of a project of uv: a group or an extra of this repository, a new dependency of any other project."""
+    found = _EXTRAS.fullmatch(requirement)
+    sources = project.get("tool", {}).get("uv", {}).get("sources", {})
+    if found is None or sources.get(found[1]) != {"workspace": True}:
+        return f"uv add '{requirement}'"
+    name, wanted = found[1], found[2].split(",")
+    for group, entries in project.get("dependency-groups", {}).items():
+        given = [match[2].split(",") for entry in entries if (match := _EXTRAS.match(str(entry))) and match[1] == name]
+        if set(wanted) <= _with_implied(name, [extra for extras in given for extra in extras]):
+            return f"uv sync --group {group}"
+    return f"uv sync --inexact --package {name} " + " ".join(f"--extra {extra}" for extra in wanted)
+
+
+def _with_implied(name: str, extras: Iterable[str]) -> set[str]:
+    """Extras of a distribution, and those that they are made of."""
+    try:
+        lines = requires(name) or []
+    except PackageNotFoundError:
+        lines = []
+    found, open_ = set(extras), list(extras)
+    while open_:
+        extra = open_.pop()
+        for line in lines:
+            needed, by = _EXTRAS.match(line), _NEEDED_BY.search(line)
+            if needed and by and needed[1] == name and by[1] == extra:
+                new = set(needed[2].split(",")) - found
+                found |= new
+                open_ += new
+    return found

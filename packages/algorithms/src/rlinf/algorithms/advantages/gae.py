@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -11,6 +13,7 @@ from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.transitions import transitions
 from rlinf.algorithms.advantages.whiten import whiten
 from rlinf.algorithms.shapes import expect_range
+from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 
 
@@ -65,6 +68,9 @@ def gae(
 @dataclass(frozen=True, slots=True)
 class Gae(Estimator):
     """Generalised advantage estimation by name: `algorithm.adv_type: gae`."""
+
+    needs: ClassVar[Mapping[Need, str]] = {"value": ""}
+    has_targets: ClassVar[bool] = True
 
     gamma: float = 0.99
     """Discount of one decision, in [0, 1]."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from rlinf.algorithms.advantages.moments import moments
 from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.core.declarations import Need
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.protocols import AllReduce
 
@@ -166,6 +168,9 @@ def _check_options(place: str, scale: str, eps: float) -> None:
 class Grpo(Estimator):
     """Group-relative advantages by name: `algorithm.adv_type: grpo`. `scale: none` is Dr. GRPO."""
 
+    needs: ClassVar[Mapping[Need, str]] = {"group": ""}
+    has_targets: ClassVar[bool] = False
+
     scale: Scale = "group"
     """What to divide by: the deviation of the group, of the whole batch over all ranks, or nothing."""
     unbiased: bool = True
@@ -198,6 +203,9 @@ class Grpo(Estimator):
 class Rloo(Estimator):
     """REINFORCE leave-one-out by name: `algorithm.adv_type: rloo`."""
 
+    needs: ClassVar[Mapping[Need, str]] = {"group": ""}
+    has_targets: ClassVar[bool] = False
+
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
         mask = x.decided(by="Rloo")
@@ -209,6 +217,9 @@ class Rloo(Estimator):
 class Opo(Estimator):
     """The baseline of least variance by name: `algorithm.adv_type: opo`."""
 
+    needs: ClassVar[Mapping[Need, str]] = {"group": ""}
+    has_targets: ClassVar[bool] = False
+
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
         mask = x.decided(by="Opo")
@@ -218,6 +229,9 @@ class Opo(Estimator):
 @dataclass(frozen=True, slots=True)
 class ReMax(Estimator):
     """REINFORCE with a greedy baseline by name: `algorithm.adv_type: remax`."""
+
+    needs: ClassVar[Mapping[Need, str]] = {"baseline": ""}
+    has_targets: ClassVar[bool] = False
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""

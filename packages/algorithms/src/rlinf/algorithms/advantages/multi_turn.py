@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -128,6 +128,8 @@ def _check_mode(place: str, mode: str, modes: tuple[str, ...]) -> None:
 class GrpoDynamic(Estimator):
     """Turn- and trajectory-level GRPO by name: `algorithm.adv_type: grpo_dynamic`. Without `episode`, every row is its own."""
 
+    has_targets: ClassVar[bool] = False
+
     advantage_mode: TurnMode = "turn"
     """Whether statistics go over all turns of a question, or over the mean scores of its episodes."""
     scale: Scale = "group"
@@ -162,6 +164,8 @@ class GrpoDynamic(Estimator):
 @dataclass(frozen=True, slots=True)
 class GrpoVideo(Estimator):
     """Frame- and video-level GRPO by name: `algorithm.adv_type: grpo_video`."""
+
+    has_targets: ClassVar[bool] = False
 
     advantage_mode: VideoMode
     """Whether statistics go over the group for each step by itself, or over all its steps."""

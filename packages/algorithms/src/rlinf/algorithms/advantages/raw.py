@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -52,6 +53,8 @@ def raw(
 @dataclass(frozen=True, slots=True)
 class Raw(Estimator):
     """The reward as the advantage, by name: `algorithm.adv_type: raw`."""
+
+    has_targets: ClassVar[bool] = False
 
     normalize_advantages: bool = False
     """Whether advantages get mean 0 and variance 1 over all unmasked decisions of all ranks."""

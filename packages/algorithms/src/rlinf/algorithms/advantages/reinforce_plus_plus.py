@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from rlinf.algorithms.advantages.score import at_last_decision, row_score
 from rlinf.algorithms.advantages.whiten import whiten
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 
 
@@ -75,6 +78,8 @@ def _group_mean(reward: Tensor, mask: Tensor, group: Tensor) -> Tensor:
 class ReinforcePlusPlus(Estimator):
     """REINFORCE++ by name: `algorithm.adv_type: reinpp`. A `score`, where given, is paid with the last decision of its row."""
 
+    has_targets: ClassVar[bool] = False
+
     use_reinpp_baseline: bool = False
     """Whether the mean score of the group is taken off first."""
     reinpp_kl_beta: float = 0.0
@@ -87,6 +92,12 @@ class ReinforcePlusPlus(Estimator):
     def __post_init__(self) -> None:
         expect_range("reinpp_kl_beta", self.reinpp_kl_beta, 0.0, float("inf"))
         expect_range("gamma", self.gamma, 0.0, 1.0)
+
+    @property
+    def needs(self) -> Mapping[Need, str]:
+        """What it can't do without, and which parameter asks for it; see `rlinf.core.declarations`."""
+        terms: dict[Need, str] = {"reference": "reinpp_kl_beta", "group": "use_reinpp_baseline"}
+        return {need: key for need, key in terms.items() if getattr(self, key)}
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`; no targets."""

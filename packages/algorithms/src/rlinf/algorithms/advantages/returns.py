@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.transitions import transitions
 from rlinf.algorithms.advantages.whiten import whiten
 from rlinf.algorithms.shapes import expect_range
+from rlinf.core.declarations import Need
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import AllReduce
 
@@ -197,6 +200,8 @@ class DiscountedReturns(Estimator):
     Williams (1992). With a critic, truncated rows bootstrap from it and it learns the returns; without, they end at 0.
     """
 
+    has_targets: ClassVar[bool] = True
+
     gamma: float = 1.0
     """Discount of one decision, in [0, 1]."""
     normalize_advantages: bool = True
@@ -218,6 +223,9 @@ class DiscountedReturns(Estimator):
 @dataclass(frozen=True, slots=True)
 class NStep(Estimator):
     """n-step returns with the critic as a baseline: `algorithm.adv_type: n_step`."""
+
+    needs: ClassVar[Mapping[Need, str]] = {"value": ""}
+    has_targets: ClassVar[bool] = True
 
     gamma: float = 0.99
     """Discount of one decision, in [0, 1]."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.score import joint
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_shape
+from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 
 
@@ -46,6 +49,9 @@ def opd_advantage(logprob: Tensor, logprob_teacher: Tensor, *, mask: Tensor | No
 @dataclass(frozen=True, slots=True)
 class OnPolicyDistillation(Estimator):
     """On-policy distillation by name: `algorithm.adv_type: opd`. The teacher is `Trajectory.reference`."""
+
+    needs: ClassVar[Mapping[Need, str]] = {"reference": ""}
+    has_targets: ClassVar[bool] = False
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`; no targets."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.transitions import transitions
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 
 
@@ -90,6 +93,9 @@ class VTrace(Estimator):
     The ratio of a decision is that of its joint probability, under `logprob_proximal` over `logprob`. Without
     `logprob_proximal` the batch is on-policy and every ratio is 1.
     """
+
+    needs: ClassVar[Mapping[Need, str]] = {"value": ""}
+    has_targets: ClassVar[bool] = True
 
     gamma: float = 0.99
     """Discount of one decision, in [0, 1]."""

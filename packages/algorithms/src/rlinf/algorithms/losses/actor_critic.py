@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlinf.algorithms.losses.clip import ClippedLoss
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.ppo import ppo_clip_terms
 from rlinf.algorithms.losses.terms import Terms
 from rlinf.algorithms.losses.value import check_critic, critic_terms
+from rlinf.core.declarations import Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,8 @@ class ActorCritic(ClippedLoss):
     one weight divides them all.
     """
 
+    by_rows: ClassVar[bool] = True
+
     value_clip: float | None = None
     """How far a value may move, in units of value; None for any distance."""
     huber_delta: float | None = None
@@ -31,6 +36,10 @@ class ActorCritic(ClippedLoss):
     def __post_init__(self) -> None:
         ClippedLoss.__post_init__(self)
         check_critic(self.value_clip, self.huber_delta, self.value_loss_coef)
+
+    def own_needs(self) -> Mapping[Need, str]:
+        """A critic, and what it should learn."""
+        return {"value": "", "target": ""}
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The surrogate of each decision."""

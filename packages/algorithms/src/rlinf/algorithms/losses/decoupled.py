@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,7 @@ from rlinf.algorithms.losses.value import check_critic, critic_terms
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import LossOutput
+from rlinf.core.declarations import Need
 
 Proximal = Literal["given", "interpolated"]
 Cap = Literal["drop", "truncate"]
@@ -168,6 +170,10 @@ class DecoupledLoss(ClippedLoss):
         ClippedLoss.__post_init__(self)
         BehaveCap(self.behave_weight_threshold, self.behave_weight_cap)
 
+    def own_needs(self) -> Mapping[Need, str]:
+        """The proximal policy, or the versions that it is interpolated from."""
+        return {"proximal": ""} if self.proximal == "given" else {"version": "proximal"}
+
     def policy_terms(self, x: LossInputs) -> Terms:
         """The weighted surrogate of each decision."""
         logprob, old, advantage = (x.need(name, by=type(self).__name__) for name in ("logprob", "logprob_old", "advantage"))
@@ -205,6 +211,10 @@ class DecoupledActorCritic(DecoupledLoss):
     def __post_init__(self) -> None:
         DecoupledLoss.__post_init__(self)
         check_critic(self.value_clip, self.huber_delta, self.value_loss_coef)
+
+    def own_needs(self) -> Mapping[Need, str]:
+        """The same, a critic, and what it should learn."""
+        return {**DecoupledLoss.own_needs(self), "value": "", "target": ""}
 
     def other_terms(self, x: LossInputs) -> list[Terms]:
         """The critic's loss of each decision."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, cast
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -23,6 +23,7 @@ from rlinf.envs.episodes import EpisodeStatistics, Infos
 from rlinf.envs.guard import Guard
 from rlinf.envs.texts import Texts
 from rlinf.envs.video import Camera, RecordVideo, Shot
+from rlinf.envs.wrapper import Wrapper
 
 Tensor = torch.Tensor
 
@@ -181,7 +182,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         return {**self._seen, **texts}
 
 
-class HostArrays(VectorWrapper[Any, Any, Any]):
+class HostArrays(Wrapper):
     """Every tensor as a NumPy array on the host: for what knows no torch."""
 
     def __init__(self, env: BatchEnv) -> None:

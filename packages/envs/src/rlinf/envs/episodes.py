@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy, is_tensor
 from rlinf.core.chunks import MaskedActions as MaskedActions
 from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.envs.wrapper import Wrapper
 
 Infos = dict[str, Any]
 Step = tuple[Any, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], Infos]
@@ -34,7 +35,7 @@ def episode_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> lis
     return [int(drawn[row]) if s is None else s for row, s in enumerate(seeds)]
 
 
-class EpisodeStatistics(VectorWrapper[Any, Any, Any]):
+class EpisodeStatistics(Wrapper):
     """Truncates at a number of steps and keeps the statistics of each episode.
 
     `infos` after a step holds nothing but:

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -26,6 +26,7 @@ from rlinf.envs.episodes import EpisodeStatistics, Infos, Step
 from rlinf.envs.guard import EnvMisuse, Guard
 from rlinf.envs.spaces import is_a
 from rlinf.envs.texts import Texts
+from rlinf.envs.wrapper import Wrapper
 
 Resets = Literal["each", "own"]
 Source = str | Sequence[str]
@@ -79,7 +80,7 @@ def from_vector_env(
     return Guard(_ExecutedStatistics(foreign, limit) if lagging else EpisodeStatistics(foreign, limit))
 
 
-class _Foreign(VectorWrapper[Any, Any, Any]):
+class _Foreign(Wrapper):
     """The library's environment without autoreset; see `from_vector_env` for the arguments."""
 
     def __init__(

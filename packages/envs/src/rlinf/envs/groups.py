@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_seed
 from rlinf.envs.episodes import Infos
+from rlinf.envs.wrapper import Wrapper
 
 _MANY = 2**31
 """As many initial states has an environment that makes them from a number."""
 
 
-class GroupReset(VectorWrapper[Any, Any, Any]):
+class GroupReset(Wrapper):
     """Lets `group_size` consecutive environments share one initial state: the k-th episode of each starts from the same.
 
     An initial state has a number, the *reset-state id*. Which one an episode gets is a function of the seed, the group and the

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy, is_tensor
@@ -15,6 +15,7 @@ from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError, ShapeErro
 from rlinf.core.random import keyed_seed
 from rlinf.envs.episodes import Infos, MaskedActions, Step, unmasked
 from rlinf.envs.spaces import bounds, is_a
+from rlinf.envs.wrapper import Wrapper
 
 ROW_OPTIONS = ("task", "init_id")
 """Options of `reset` that have one entry for each environment."""
@@ -26,7 +27,7 @@ class EnvMisuse(RLinfError, RuntimeError):
     """A call that the environment contract forbids at this moment or with these values."""
 
 
-class Guard(VectorWrapper[Any, Any, Any]):
+class Guard(Wrapper):
     """Refuses wrong actions, wrong options of a reset, and calls at the wrong time.
 
     The caller clips its actions: one that lies outside the bounds by more than 1e-5 is an error, because a silent clip would make

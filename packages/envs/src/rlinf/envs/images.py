@@ -13,13 +13,14 @@ from typing import Any, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.episodes import Infos, Step, episode_seeds, unmasked
+from rlinf.envs.wrapper import Wrapper
 
 Images = NDArray[np.uint8]
 Singles = NDArray[np.float32]
@@ -165,7 +166,7 @@ class Augmentation:
         return resize(window, (height, width))
 
 
-class AugmentImages(VectorWrapper[Any, Any, Any]):
+class AugmentImages(Wrapper):
     """Changes the images of an environment at random, for training; an evaluation leaves it out.
 
     What is drawn depends on the episode's seed and the step in it, and differs between cameras. It stands inside of a `Guard`,
@@ -218,7 +219,7 @@ class AugmentImages(VectorWrapper[Any, Any, Any]):
         return keyed_generator(self._seeds[row], "augmentation", step, number)
 
 
-class ResizeImages(VectorWrapper[Any, Any, Any]):
+class ResizeImages(Wrapper):
     """Gives images the size that a policy wants: the middle of each, resized with antialiasing.
 
     It stands in training and in evaluation alike; a random crop of training takes its place there.

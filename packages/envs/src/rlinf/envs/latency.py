@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from rlinf.core.arrays import as_numpy
@@ -14,9 +14,10 @@ from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.episodes import Infos, MaskedActions, Step, episode_seeds, unmasked
 from rlinf.envs.spaces import bounds, is_a
+from rlinf.envs.wrapper import Wrapper
 
 
-class Latency(VectorWrapper[Any, Any, Any]):
+class Latency(Wrapper):
     """Executes an action some control steps after the one for which it was given.
 
     The action of step t arrives at step t + d. At each step the newest action that has arrived is executed; one that is overtaken

@@ -7,12 +7,13 @@ from typing import Any, Protocol, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_seed
 from rlinf.envs.episodes import Infos, Step
+from rlinf.envs.wrapper import Wrapper
 
 _MAX_SEED = 2**31
 
@@ -78,7 +79,7 @@ def as_single_env(
     return _Single(cast("Any", env))
 
 
-class _Autoreset(VectorWrapper[Any, Any, Any]):
+class _Autoreset(Wrapper):
     """What both modes share: the seeds of the resets that nobody asks for."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], mode: AutoresetMode) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.envs.episodes import Infos, Step, unmasked
+from rlinf.envs.wrapper import Wrapper
 
 
-class ShapedReward(VectorWrapper[Any, Any, Any]):
+class ShapedReward(Wrapper):
     """Scales the reward, makes it relative, and charges for time.
 
     With the simulator's reward bₜ, or bₜ = 1 for each step to a solved state if `source` is "success":

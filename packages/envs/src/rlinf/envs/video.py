@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.registry import require_modules
 from rlinf.envs.episodes import Infos, Step, unmasked
+from rlinf.envs.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from rlinf.envs._movie import Movie
@@ -52,7 +53,7 @@ Camera = Callable[[Shot], Frame]
 """Makes a frame of an environment; all frames of a camera have one size."""
 
 
-class RecordVideo(VectorWrapper[Any, Any, Any]):
+class RecordVideo(Wrapper):
     """Shows environments as frames, and records episodes as mp4 files.
 
     `reset(options={"record": "path/to/file.mp4", "tiles": 9})` starts a recording of the first environments, side by side. A tile

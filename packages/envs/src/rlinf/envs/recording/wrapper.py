@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
 from rlinf.envs.episodes import Infos, Step, unmasked
 from rlinf.envs.recording.episode import Episode, Writer
+from rlinf.envs.wrapper import Wrapper
 
 logger = logging.getLogger("rlinf.envs")
 
 _TEXTS = "task_descriptions"
 
 
-class RecordEpisodes(VectorWrapper[Any, Any, Any]):
+class RecordEpisodes(Wrapper):
     """Hands each episode that has ended to a writer.
 
     What is kept in memory is the running episode of each environment and nothing else. An episode that is cut off by a reset or by

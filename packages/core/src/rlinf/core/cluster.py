@@ -179,6 +179,10 @@ class WorkerGroup(Protocol[W_co]):
         """Where the group runs."""
         ...
 
+    def shutdown(self) -> None:
+        """Ends all workers, and the calls that have not ended; the name can then be launched again. A second call does nothing."""
+        ...
+
     def __getattr__(self, method: str) -> Callable[..., Future[list[Any]]]: ...
 
     def execute_on(self, *ranks: int | Sequence[int]) -> WorkerGroup[W_co]:

@@ -61,6 +61,14 @@ class Backend(Protocol):
         """
         ...
 
+    def end(self, group: str) -> None:
+        """Ends all workers of a group, and the calls that it has not ended.
+
+        Raises:
+            DeadlineExceeded: a worker did not end.
+        """
+        ...
+
     def wait_graph(self) -> WaitGraph:
         """Who waits for whom at this moment."""
         ...

@@ -94,6 +94,14 @@ class Process(Protocol):
         ...
 
 
+SHUT_DOWN = "its group was shut down"
+
+
+def ended(place: str) -> RLinfError:
+    """The error of a call of a group that was shut down."""
+    return RLinfError(place, SHUT_DOWN, "Launch the group again.")
+
+
 class Unsendable(RLinfError, NotImplementedError):
     """A method yields its results, which a call can't carry."""
 

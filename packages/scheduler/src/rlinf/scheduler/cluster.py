@@ -224,8 +224,15 @@ class Cluster:
         policy = supervisor or Supervisor()
         policy.check(spec.worker, f"group '{name}'")
         processes = backend.launch(spec, name, plans, policy, chosen)
-        group = WorkerGroup(name, spec.worker, processes, self._config.timeout_s, cluster=self, cooperative=backend.cooperative)
-        self._groups[name] = group
+        group = self._groups[name] = WorkerGroup(
+            name,
+            spec.worker,
+            processes,
+            self._config.timeout_s,
+            cluster=self,
+            cooperative=backend.cooperative,
+            end=lambda: self._end(name, group),
+        )
         return group
 
     def group(self, name: str) -> WorkerGroup[Any]:
@@ -237,6 +244,12 @@ class Cluster:
         if name not in self._groups:
             raise not_launched(name, self._groups)
         return self._groups[name]
+
+    def _end(self, name: str, group: WorkerGroup[Any]) -> None:
+        """Ends a group, unless it has ended, or another one has its name."""
+        if self._backend is not None and self._groups.get(name) is group:
+            del self._groups[name]
+            self._backend.end(name)
 
     def _everywhere(self) -> PlacementStrategy:
         """One process on each accelerator, or one on the first node."""

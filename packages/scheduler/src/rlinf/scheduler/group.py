@@ -161,6 +161,7 @@ class WorkerGroup(Generic[W]):
         *,
         cluster: Cluster | None,
         cooperative: bool = False,
+        end: Callable[[], None] | None = None,
     ) -> None:
         self._name = name
         self._worker = worker
@@ -168,6 +169,7 @@ class WorkerGroup(Generic[W]):
         self._processes = tuple(processes)
         self._timeout_s = timeout_s
         self._cooperative = cooperative
+        self._end = end
 
     @staticmethod
     def from_group_name(worker: type[V], name: str) -> WorkerGroup[V]:
@@ -253,6 +255,22 @@ class WorkerGroup(Generic[W]):
             cluster=self._cluster,
             cooperative=self._cooperative,
         )
+
+    def shutdown(self) -> None:
+        """Ends all workers of the group, whatever they do; its name can then be launched again. A second call does nothing.
+
+        Calls that have not ended fail with a `WorkerError`, and so does whoever calls the group later, with an `RLinfError`. The
+        devices that its workers held go to the next in line. Channels that they hosted are lost, and who waits for a message of
+        theirs waits on, for the next group of that name.
+
+        Raises:
+            RLinfError: this is a view of some ranks, or a worker, which does not own the group.
+            DeadlineExceeded: a process of the group did not end.
+        """
+        if self._end is None:
+            owner = "the group itself" if self._cluster is not None else "the driver"
+            raise RLinfError(f"{self._name}.shutdown()", f"only {owner} can end it", "Call it there.")
+        self._end()
 
     def __getattr__(self, method: str) -> Callable[..., Handle[Any]]:
         if method.startswith("_"):

@@ -30,6 +30,10 @@ class GroupDesk:
         """A group was launched."""
         self._groups[name] = worker, processes
 
+    def remove(self, name: str) -> None:
+        """A group was shut down."""
+        del self._groups[name]
+
     def answer(self, _: str, request: tuple[Any, ...], blobs: list[Blob]) -> Answer:
         """Answers a process; see `reattached`."""
         match request:

@@ -231,6 +231,24 @@ def _children(suite: ClusterContract) -> None:
     _expect_equal(found, [(f"{suite.prefix}-peers:{rank}:0", 10 * (rank + 1)) for rank in (0, 1)], "a child, and what it sent")
 
 
+def _shutdown(suite: ClusterContract) -> None:
+    name = f"{suite.prefix}-ended"
+    for number in range(2):
+        group = Peer.create_group().launch(suite.cluster, name=name, placement_strategy=suite.two)
+        suite.peers.execute_on(0).send_to(name, 1).wait(TIMEOUT_S)
+        found = group.execute_on(1).take(f"{suite.prefix}-peers", 0).wait(TIMEOUT_S)
+        _expect_equal(found, [0], f"a message to launch {number} of a name")
+        waiting = [group.receive("never sent", 1), group.wait_until_open(), group.take(f"{suite.prefix}-peers", 1)]
+        _refusal(group.execute_on(0).shutdown, "group itself", "the shutdown of a view")
+        group.shutdown()
+        group.shutdown()
+        for handle in waiting:
+            error = _worker_error(lambda handle=handle: handle.wait(TIMEOUT_S), "a call that has not ended at shutdown")
+            _expect("was shut down" in error.problem, "WorkerError.problem", f"expected 'was shut down', found '{error.problem}'")
+        _refusal(lambda group=group: group.variables(), "was shut down", "a call after the shutdown")
+    _expect_equal(len(suite.peers.variables().wait(TIMEOUT_S)), 2, "a call of another group after the shutdown")
+
+
 CHECKS: Final[dict[str, Callable[[ClusterContract], None]]] = {
     "A worker knows its group, rank and world size, and results come in order of ranks.": _identity,
     "A worker is constructed with the arguments of create_group.": _arguments,
@@ -250,6 +268,7 @@ CHECKS: Final[dict[str, Callable[[ClusterContract], None]]] = {
     "A broadcast gives the source's object to all members.": _broadcast,
     "A call tells how long it and its timers took.": _timers,
     "A worker has what libraries read from the environment.": _variables,
+    "A group that is shut down ends its calls, and its name can be launched again.": _shutdown,
     "A child process has an address below its worker's, sends and receives.": _children,
 }
 

@@ -87,6 +87,10 @@ class Peer(Worker):
         """Sends to anybody."""
         self.send(0, group, rank)
 
+    def take(self, group: str, rank: int) -> Any:
+        """Receives from anybody."""
+        return self.recv(group, rank, timeout=TIMEOUT_S)
+
     def share(self, async_op: bool) -> Any:
         """Broadcasts from rank 1 to both."""
         item = {"rank": self.rank, "array": np.arange(1 << 15) * self.rank}

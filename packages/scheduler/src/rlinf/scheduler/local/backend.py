@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker_context import WorkerContext
-from rlinf.scheduler.calls import Failure, Process
+from rlinf.scheduler.calls import SHUT_DOWN, Failure, Process
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.identity import plan_fields, rank_variables
@@ -38,6 +38,8 @@ from rlinf.scheduler.watch.stall import Stalls
 from rlinf.scheduler.watch.waits import graph_here
 
 R = TypeVar("R")
+END_S = 30.0
+"""How long the workers of a group that is shut down may take to end."""
 
 
 class LocalPost:
@@ -133,8 +135,9 @@ class LocalBackend:
         self.recorder = None if self.recording is None else self.recording.recorder
         self._locks = Locks(lambda: BatonMonitor(self.baton))
         self._log_dir = config.log_dir
-        self._logs: list[WorkerLog] = []
-        self._names = [DRIVER]
+        self._logs: dict[str, list[WorkerLog]] = {}
+        """By group."""
+        self._processes: dict[str, list[LocalProcess]] = {}
         self._sizes: dict[str, int] = {}
         """The groups and their world sizes."""
         post = self._local_post = LocalPost(run, self.baton)
@@ -151,14 +154,14 @@ class LocalBackend:
         options: LaunchOptions,
     ) -> list[Process]:
         """See `Backend`."""
-        processes: list[LocalProcess] = []
+        processes = self._processes[group] = list[LocalProcess]()
         calls: list[LocalCall] = []
         self._sizes[group] = len(plans)
+        logs = self._logs.setdefault(group, [])
         for plan in plans:
             info = WorkerContext(**plan_fields(group, plan, plans)).info
             log = WorkerLog(f"{WORKERS}.{address(group, plan.rank)}", self._log_dir, group, plan.rank)
-            self._logs.append(log)
-            self._names.append(info.label)
+            logs.append(log)
             processes.append(LocalProcess(self, info, log, options, spec))
             calls.append(processes[-1].construct(self._context(group, plan, plans, options, processes[-1].fail)))
         try:
@@ -167,25 +170,39 @@ class LocalBackend:
         except Exception:
             for process in processes:
                 process.end()
-            del self._sizes[group]
+            del self._sizes[group], self._processes[group]
             raise
         return list(processes)
 
+    def end(self, group: str) -> None:
+        """See `Backend`."""
+        del self._sizes[group]
+        for process in self._processes.pop(group):
+            process.shutdown()
+        wait = Wait(DRIVER, f"shutdown of '{group}'", "its workers to end", END_S)
+        self.baton.end_all(lambda name: name.rpartition("[")[0] == group, SHUT_DOWN, wait)
+        for log in self._logs.pop(group):
+            log.close()
+
     def wait_graph(self) -> WaitGraph:
         """See `Backend`."""
-        return graph_here(self._names, self._local_post.queues, self._locks)
+        return graph_here(self._names(), self._local_post.queues, self._locks)
 
     def stacks(self) -> dict[str, list[Stack]]:
         """See `Backend`."""
-        return {stack.thread: [stack] for stack in own_stacks() if stack.thread in self._names}
+        names = self._names()
+        return {stack.thread: [stack] for stack in own_stacks() if stack.thread in names}
 
     def stop(self) -> None:
         """See `Backend`."""
         OPEN_POSTS.pop(self.post.run, None)
         self.baton.stop("the cluster was shut down")
-        for log in self._logs:
+        for log in [log for logs in self._logs.values() for log in logs]:
             log.close()
         self._ends.close()
+
+    def _names(self) -> list[str]:
+        return [DRIVER, *(process.info.label for processes in self._processes.values() for process in processes)]
 
     def _context(
         self,

@@ -32,6 +32,9 @@ class Task:
     """It waits for a call to end, which its own timeout does not bring nearer: if nothing can run, that is a deadlock."""
     verdict: Exception | None = None
     """What its wait raises when it gets the baton."""
+    dismissed: str = ""
+    """Why it may wait for nothing any more."""
+    ended: bool = False
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
 
@@ -76,6 +79,7 @@ class Baton:
             try:
                 body()
             finally:
+                task.ended = True
                 self._pass_on()
 
         self._waiting.append(task)
@@ -83,9 +87,17 @@ class Baton:
         return task
 
     def end(self, task: Task, reason: str) -> None:
-        """What a task waits for ends with `ChannelClosed`, as soon as it gets the baton."""
+        """What a task waits for, now and later, ends with `ChannelClosed`, as soon as it gets the baton."""
+        task.dismissed = reason
         if task in self._waiting:
             task.ready, task.verdict = (lambda: True), ChannelClosed(task.name, reason)
+
+    def end_all(self, mine: Callable[[str], bool], reason: str, wait: Wait) -> None:
+        """Ends the tasks of some names, and waits until they have ended. Only the driver may ask, while which all others wait."""
+        tasks = [task for task in self._waiting if mine(task.name)]
+        for task in tasks:
+            self.end(task, reason)
+        self.wait_until(lambda: all(task.ended for task in tasks), wait)
 
     def idle(self, ready: Callable[[], bool]) -> None:
         """Waits for work; a task without work takes no part in a deadlock."""
@@ -128,8 +140,8 @@ class Baton:
 
     def _wait(self, ready: Callable[[], bool], wait: Wait | None) -> None:
         task = self.me()
-        if self._stopped:
-            raise ChannelClosed(task.name, self._stopped)
+        if self._stopped or task.dismissed:
+            raise ChannelClosed(task.name, self._stopped or task.dismissed)
         timeout = None if wait is None else wait.timeout
         task.ready, task.wait = ready, wait
         task.deadline = None if timeout is None else time.monotonic() + timeout

@@ -13,7 +13,7 @@ from rlinf.core.futures import POLL_S
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker
-from rlinf.scheduler.calls import Failure, Outcome, WorkerInfo, checked, perform, perform_async
+from rlinf.scheduler.calls import SHUT_DOWN, Failure, Outcome, WorkerInfo, checked, ended, perform, perform_async
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.launching import LaunchOptions, is_async
 from rlinf.scheduler.local.baton import Baton
@@ -89,6 +89,8 @@ class LocalCall:
 
     def end(self, outcome: Outcome) -> None:
         """It has ended; the failure, if it is one, is known from now on."""
+        if self.outcome is not None:
+            return
         self.outcome = outcome
         if outcome.failure is None or outcome.failure.secondary or self._forgiven or self.method == "__init__":
             return
@@ -127,6 +129,8 @@ class LocalProcess:
         self._log = log
         self._spec = spec
         self._calls: deque[tuple[LocalCall, Callable[[], None]]] = deque()
+        self._open: dict[LocalCall, None] = {}
+        """Those that have not ended."""
         self._worker: Worker | None = None
         self._ended = False
         self._broken: Failure | None = None
@@ -152,6 +156,8 @@ class LocalProcess:
 
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalCall:
         """See `Process`."""
+        if self._ended:
+            raise ended(f"{self._info.label}.{method}()")
         return self._line_up(method, lambda: getattr(self._worker, method), args, kwargs)
 
     def fail(self, failure: Failure) -> None:
@@ -162,8 +168,16 @@ class LocalProcess:
         """Takes no call any more."""
         self._ended = True
 
+    def shutdown(self) -> None:
+        """Takes no call any more, and ends those that it has."""
+        self.end()
+        for call in list(self._open):
+            call.forgive()
+            call.end(Outcome(value=None, seconds=0.0, failure=Failure(problem=SHUT_DOWN, traceback="", folded="", secondary=False)))
+
     def _line_up(self, method: str, find: Callable[[], Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalCall:
         call = LocalCall(self._surroundings, self._info, method)
+        self._open[call] = None
         begin = self._begin if is_async(self._spec.worker, method) else self._perform
         self._calls.append((call, lambda: begin(call, find(), args, kwargs)))
         return call
@@ -193,6 +207,7 @@ class LocalProcess:
         self._coroutines.begin(run)
 
     def _conclude(self, call: LocalCall, outcome: Outcome) -> None:
+        self._open.pop(call, None)
         if self._broken is not None:
             outcome = replace(outcome, value=None, failure=self._broken)
         self._log.failed(call.method, outcome.failure)

@@ -135,9 +135,10 @@ class PostMessenger:
 
     def _address(self, group: str, rank: Rank, what: str) -> str:
         """The address of a worker, whose rank exists if its group does."""
-        if group not in self._sizes:
+        first = rank if isinstance(rank, int) else rank[0]
+        if first >= self._sizes.get(group, 0):  # it may have been launched again, with more ranks
             self._sizes = self._groups()
-        first, size = (rank if isinstance(rank, int) else rank[0]), self._sizes.get(group)
+        size = self._sizes.get(group)
         if first < 0 or (size is not None and first >= size):
             problem = f"{group} has no rank {first}"
             raise UnknownName(f"{what} {group}[{first}]", problem, f"Ranks: 0-{size - 1}." if size else "Ranks count from 0.")

@@ -6,6 +6,7 @@ import os
 import socket
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
@@ -83,6 +84,12 @@ class Directory:
         with self._monitor:
             if self._places.get(host) == place:
                 del self._places[host]
+                self._monitor.changed()
+
+    def await_absence(self, hosts: Sequence[str], wait: Wait) -> None:
+        """Returns when none of some processes can be reached any more."""
+        with self._monitor:
+            self._monitor.wait_until(lambda: not any(host in self._places for host in hosts), wait)
 
     def where(self, host: str, wait: Wait) -> Place:
         """Where a process is; waits for one that has not come yet."""

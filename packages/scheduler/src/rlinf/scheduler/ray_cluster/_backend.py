@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -30,6 +31,7 @@ from rlinf.scheduler.messages.channels import Channels
 from rlinf.scheduler.messages.endpoint import DriverEndpoint
 from rlinf.scheduler.messages.places import Meeting, Place, short_folder
 from rlinf.scheduler.messages.post import DRIVER, Post, address
+from rlinf.scheduler.messages.waiting import Wait
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.ray_cluster._cradle import GroupCradle, Nursery
 from rlinf.scheduler.ray_cluster._nodes import Nodes
@@ -47,6 +49,8 @@ from rlinf.scheduler.watch.watcher import Watcher
 
 FAREWELL_S = 1.0
 """How long after the failure that ends a run its other workers live, so that the consequences can be seen."""
+END_S = 30.0
+"""How long the processes of a group that is shut down may take to end."""
 SHUT_DOWN = "the cluster was shut down"
 
 
@@ -62,6 +66,8 @@ class RayBackend:
     def __init__(self, config: ClusterConfig, inventory: Inventory, run: str, nodes: Nodes) -> None:
         self._config = config
         self._processes: dict[str, RayProcess] = {}
+        self._launches: Counter[str] = Counter()
+        """How often a group of each name was launched."""
         self._stopping = False
         self.failures = Failures(self._end)
         with ExitStack() as started:
@@ -113,7 +119,8 @@ class RayBackend:
     ) -> list[Process]:
         """See `Backend`."""
         self.failures.check()
-        cradle = GroupCradle(self._nursery, spec.worker, group, plans, options)
+        cradle = GroupCradle(self._nursery, spec.worker, group, plans, options, self._launches[group])
+        self._launches[group] += 1
         self._endpoint.sizes[group] = len(plans)
         processes: list[RayProcess] = []
         try:
@@ -134,6 +141,14 @@ class RayBackend:
             self._endpoint.sizes.pop(group)
             raise
         return list(processes)
+
+    def end(self, group: str) -> None:
+        """See `Backend`."""
+        hosts = [address(group, rank) for rank in range(self._endpoint.sizes.pop(group))]
+        self._endpoint.desk.remove(group)
+        for process in [self._processes.pop(host) for host in hosts]:
+            process.shutdown()
+        self._endpoint.directory.await_absence(hosts, Wait(DRIVER, f"shutdown of '{group}'", "its processes to end", END_S))
 
     def wait_graph(self) -> WaitGraph:
         """See `Backend`."""

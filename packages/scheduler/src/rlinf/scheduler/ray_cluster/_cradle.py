@@ -52,13 +52,21 @@ class GroupCradle:
     """Implements `Cradle` for one group."""
 
     def __init__(
-        self, nursery: Nursery, worker: type[Any], group: str, plans: Sequence[ProcessPlan], options: LaunchOptions
+        self,
+        nursery: Nursery,
+        worker: type[Any],
+        group: str,
+        plans: Sequence[ProcessPlan],
+        options: LaunchOptions,
+        before: int,
     ) -> None:
         self._nursery = nursery
         self._worker = worker
         self._group = group
         self._plans = tuple(plans)
         self._options = options
+        self._before = f"~{before}" if before else ""
+        """Tells its processes from those of groups that had its name before."""
         self._launch = secrets.token_hex(4)
         """Tells the notes of this group from those of one that had its name before."""
 
@@ -116,7 +124,7 @@ class GroupCradle:
         ip = nursery.nodes.infos[plan.node].node_ip
         return Birth(
             meeting=nursery.meeting,
-            place=self._place(address(self._group, plan.rank) + (f"~{life}" if life else ""), plan.node),
+            place=self._place(address(self._group, plan.rank) + self._before + (f"~{life}" if life else ""), plan.node),
             meeting_ip=ip if _spans_nodes(self._plans) else LOOPBACK,
             group=self._group,
             plan=plan,

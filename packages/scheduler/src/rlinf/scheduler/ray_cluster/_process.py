@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.futures import SLICE_S
 from rlinf.core.protocols import GroupSpec
-from rlinf.scheduler.calls import WorkerInfo
+from rlinf.scheduler.calls import SHUT_DOWN, WorkerInfo, ended
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.logs import WORKERS, Tail
 from rlinf.scheduler.messages import activity
@@ -109,6 +109,8 @@ class RayProcess:
         self.failures.check()
         call = RayCall(self, method, lambda actor: send_call(actor, self._spec.worker, method, args, kwargs))
         with self._line:
+            if self._state == "ended":
+                raise ended(call.label)
             self.calls[call] = None
             if self._state == "up":
                 self._send(call)
@@ -166,6 +168,13 @@ class RayProcess:
         with self._line:
             self._state = "ended"
             ray.kill(self.actor)
+
+    def shutdown(self) -> None:
+        """Kills the process for good, and ends its calls."""
+        self.end()
+        for call in list(self.calls):
+            call.forgive()
+            call.end(error=WorkerError(self._info.group, self._info.rank, call.method, SHUT_DOWN))
 
     def condition(self) -> str:
         """Why it may not go on, as far as it can be known here: "" if it runs."""

@@ -1,11 +1,14 @@
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError
-from rlinf.runners.starting_weights import find_weights, read_weights
+from rlinf.runners.starting_weights import find_weights, load_starting_weights, read_weights
 
 TENSORS = {"actor.weight": torch.arange(6.0).reshape(2, 3), "critic.bias": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -25,7 +28,7 @@ def test_a_file_or_its_folder(tmp_path: Path, name: str) -> None:
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: no weights at .*Name a \.safetensors or \.pt file"):
+    with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: no weights at .*Name a file \(\.safetensors, \.pt"):
         find_weights(str(tmp_path))
 
 
@@ -44,3 +47,59 @@ def test_what_is_no_weights_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
         with pytest.raises(CheckpointError, match=r"runner\.ckpt_path"):
             read_weights(tmp_path / name)
     assert "unpickled" not in capsys.readouterr().out
+
+
+def test_shards_and_a_run_are_found(tmp_path: Path) -> None:
+    """An index whose shards lie beside it; and of a run the newest checkpoint, as with `resume_dir`."""
+    sharded, run = tmp_path / "sharded", tmp_path / "run"
+    sharded.mkdir()
+    shards = dict(zip(("a.safetensors", "b.safetensors"), TENSORS, strict=True))
+    for file, name in shards.items():
+        save_file({name: TENSORS[name]}, sharded / file)
+    index = {"weight_map": {name: file for file, name in shards.items()}}
+    (sharded / "model.safetensors.index.json").write_text(json.dumps(index))
+    for step in (9, 10):
+        folder = run / f"checkpoints/global_step_{step}/actor"
+        folder.mkdir(parents=True)
+        save_file({**TENSORS, "step": torch.tensor(step)}, folder / "model.safetensors")
+    found = read_weights(find_weights(str(sharded))).tensors
+    assert all(torch.equal(found[key], tensor) for key, tensor in TENSORS.items())
+    for given in (run, run / "checkpoints", run / "checkpoints/global_step_10"):
+        assert read_weights(find_weights(str(given))).tensors["step"] == 10
+    (sharded / "b.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"reference\.ckpt_path: expected the shard 'b\.safetensors' beside"):
+        read_weights(find_weights(str(sharded)), "reference.ckpt_path")
+
+
+class Policy(torch.nn.Module):
+    """Takes folders of Hugging Face, and all that has its names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value_head = torch.nn.Linear(1, 1)
+        self.actor = torch.nn.Linear(1, 1)
+        self.folders: list[Path] = []
+
+    def weights(self) -> Weights[Any]:
+        return Weights(tensors=dict(self.state_dict()), version=0)
+
+    def load(self, weights: Weights[Any]) -> None:
+        self.load_state_dict(dict(weights.tensors))
+
+    def load_network(self, folder: Path) -> None:
+        self.folders.append(folder)
+
+
+def test_a_folder_of_hugging_face_is_left_to_the_policy(tmp_path: Path) -> None:
+    policy, config = Policy(), tmp_path / "config.json"
+    plain = {"actor.weight": torch.full((1, 1), 7.0), "actor.bias": torch.zeros(1)}
+    save_file(plain, tmp_path / "model.safetensors")
+    for content in ("{", "[]", '{"format": "rlinf-policy"}'):
+        config.write_text(content)
+        load_starting_weights(policy, str(tmp_path))
+        assert not policy.folders
+        assert policy.actor.weight.item() == 7
+    config.write_text('{"architectures": ["Qwen3ForCausalLM"]}')
+    for given in (tmp_path, tmp_path / "model.safetensors"):
+        load_starting_weights(policy, str(given))
+    assert policy.folders == [tmp_path, tmp_path]

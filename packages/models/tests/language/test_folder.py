@@ -5,6 +5,7 @@ import safetensors.torch
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.errors import CheckpointError
 from rlinf.models._tiny_tokenizer import tiny_tokenizer
 from rlinf.models.language import CausalLMConfig, VisionLanguageConfig, save_language_model
@@ -92,3 +93,27 @@ def test_a_folder_that_misses_weights_is_refused(tmp_path):
     safetensors.torch.save_file(state, file, metadata={"format": "pt"})
     with pytest.raises(CheckpointError, match="value_head"):
         CausalLMConfig(model_path=str(tmp_path), add_value_head=True).build(seed=0)
+
+
+@pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3_moe"])
+def test_the_weights_of_a_folder_are_taken_over(tmp_path, architecture, lora):
+    """In shards; adapters, critic and random numbers stay as they are."""
+    tied = {"tie_word_embeddings": architecture == "qwen2"}
+    source = build(architecture=architecture, overrides=tied)
+    save_language_model(source, tmp_path, shard_size="200KB")
+    assert (tmp_path / "model.safetensors.index.json").is_file()
+    policy = CausalLMConfig(preset="tiny", architecture=architecture, overrides=tied, lora=lora, add_value_head=True).build(seed=2)
+    head, drawn = policy.value_head.last.weight.clone(), torch.get_rng_state()
+    assert isinstance(policy, LoadsNetwork)
+    policy.load_network(tmp_path)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert torch.equal(policy.value_head.last.weight, head)
+    expected = source.hidden_states({"input_ids": IDS})
+    torch.testing.assert_close(policy.hidden_states({"input_ids": IDS}), expected, rtol=0, atol=0)
+    other = build(architecture=architecture, overrides={**tied, "hidden_size": 96})
+    with pytest.raises(CheckpointError, match=f"'{tmp_path}': can't be read .*Use a whole checkpoint of the architecture"):
+        other.load_network(tmp_path)
+    (tmp_path / "model.safetensors.index.json").unlink()
+    with pytest.raises(CheckpointError, match="Use a whole checkpoint"):
+        policy.load_network(tmp_path)

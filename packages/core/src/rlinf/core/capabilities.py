@@ -146,6 +146,15 @@ class Writing(Protocol):
 
 
 @runtime_checkable
+class LoadsNetwork(Protocol):
+    """A policy that takes weights by the names of Hugging Face."""
+
+    def load_network(self, folder: Path) -> None:
+        """Takes the weights of a folder that `from_pretrained` reads, in one file or many; a critic and adapters stay as they are."""
+        ...
+
+
+@runtime_checkable
 class Adapted(Protocol):
     """A policy whose training is in adapters, without which it is what it was before: its own reference policy, at no memory."""
 

@@ -19,7 +19,7 @@ from rlinf.core.worker import Worker
 from rlinf.runners.devices import placed
 from rlinf.runners.publishing import publish
 from rlinf.runners.schema import EmbodiedConfig
-from rlinf.runners.starting_weights import find_weights, read_weights
+from rlinf.runners.starting_weights import load_starting_weights
 from rlinf.runners.tensors import to_torch
 from rlinf.runners.wiring import Wiring
 
@@ -44,7 +44,7 @@ class EmbodiedFSDPActor(Worker):
         self._wiring = wiring
         self._policy = placed(self.cfg.actor.model.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
         if self.cfg.runner.ckpt_path is not None:
-            self._policy.load(read_weights(find_weights(self.cfg.runner.ckpt_path)))
+            load_starting_weights(self._policy, self.cfg.runner.ckpt_path)
         self._trainer = self.cfg.actor.trainer.build(
             self._policy,
             rank=self.rank,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, cast
@@ -10,39 +13,78 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
+from rlinf.core import weight_files
+from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError
 
-_NAMES = ("model.safetensors", "full_weights.pt", "actor/model.safetensors", "actor/model_state_dict/full_weights.pt")
-_KEY = "runner.ckpt_path"
+KEY = "runner.ckpt_path"
 
 
-def find_weights(path: str) -> Path:
-    """The file of weights that `runner.ckpt_path` names, itself or by its folder.
+def find_weights(path: str, key: str = KEY) -> Path:
+    """The file of weights that a key names: itself, by its folder, or by a run, of which the last checkpoint is taken.
 
     Raises:
         CheckpointError: there is none.
     """
-    given = Path(path).expanduser()
-    candidates = [given / name for name in _NAMES] if given.is_dir() else [given]
-    for file in candidates:
-        if file.is_file() and file.suffix in (".safetensors", ".pt"):
-            return file
-    raise CheckpointError(_KEY, f"no weights at '{path}'", f"Name a .safetensors or .pt file, or a folder with one of {_NAMES}.")
+    return weight_files.find_weights(path, place=key)
 
 
-def read_weights(file: Path) -> Weights[torch.Tensor]:
-    """Tensors by name, at version 0; of a `.pt` file nothing but tensors is ever built.
+def load_starting_weights(policy: Any, path: str, key: str = KEY) -> None:
+    """Takes weights over, at version 0; a critic that they don't have stays as it is.
+
+    Args:
+        policy: what gets them.
+        path: what `find_weights` takes; also a folder of Hugging Face, if the policy reads such.
+        key: the configuration key that names it.
+
+    Raises:
+        CheckpointError: there are no weights there, or they are those of another policy.
+    """
+    file, reader = find_weights(path, key), cast("object", policy)
+    if isinstance(reader, LoadsNetwork) and _of_hugging_face(file.parent):
+        reader.load_network(file.parent)
+        return
+    found = read_weights(file, key)
+    own: Mapping[str, Any] = policy.weights().tensors
+    critic = {name: tensor for name, tensor in own.items() if name.startswith("value_head.") and name not in found.tensors}
+    policy.load(replace(found, tensors={**found.tensors, **critic}))
+
+
+def read_weights(file: Path, key: str = KEY) -> Weights[torch.Tensor]:
+    """Tensors by name, at version 0; of a file that is no safetensors nothing but tensors is ever built.
+
+    Args:
+        file: of weights, or the index of shards.
+        key: the configuration key that names it.
 
     Raises:
         CheckpointError: the file is damaged, or holds something else.
     """
+    if not file.name.endswith(weight_files.INDEX_SUFFIX):
+        return Weights(tensors=_tensors(file, key), version=0)
+    tensors: dict[str, torch.Tensor] = {}
+    for shard in sorted(set(weight_files.read_shards(file, place=key).values())):
+        tensors |= _tensors(shard, key)
+    return Weights(tensors=tensors, version=0)
+
+
+def _tensors(file: Path, key: str) -> dict[str, torch.Tensor]:
     try:
         found: object = (
             load_file(file) if file.suffix == ".safetensors" else torch.load(file, map_location="cpu", weights_only=True)
         )
     except (OSError, SafetensorError, RuntimeError, UnpicklingError, EOFError) as error:
-        raise CheckpointError(_KEY, f"'{file}' can't be read ({error})", "Use another file.") from error
+        raise CheckpointError(key, f"'{file}' can't be read ({error})", "Use another file.") from error
     if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in cast("dict[str, Any]", found).values()):
-        raise CheckpointError(_KEY, f"expected tensors by name in '{file}', found something else", "Save a state dict.")
-    return Weights(tensors=cast("dict[str, torch.Tensor]", found), version=0)
+        raise CheckpointError(key, f"expected tensors by name in '{file}', found something else", "Save a state dict.")
+    return cast("dict[str, torch.Tensor]", found)
+
+
+def _of_hugging_face(folder: Path) -> bool:
+    """Whether transformers wrote it, or somebody for transformers: its `config.json` names an architecture."""
+    try:
+        content: object = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "architectures" in content

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from transformers import core_model_loading
 
+from rlinf.core.errors import CheckpointError
 from rlinf.models.lora import adapter_state, merged_state
+from rlinf.models.seeding import seeded_weights
 
 
 def folder_weights(network: nn.Module) -> dict[str, Tensor]:
@@ -19,6 +21,31 @@ def folder_weights(network: nn.Module) -> dict[str, Tensor]:
     """
     found: dict[str, Tensor] = cast("Any", core_model_loading).revert_weight_conversion(network, merged_state(network))
     return {name: found[name].contiguous() for name in sorted(found)}
+
+
+@torch.no_grad()
+def load_network(network: nn.Module, folder: Path) -> None:
+    """Copies the weights of a folder that transformers reads into a network; its adapters stay as they are.
+
+    Raises:
+        CheckpointError: weights are missing or of another shape.
+    """
+    own, place = cast("Any", network), f"the folder '{folder}'"
+    remedy = f"Use a whole checkpoint of the architecture '{own.config.model_type}' with the same sizes."
+    arguments = {"config": own.config, "dtype": own.dtype, "local_files_only": True, "output_loading_info": True}
+    with seeded_weights(0):  # what a folder lacks is drawn before it is reported
+        try:
+            fresh, report = cast("Any", type(own)).from_pretrained(str(folder), **arguments)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise CheckpointError(place, f"can't be read ({str(error).strip().splitlines()[0]})", remedy) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise CheckpointError(place, f"{len(missing)} weights are missing, such as {missing[0]}", remedy)
+    found: dict[str, Tensor] = fresh.state_dict()
+    for name, tensor in cast("dict[str, Tensor]", network.state_dict()).items():
+        source = name.replace(".base_layer.", ".")  # where an adapter is around a layer
+        if source in found:
+            tensor.copy_(found[source])
 
 
 def save_network(network: nn.Module, folder: Path, *, shard_size: str) -> None:

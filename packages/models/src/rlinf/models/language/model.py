@@ -136,6 +136,16 @@ class LanguageModel(Versioned):
         self.load(weights)
         return folder_weights(self.network)
 
+    def load_network(self, folder: Path) -> None:
+        """Takes the weights of a folder of Hugging Face; see `rlinf.core.capabilities.LoadsNetwork`.
+
+        Raises:
+            CheckpointError: weights are missing or of another shape.
+        """
+        from rlinf.models.language._folder import load_network
+
+        load_network(self.network, folder)
+
     def without_adapters(self) -> AbstractContextManager[None]:
         """Inside, the model is what it was before its adapters; see `rlinf.core.capabilities.Adapted`."""
         return without_adapters(self.network)

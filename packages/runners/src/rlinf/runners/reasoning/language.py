@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -15,7 +15,7 @@ from rlinf.core.generation import Generator, SamplingConfig
 from rlinf.core.problems import Problem, ShownPrompt, Sight, Split, Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.starting_weights import find_weights, read_weights
+from rlinf.runners.starting_weights import load_starting_weights
 
 
 @runtime_checkable
@@ -98,20 +98,8 @@ def build_policy(cfg: ReasoningConfig, *, starting_weights: bool) -> Any:
     """The policy, with its own weights or those that the run starts from; for equal configurations the same."""
     policy = cfg.actor.model.build(cast("Any", None), seed=keyed_seed(cfg.runner.seed, "model"))
     if starting_weights and cfg.runner.ckpt_path is not None:
-        load_weights(policy, cfg.runner.ckpt_path)
+        load_starting_weights(policy, cfg.runner.ckpt_path)
     return policy
-
-
-def load_weights(policy: Any, path: str) -> None:
-    """Takes the weights of a file; a critic that the file doesn't have stays as it is.
-
-    Raises:
-        CheckpointError: there are no weights there.
-    """
-    found = read_weights(find_weights(path))
-    own: Mapping[str, Any] = policy.weights().tensors
-    critic = {name: tensor for name, tensor in own.items() if name.startswith("value_head.") and name not in found.tensors}
-    policy.load(replace(found, tensors={**found.tensors, **critic}))
 
 
 def check_temperature(policy: Any, sampling: SamplingConfig) -> None:

@@ -14,10 +14,11 @@ from rlinf.core.protocols import Policy
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.devices import device_of
-from rlinf.runners.reasoning.language import build_policy, load_weights
+from rlinf.runners.reasoning.language import build_policy
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import pieces, scattered, trimmed, widths, without_credit
 from rlinf.runners.reasoning.wiring import Lines, Question
+from rlinf.runners.starting_weights import load_starting_weights
 from rlinf.runners.tensors import to_numpy, to_torch
 
 
@@ -32,7 +33,7 @@ class ReferencePolicy:
     def __init__(self, cfg: ReasoningConfig, device: torch.device) -> None:
         policy = build_policy(cfg, starting_weights=cfg.reference.source == "initial").eval().requires_grad_(False)
         if cfg.reference.ckpt_path is not None:
-            load_weights(policy, cfg.reference.ckpt_path)
+            load_starting_weights(policy, cfg.reference.ckpt_path, "reference.ckpt_path")
         self._policy: Policy = policy.to(device)
         self._size, self._tokens = cfg.actor.micro_batch_size, cfg.actor.max_tokens_per_mbs
 

@@ -24,7 +24,7 @@ from rlinf.runners.reasoning.language import build_sight, build_tokenizer
 from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, laid_out, packed, read_examples
 from rlinf.runners.sft.schema import SFTConfig
 from rlinf.runners.shares import share_of
-from rlinf.runners.starting_weights import find_weights, read_weights
+from rlinf.runners.starting_weights import load_starting_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SFTActor(Worker):
         tokenizer = build_tokenizer(cast("Any", self.cfg))
         policy = self._policy()
         if self.cfg.runner.ckpt_path is not None:
-            policy.load(read_weights(find_weights(self.cfg.runner.ckpt_path)))
+            load_starting_weights(policy, self.cfg.runner.ckpt_path)
         data = self.cfg.data
         trainer = self.cfg.actor.trainer.build(
             policy,

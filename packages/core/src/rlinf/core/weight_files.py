@@ -1,0 +1,95 @@
+"""Where weights lie on disk: a file, a folder of Hugging Face, a checkpoint of a run, or the run itself.
+
+<run>/checkpoints/global_step_N/actor/model.safetensors         a run of ours
+<folder>/model.safetensors, or model.safetensors.index.json     Hugging Face, LeRobot, a saved policy
+<folder>/full_weights.pt                                        RLinf
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final, cast
+
+from rlinf.core.errors import CheckpointError
+
+INDEX_SUFFIX: Final = ".index.json"
+"""How the name of an index of shards ends."""
+WEIGHT_SUFFIXES: Final = (".safetensors", ".pt", ".pth", ".bin", INDEX_SUFFIX)
+"""How the name of a file of weights, or of an index of shards, ends."""
+CANDIDATES: Final = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+    "full_weights.pt",
+    "model_state_dict/full_weights.pt",
+)
+"""Where weights may be below a folder, and below its `actor`; the first one found counts."""
+
+_STEP: Final = re.compile(r"global_step_(\d+)")
+
+
+def find_weights(path: Path | str, *, place: str = "") -> Path:
+    """The file that has the weights which a path means, or the index of its shards.
+
+    Args:
+        path: that file; a folder with one of `CANDIDATES`, or with a folder `actor` that has; or a run, whose newest checkpoint
+            is meant.
+        place: the configuration key that has the path, for messages; the path itself if empty.
+
+    Raises:
+        CheckpointError: there are no weights.
+    """
+    given = Path(path).expanduser()
+    if given.is_file() and given.name.endswith(WEIGHT_SUFFIXES):
+        return given
+    checkpoint = newest_checkpoint(given)
+    for folder in (given, *(() if checkpoint is None or checkpoint == given else (checkpoint,))):
+        for file in (folder / sub / name for sub in ("", "actor") for name in CANDIDATES):
+            if file.is_file():
+                return file
+    remedy = f"Name a file ({', '.join(WEIGHT_SUFFIXES)}), a run, or a folder with one of {', '.join(CANDIDATES)}."
+    raise CheckpointError(place or str(path), f"no weights at '{path}'" if place else "no weights there", remedy)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint of a run with the highest step.
+
+    Args:
+        folder: a `global_step_N` folder, which is returned as it is; or what holds such folders, itself or in `checkpoints`.
+
+    Returns:
+        None if there is none.
+    """
+    if _STEP.fullmatch(folder.name):
+        return folder if folder.is_dir() else None
+    inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
+    found = {int(match[1]): made for made in inside.glob("global_step_*") if (match := _STEP.fullmatch(made.name))}
+    return found[max(found)] if found else None
+
+
+def read_shards(index: Path, *, place: str = "") -> dict[str, Path]:
+    """The file that has each tensor, of an index of shards such as Hugging Face writes.
+
+    Args:
+        index: a file whose name ends in `.index.json`.
+        place: as for `find_weights`.
+
+    Raises:
+        CheckpointError: the index can't be read, or a shard is not beside it.
+    """
+    where = place or str(index)
+    try:
+        content: Any = json.loads(index.read_text(encoding="utf-8"))
+        weight_map = cast("dict[str, str]", content["weight_map"])
+        names = sorted(set(weight_map.values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(where, f"'{index}' can't be read ({error!r})", "Use another checkpoint.") from error
+    for name in names:
+        # A name with a folder in it would read files that are no part of the checkpoint.
+        if Path(name).name != name or not (index.parent / name).is_file():
+            problem = f"expected the shard '{name}' beside '{index}', found no such file"
+            raise CheckpointError(where, problem, "Copy it again.")
+    return {tensor: index.parent / name for tensor, name in weight_map.items()}

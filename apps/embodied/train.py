@@ -11,6 +11,7 @@ from rlinf.runners import (
     EmbodiedRunner,
     EnvWorker,
     MultiStepRolloutWorker,
+    check_resume,
     open_run_folder,
     parse_command_line,
     read_embodied,
@@ -30,14 +31,15 @@ def main(argv: Sequence[str]) -> int:
     if command.explain is not None:
         sys.stdout.write(explain_embodied(cfg, command.composition.provenance, command.explain) + "\n")
         return 0
-    cfg.env.train.init_params.check("env.train.env_type")
-    cfg.env.eval.init_params.check("env.eval.env_type")
-    path = run_folder(cfg).path
-    with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(path)}) as cluster:
+    cfg.env.train.init_params.check("env.train.init_params")
+    cfg.env.eval.init_params.check("env.eval.init_params")
+    check_resume(cfg)
+    planned = run_folder(cfg)
+    with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
         on_actor, on_rollout, on_env = (placement.get_strategy(name) for name in ("actor", "rollout", "env"))
-        folder = open_run_folder(cfg)
-        sys.stderr.write(f"{placement.describe()}\nwriting to {path}; starting workers and simulators\n")
+        folder = open_run_folder(cfg, planned)
+        sys.stderr.write(f"{placement.describe()}\nwriting to {folder.path}; starting workers and simulators\n")
         actor = EmbodiedFSDPActor.create_group(cfg).launch(cluster, name="actor", placement_strategy=on_actor)
         rollout = MultiStepRolloutWorker.create_group(cfg).launch(cluster, name="rollout", placement_strategy=on_rollout)
         env = EnvWorker.create_group(cfg).launch(cluster, name="env", placement_strategy=on_env)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rlinf.runners import run_app
 from rlinf.runners.evaluation_command import parse_evaluation, told
 from rlinf.runners.reasoning import ReasoningEvalRunner, ReasoningRolloutWorker, RewardWorker, read_reasoning
+from rlinf.runners.reasoning.evaluation import reasoning_protocol
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
 
@@ -23,11 +24,12 @@ def main(argv: Sequence[str]) -> int:
             cluster, name="rollout", placement_strategy=placement.get_strategy("rollout")
         )
         reward = RewardWorker.create_group(cfg).launch(cluster, name="reward", placement_strategy=placement.get_strategy("reward"))
-        runner = ReasoningEvalRunner(cfg=cfg, checkpoint=command.checkpoint, rollout=rollout, reward=reward, folder=command.folder)
+        folder = command.folder(reasoning_protocol(cfg, cfg.data.final_problems or cfg.data.val_problems))
+        runner = ReasoningEvalRunner(cfg=cfg, checkpoint=command.checkpoint, rollout=rollout, reward=reward, folder=folder)
         runner.init_workers()
         summary = runner.run()
     times = f", each {cfg.eval.samples} times" if cfg.eval.samples > 1 else ""
-    sys.stdout.write(told(summary, "eval/accuracy", of=f"{summary['problems']} problems{times}", folder=command.folder))
+    sys.stdout.write(told(summary, "eval/accuracy", of=f"{summary['problems']} problems{times}", folder=folder))
     return 0
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlinf.runners import open_run_folder, parse_command_line, run_app, run_folder
+from rlinf.runners import check_resume, open_run_folder, parse_command_line, run_app, run_folder
 from rlinf.runners.sft import SFTActor, SFTRunner, explain_sft, read_sft
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
@@ -21,11 +21,12 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(explain_sft(cfg, command.composition.provenance, command.explain) + "\n")
         return 0
     cfg.check()
-    path = run_folder(cfg).path
-    with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(path)}) as cluster:
+    check_resume(cfg)
+    planned = run_folder(cfg)
+    with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
-        folder = open_run_folder(cfg)
-        sys.stderr.write(f"{placement.describe()}\nwriting to {path}; starting workers\n")
+        folder = open_run_folder(cfg, planned)
+        sys.stderr.write(f"{placement.describe()}\nwriting to {folder.path}; starting workers\n")
         actor = SFTActor.create_group(cfg).launch(cluster, name="actor", placement_strategy=placement.get_strategy("actor"))
         runner = SFTRunner(cfg=cfg, actor=actor, folder=folder)
         runner.init_workers()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlinf.runners import open_run_folder, parse_command_line, run_app, run_folder
+from rlinf.runners import check_resume, open_run_folder, parse_command_line, run_app, run_folder
 from rlinf.runners.reasoning import (
     InferenceWorker,
     ReasoningActor,
@@ -31,8 +31,9 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(explain_reasoning(cfg, command.composition.provenance, command.explain) + "\n")
         return 0
     cfg.check()
-    path = run_folder(cfg).path
-    with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(path)}) as cluster:
+    check_resume(cfg)
+    planned = run_folder(cfg)
+    with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
         on = {name: placement.get_strategy(name) for name in placement.components}
 
@@ -43,8 +44,8 @@ def main(argv: Sequence[str]) -> int:
         def start_sft(config: SFTConfig) -> Any:
             return start(SFTActor, "sft", config, "actor")
 
-        folder = open_run_folder(cfg)
-        sys.stderr.write(f"{placement.describe()}\nwriting to {path}; starting workers and generators\n")
+        folder = open_run_folder(cfg, planned)
+        sys.stderr.write(f"{placement.describe()}\nwriting to {folder.path}; starting workers and generators\n")
         if cfg.wants_warm_start:
             cfg = cfg.starting_from(warm_start(cfg.source, start_sft))
         runner = ReasoningRunner(

@@ -84,7 +84,8 @@ def test_a_checkpoint_evaluates_by_itself(app: ReasoningApp) -> None:
     assert all(torch.equal(tensor, saved[f"network.{name}"]) for name, tensor in exported.items())
     trained = app.summary()
     said = app.evaluate(str(app.folder))
-    evaluated = json.loads((app.folder / "checkpoints/global_step_1_eval/summary.json").read_text())
+    beside = app.folder / "checkpoints/global_step_1_eval" / trained["protocol"]["hash"]
+    evaluated = json.loads((beside / "summary.json").read_text())
     for name in ("eval/accuracy", "eval/response_length", "problems"):
         assert evaluated[name] == trained[name]
     assert evaluated["protocol"]["hash"] == trained["protocol"]["hash"]

@@ -48,7 +48,7 @@ def test_a_warm_start_and_two_iterations(app: ReasoningApp) -> None:
     rows = run(app)
     assert len(rows) == 2
     assert all(row["train/grad_norm"] > 0 for row in rows)
-    drift = [row["rollout/logprob_drift_max"] for row in rows]
+    drift = [row["rollout/logprob_gap/max_bound"] for row in rows]
     assert max(drift) < 1e-4, "trainer and generator see the same"
     told = [json.loads(line) for line in (app.logs / "grpo_shapes/transcripts.jsonl").read_text().splitlines()]
     problems = Shapes(grid=3, most=2, questions=("color", "kind"), choices=True, shuffled=False, train=60, validation=8)
@@ -110,7 +110,7 @@ def test_two_actor_ranks_on_ray_learn_what_one_learns(tmp_path: Path) -> None:
     assert told[1] == told[0]
     for expected, found in zip(*rows, strict=True):
         assert expected["train/grad_norm"] > 0.1, "there is something to learn"
-        assert found["rollout/logprob_drift_max"] < 1e-5, "trainer and generator see the same"
+        assert found["rollout/logprob_gap/max_bound"] < 1e-5, "trainer and generator see the same"
         for metric in ("train/loss", "train/grad_norm", "train/entropy", "rollout/advantages_abs"):
             assert found[metric] == pytest.approx(expected[metric], rel=1e-4), f"step {expected['step']}: {metric}"
 

@@ -39,7 +39,7 @@ def test_a_run_whose_responses_a_server_writes(tmp_path: Path, openai_server: Mo
     assert asked.count("/update_weights_from_disk") >= 3, "before the first iteration, and after each"
     for step, row in here.rows().items():
         found = there.rows()[step]
-        assert found["rollout/logprob_drift_max"] < 1e-5
+        assert found["rollout/logprob_gap/max_bound"] < 1e-5
         assert found["train/grad_norm"] > 1e-3, "there is something to learn"
         for metric in COMPARED:
             assert found[metric] == pytest.approx(row[metric], rel=1e-4, abs=1e-6), f"step {step}: {metric}"

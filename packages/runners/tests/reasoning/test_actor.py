@@ -11,6 +11,7 @@ import torch
 
 from rlinf.core.data import Evaluation, Scores, Weights
 from rlinf.core.errors import ConfigError
+from rlinf.core.metrics import Metric
 from rlinf.core.registry import GATES
 from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
@@ -81,6 +82,9 @@ class Able:
 class ToyGate:
     tolerance: float
     allowed_share: float
+
+    def measure(self, scores: Scores[Any]) -> dict[str, Any]:
+        return {"counted": Metric(float(scores.mask.sum()))}
 
     def check(self, scores: Scores[Any], *, place: str) -> dict[str, Any]:
         SEEN.append(scores)
@@ -157,7 +161,7 @@ def test_a_gate_sees_all_tokens_and_may_ask_for_another_temperature(reasoning_da
     assert scores.rescore is not None
     assert scores.rescore(0.5)[scores.mask].tolist() == [-2.0] * 4
     assert worker._desk.policy.temperature == 1.0
-    assert metrics["logprob_drift"].weight == 0, "no token is of the weights that the trainer has"
+    assert metrics["counted"].mean == 0, "no token is of the weights that the trainer has"
     worker._trajectory = rows(-1)
     worker.compute_advantages_and_returns()
     assert len(SEEN) == 1, "once"

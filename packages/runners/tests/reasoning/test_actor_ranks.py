@@ -26,6 +26,9 @@ class OpenGate:
     tolerance: float
     allowed_share: float
 
+    def measure(self, scores: Any) -> dict[str, Any]:
+        return {}
+
     def check(self, scores: Any, *, place: str) -> dict[str, Any]:
         return {}
 

@@ -35,8 +35,10 @@ def test_groups_that_agree_are_refused_where_that_is_asked_for() -> None:
     reports = [report(0, 1, 1), report(1, 0, 1), report(2, 0, 0), report(3, 0.5, 0.25), report(4, 0, 1)]
     free = admit(reports, Versions([0]), max_lag=0, needed=5, must_vary=False)
     strict = admit(reports, Versions([0]), max_lag=0, needed=2, must_vary=True)
-    assert (free.admitted, free.alike) == ((0, 1, 2, 3, 4), 0)
+    assert (free.admitted, free.alike) == ((0, 1, 2, 3, 4), 2), "counted, and trained on"
     assert (strict.admitted, strict.alike) == ((1, 3), 2)
+    single = admit([report(0, 1), report(1, 0)], Versions([0]), max_lag=0, needed=2, must_vary=False)
+    assert single.alike == 0, "one response is compared with nothing"
 
 
 def test_the_next_wave_is_as_large_as_the_share_that_was_admitted_asks_for() -> None:

@@ -222,6 +222,16 @@ class Gathering(Protocol):
 
 
 @runtime_checkable
+class HasPrecision(Protocol):
+    """A configuration that knows in which precision what it builds computes."""
+
+    @property
+    def precision(self) -> str | None:
+        """One of "fp32", "fp16" and "bf16"; None for that of the weights that it is given."""
+        ...
+
+
+@runtime_checkable
 class Packing(Protocol):
     """A trainer's configuration under which it parts and packs rows itself."""
 

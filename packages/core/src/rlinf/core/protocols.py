@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -74,6 +74,19 @@ class ModelConfig(Protocol):
 
     def build(self, spec: EnvSpec, *, seed: int) -> Any:
         """The policy for an environment of that description, with fresh weights drawn from `seed`."""
+        ...
+
+
+@runtime_checkable
+class LanguageModelConfig(Protocol):
+    """A registered language model: its vocabulary says what it reads and writes, and no environment does."""
+
+    def build(self, *, seed: int) -> Any:
+        """The model, with fresh weights drawn from `seed` where there are no others."""
+        ...
+
+    def tokenizer(self, corpus: Iterable[str]) -> Tokenizer:
+        """The tokenizer of the model's folder, or one that is made from texts; the same texts make the same one."""
         ...
 
 
@@ -182,7 +195,11 @@ class Trainer(Protocol):
 
 
 class Gate(Protocol):
-    """Lets a run begin only if the trainer scores the first rollout as the rollout did."""
+    """Lets a run begin only if the trainer scores the first rollout as the rollout did; later it only measures."""
+
+    def measure(self, scores: Scores[Any]) -> Mapping[str, Statistic]:
+        """Metrics of how far both are apart, which may be any distance."""
+        ...
 
     def check(self, scores: Scores[Any], *, place: str) -> Mapping[str, Statistic]:
         """Metrics of how far both are apart; raises an `RLinfError` that names likely causes if that is too far."""

@@ -47,6 +47,12 @@ class FSDPTrainerConfig:
         if self.max_tokens_per_mbs is not None and self.max_tokens_per_mbs < 1:
             raise ConfigError("max_tokens_per_mbs", f"expected at least 1, found {self.max_tokens_per_mbs}")
 
+    @property
+    def precision(self) -> str | None:
+        """In what log-probabilities are computed; None for that of the weights."""
+        autocast = self.fsdp_config.amp_autocast
+        return self.fsdp_config.mixed_precision.param_dtype or (autocast.precision if autocast.enabled else None)
+
     def remembering(self) -> FSDPTrainerConfig:
         """The same, with the weights at the start as reference policy unless one is chosen."""
         return replace(self, reference="device") if self.reference == "none" else self

@@ -18,6 +18,7 @@ from rlinf.runners.reasoning import ReasoningRolloutWorker as ReasoningRolloutWo
 from rlinf.runners.reasoning import ReasoningRunner as ReasoningRunner
 from rlinf.runners.reasoning import RewardWorker as RewardWorker
 from rlinf.runners.reasoning import read_reasoning as read_reasoning
+from rlinf.runners.resuming import check_resume as check_resume
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker as MultiStepRolloutWorker
 from rlinf.runners.run_folder import RunFolder as RunFolder
 from rlinf.runners.run_folder import open_run_folder as open_run_folder

@@ -16,14 +16,15 @@ from rlinf.core.protocols import Channel, Observing, Trainer
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
+from rlinf.runners.agreement import coarsest, decision_scores
 from rlinf.runners.devices import placed
+from rlinf.runners.finite import check_credit, check_finite
 from rlinf.runners.publishing import publish
+from rlinf.runners.rows import group_metrics
 from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.starting_weights import load_starting_weights
 from rlinf.runners.tensors import to_torch
 from rlinf.runners.wiring import Wiring
-
-LOGPROB_TOLERANCE = 1e-3
 
 
 class EmbodiedFSDPActor(Worker):
@@ -50,7 +51,7 @@ class EmbodiedFSDPActor(Worker):
             rank=self.rank,
             world_size=self.world_size,
             rendezvous=self.rendezvous,
-            training_steps=self.cfg.runner.max_steps * self.cfg.optimizer_steps_per_iteration,
+            training_steps=self.cfg.optimizer_steps,
         )
 
     def sync_model_to_rollout(self) -> int:
@@ -80,12 +81,17 @@ class EmbodiedFSDPActor(Worker):
         if self._trajectory is None:
             raise RLinfError(f"actor[{self.rank}]", "there is no rollout batch", "Call recv_rollout_batch(…) first.")
         _, trainer = self._ready()
+        place, remedy = f"actor[{self.rank}]", "Look at the reward of env.train.env_type."
+        check_finite("reward", self._trajectory.reward, self._trajectory, place=place, remedy=remedy)
         all_reduce = trainer.all_reduce if self.world_size > 1 else None
         credit = self.cfg.algorithm.advantage(self._trajectory, all_reduce=all_reduce)
+        check_credit(credit, self._trajectory, place=place)
         self._batch = Batch(trajectory=self._trajectory, credit=credit).decisions()
-        self._trajectory = None
         reward = self._batch.trajectory.reward
-        metrics = {"rewards": Metric(float(reward.sum()), reward.numel())}
+        metrics: dict[str, Statistic] = {"rewards": Metric(float(reward.sum()), reward.numel())}
+        if self.cfg.env.train.group_size > 1:
+            metrics |= group_metrics(self._trajectory)
+        self._trajectory = None
         if self._batch.credit.target is not None:
             target = self._batch.credit.target
             metrics["returns_mean"] = Metric(float(target.sum()), target.numel())
@@ -102,10 +108,9 @@ class EmbodiedFSDPActor(Worker):
             problem = "decisions have no credit yet"
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
-        self._check_logprobs(trainer, batch)
         total = int(trainer.all_reduce(torch.tensor(float(len(batch)))))
         steps = math.ceil(total / self.cfg.actor.global_batch_size)
-        metrics: list[Mapping[str, Statistic]] = []
+        metrics: list[Mapping[str, Statistic]] = [self._pass_gate(trainer, batch, math.ceil(len(batch) / steps))]
         for epoch in range(self.cfg.algorithm.update_epoch):
             order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, step, epoch).permutation(len(batch))
             for chosen in np.array_split(order, steps):
@@ -128,19 +133,22 @@ class EmbodiedFSDPActor(Worker):
         """Leaves the other ranks; every rank calls it, last."""
         self._ready()[1].close()
 
-    def _check_logprobs(self, trainer: Trainer, batch: Batch[Any]) -> None:
-        """Before the first update, the trainer must score the rollout's decisions as the rollout did."""
+    def _pass_gate(self, trainer: Trainer, batch: Batch[Any], most: int) -> Mapping[str, Statistic]:
+        """Before the first update, the trainer must score the rollout's decisions as the rollout did.
+
+        Args:
+            trainer: that of this rank.
+            batch: what is trained on.
+            most: decisions of a forward pass that is not parted into micro-batches.
+        """
         if self._checked:
-            return
-        difference = (trainer.evaluate(batch).logprob.cpu() - batch.trajectory.logprob).abs().max().item()
-        if not difference <= LOGPROB_TOLERANCE:
-            problem = f"the trainer's log-probabilities differ from the rollout's by {difference:.2g} before any update"
-            raise RLinfError(
-                f"actor[{self.rank}]",
-                problem,
-                "Usual suspects: dropout left on, weights not synchronised, other precision or normalisation in rollout.",
-            )
+            return {}
+        size = self.cfg.actor.micro_batch_size or max(1, most)
+        scores = decision_scores(trainer, batch, size=size, rank=self.rank, world_size=self.world_size)
+        precision = coarsest(self.cfg.actor.model.config, self.cfg.actor.trainer, self.cfg.rollout)
+        measured = self.cfg.actor.build_gate(precision).check(scores, place=f"actor[{self.rank}]")
         self._checked = True
+        return measured
 
     def _ready(self) -> tuple[Wiring, Trainer]:
         if self._wiring is None or self._trainer is None:

@@ -5,10 +5,13 @@ actor/…          what the trainer writes: model.safetensors, optimizer, random
 config.json      the configuration of the run
 state.json       counters
 manifest.json    size and SHA-256 of every other file
+
+Beside it `best` links to the checkpoint that was best in evaluations, and `best.json` says in what.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -17,13 +20,16 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from rlinf.core.errors import CheckpointError
 
 MANIFEST = "manifest.json"
 MODEL = "actor/model.safetensors"
+BEST = "best"
 FORMAT = 1
+_HELD: list[TextIO] = []
+"""Held open for as long as this process lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +40,7 @@ class Checkpoint:
     config: Mapping[str, Any]
     """The mapping that the run was configured with."""
     state: Mapping[str, Any]
-    """`step` (iterations done), `env_steps`, `version` (optimizer steps)."""
+    """`step` (iterations done), `optimizer_steps` (of the whole run as it was planned), and counters of the kind of run."""
 
     @property
     def model_file(self) -> Path:
@@ -73,12 +79,12 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """Reads a checkpoint and compares every file with the manifest.
 
     Args:
-        folder: a `global_step_N` folder, or the folder of a run, of which the last checkpoint is taken.
+        folder: a `global_step_N` folder, the link `best` to one, or the folder of a run, of which the last checkpoint is taken.
 
     Raises:
         CheckpointError: there is none, or a file is missing or damaged.
     """
-    folder = _find(folder)
+    folder = find_checkpoint(folder)
     manifest = _read_json(folder / MANIFEST)
     if manifest.get("format") != FORMAT:
         raise CheckpointError(str(folder / MANIFEST), f"format {manifest.get('format')!r}, this version reads {FORMAT}")
@@ -88,18 +94,55 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             raise CheckpointError(str(path), "listed in the manifest but missing", "Use another checkpoint.")
         if _fingerprint(path) != expected:
             raise CheckpointError(str(path), "differs from the manifest: damaged or changed", "Use another checkpoint.")
-    return Checkpoint(folder=folder, config=_read_json(folder / "config.json"), state=_read_json(folder / "state.json"))
+    return _opened(folder)
 
 
-def _find(folder: Path) -> Path:
+def peek_checkpoint(folder: Path) -> Checkpoint:
+    """The same, without a look at the files: what its configuration and its counters say, soon.
+
+    Raises:
+        CheckpointError: there is none, or these two can't be read.
+    """
+    return _opened(find_checkpoint(folder))
+
+
+def hold_checkpoint(checkpoint: Checkpoint) -> None:
+    """Keeps a run that goes on from removing a checkpoint, until this process ends."""
+    manifest = (checkpoint.folder / MANIFEST).open()
+    fcntl.flock(manifest, fcntl.LOCK_SH)
+    _HELD.append(manifest)
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process holds a checkpoint."""
+    try:
+        with (folder / MANIFEST).open() as manifest:
+            fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no manifest, or a file system without locks
+        return False
+    return False
+
+
+def find_checkpoint(folder: Path) -> Path:
+    """The folder of the checkpoint that a path stands for; see `read_checkpoint`.
+
+    Raises:
+        CheckpointError: there is none.
+    """
     if (folder / MANIFEST).is_file():
-        return folder
+        return folder.resolve() if folder.is_symlink() else folder
     inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
     steps = {int(m[1]): path for path in inside.glob("global_step_*") if (m := re.fullmatch(r"global_step_(\d+)", path.name))}
     if not steps:
         remedy = "Name a global_step_N folder, or the folder of a run."
         raise CheckpointError(str(folder), f"no checkpoint here (no {MANIFEST})", remedy)
     return steps[max(steps)]
+
+
+def _opened(folder: Path) -> Checkpoint:
+    return Checkpoint(folder=folder, config=_read_json(folder / "config.json"), state=_read_json(folder / "state.json"))
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

@@ -18,19 +18,20 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.actor_worker import EmbodiedFSDPActor
-from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
-from rlinf.runners.entry import STARTED
+from rlinf.runners.checkpointer import Checkpointer
 from rlinf.runners.env_worker import EnvWorker, Interaction
-from rlinf.runners.evaluation import EpisodeResult, summarise
+from rlinf.runners.evaluation import EpisodeResult, described, evaluation_protocol, headline, summarise
 from rlinf.runners.evaluator import Evaluator
+from rlinf.runners.finite import SkippedSteps
 from rlinf.runners.logbook import Logbook
 from rlinf.runners.phases import Phases
 from rlinf.runners.progress import ProgressDisplay
+from rlinf.runners.resuming import resumed_checkpoint
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.run_folder import RunFolder, open_run_folder
 from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.slots import Slot, layout
-from rlinf.runners.summary import write_summary
+from rlinf.runners.summary import rate, write_summary
 from rlinf.runners.wiring import Wiring
 
 
@@ -63,6 +64,8 @@ class EmbodiedRunner:
         self.step = 0
         self.env_steps = 0
         self.phases = Phases(cfg.runner.timeout_s)
+        self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
+        self.skipped = SkippedSteps()
 
     def init_workers(self) -> None:
         """Builds simulators, policies and the trainer, and restores the checkpoint that the run resumes from."""
@@ -78,30 +81,21 @@ class EmbodiedRunner:
             slots=slots,
         )
         self.phases.wait(self.env.connect(wiring), self.rollout.init_worker(wiring), self.actor.init_worker(wiring))
-        if self.cfg.runner.resume_dir is not None:
-            checkpoint = read_checkpoint(Path(self.cfg.runner.resume_dir).expanduser())
+        checkpoint = resumed_checkpoint(self.cfg)
+        if checkpoint is not None:
             self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
             self.step, self.env_steps = checkpoint.state["step"], checkpoint.state["env_steps"]
 
     def run(self) -> None:
-        """Runs the loop to its end, then evaluates, saves and writes the summary."""
+        """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
         with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
-            while self.step < config.max_steps:
-                began, before = time.monotonic(), self.env_steps
-                scalars = self._iterate()
-                scalars["time/step"] = time.monotonic() - began
-                scalars["time/env_steps_per_s"] = (self.env_steps - before) / scalars["time/step"]
-                self.step += 1
-                last = self.step == config.max_steps
-                if config.val_check_interval and self.step % config.val_check_interval == 0 and not last:
-                    scalars |= self.evaluate(self.cfg.env.eval.episodes)
-                    progress.evaluation(scalars["eval/success_once"])
-                log.write(self.step, scalars)
-                progress.iteration(self.step, *_told(scalars))
-                if config.save_interval and self.step % config.save_interval == 0 and not last:
-                    self.save_checkpoint()
-            self._finish(log, progress)
+            with self.checkpoints.stoppable(progress.note):
+                while self.step < config.max_steps:
+                    self._train(log, progress)
+                self.skipped.check()
+                checkpoint = self.checkpoints.save_last()
+            self._finish(log, progress, checkpoint)
 
     def update_rollout_weights(self) -> None:
         """Gives the rollout workers the actor's weights."""
@@ -120,20 +114,41 @@ class EmbodiedRunner:
         return [result for part in played for result in part.episodes]
 
     def evaluate(self, episodes: int, video: Path | None = None) -> dict[str, float]:
-        """Evaluates the newest weights."""
-        self.update_rollout_weights()
-        return self.evaluator.run(episodes, video)
+        """Evaluates the newest weights, and keeps them if they are the best so far."""
+        with self.checkpoints.saved_if_it_fails():
+            self.update_rollout_weights()
+            scalars = self.evaluator.run(episodes, video)
+        metric = headline(scalars)
+        self.checkpoints.evaluated(metric, scalars[metric], protocol=evaluation_protocol(self.cfg, episodes)["hash"])
+        return scalars
 
     def save_checkpoint(self) -> Path:
         """Writes `global_step_<step>`; returns the folder."""
-        folder = self.folder.checkpoints / f"global_step_{self.step}"
-        state = {"step": self.step, "env_steps": self.env_steps}
+        return self.checkpoints.save()
 
-        def write_actor(part: Path) -> None:
-            self.phases.wait(self.actor.save_checkpoint(str(part)))
+    def _train(self, log: Logbook, progress: ProgressDisplay) -> None:
+        """One iteration, and what follows it: a checkpoint and an evaluation where they are due."""
+        config = self.cfg.runner
+        began, before = time.monotonic(), self.env_steps
+        scalars = self._iterate()
+        scalars["time/step"] = time.monotonic() - began
+        scalars["time/env_steps_per_s"] = (self.env_steps - before) / scalars["time/step"]
+        self.step += 1
+        told = [*_told(scalars), *self.skipped.add(scalars)]
+        if self.step < config.max_steps:
+            self.checkpoints.save_if_due()
+            if config.val_check_interval and self.step % config.val_check_interval == 0 and not self.checkpoints.stopping:
+                scalars |= self.evaluate(self.cfg.env.eval.episodes)
+                progress.evaluation(described(scalars))
+        log.write(self.step, scalars)
+        progress.iteration(self.step, *told)
+        self.checkpoints.stop_if_asked()
 
-        write_checkpoint(folder, write_actor, config=self.cfg.source, state=state)
-        return folder
+    def _write_actor(self, folder: Path) -> None:
+        self.phases.wait(self.actor.save_checkpoint(str(folder)))
+
+    def _state(self) -> dict[str, int]:
+        return {"step": self.step, "env_steps": self.env_steps}
 
     def _iterate(self) -> dict[str, float]:
         """One iteration; returns its scalars."""
@@ -149,32 +164,31 @@ class EmbodiedRunner:
             **self.phases.take([self.env, self.rollout, self.actor]),
         }
 
-    def _finish(self, log: Logbook, progress: ProgressDisplay) -> None:
+    def _finish(self, log: Logbook, progress: ProgressDisplay, checkpoint: Path) -> None:
         config = self.cfg.env.eval
         episodes = config.final_episodes or config.episodes
         video = self.folder.video if config.video_cfg.save_video else None
         scalars = self.evaluate(episodes, video)
-        checkpoint = self.save_checkpoint()
-        scalars |= {"env/steps": float(self.env_steps), "time/wall_s": time.monotonic() - STARTED}
+        scalars |= {"env/steps": float(self.env_steps), "time/wall_s": self.folder.wall_s}
         self.phases.wait(self.actor.close())
         log.write(self.step, scalars)
         summary = write_summary(self.folder.summary, self.cfg, scalars, episodes)
-        low, high = summary["eval/success_once_ci95"]
         progress.note(
-            f"eval/success_once {scalars['eval/success_once']:.1%} [{low:.1%}, {high:.1%}] of {episodes} episodes "
+            f"{rate(summary, headline(scalars))} of {episodes} episodes "
             f"after {self.env_steps:,} env steps, {scalars['time/wall_s']:.0f} s "
             f"(seed {self.cfg.runner.seed}, protocol {summary['protocol']['hash']})"
         )
-        for name, path in (("checkpoint", checkpoint), ("video", video), ("summary", self.folder.summary)):
-            if path is not None:
-                progress.note(f"{name:11}{path}")
+        best = self.checkpoints.best
+        progress.paths({"checkpoint": checkpoint, "best": best, "video": video, "summary": self.folder.summary})
 
 
 def _told(scalars: Mapping[str, float]) -> list[str]:
-    """What a person is shown of an iteration; return and success if an episode ended."""
+    """What a person is shown of an iteration; return, and success where the task knows it, if an episode ended."""
     parts = [f"{scalars['time/env_steps_per_s']:,.0f} steps/s"]
     if "env/return" in scalars:
-        parts += [f"return {scalars['env/return']:.2f}", f"success {scalars['env/success_once']:.0%}"]
+        parts += [f"return {scalars['env/return']:.2f}"]
+    if "env/success_once" in scalars:
+        parts += [f"success {scalars['env/success_once']:.0%}"]
     return parts
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 import traceback as tb
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -13,8 +12,6 @@ from types import FrameType
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.installing import import_from_here
 
-STARTED = time.monotonic()
-"""When the program began, for `time/wall_s`."""
 INTERRUPTED = 130
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.checkpoint import Checkpoint, read_checkpoint
+from rlinf.runners.checkpoint import Checkpoint, hold_checkpoint, read_checkpoint
+from rlinf.runners.paths import moved_paths
+from rlinf.runners.run_folder import RunFolder
+from rlinf.runners.summary import rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +28,17 @@ class EvaluationCommand:
     """What is evaluated."""
     data: Mapping[str, Any]
     """The checkpoint's configuration with the changes, not yet read into types."""
+    started: float = field(default_factory=time.monotonic)
+    """When the evaluation began, on the clock of `time.monotonic`."""
 
-    @property
-    def folder(self) -> Path:
-        """Where the evaluation writes: beside the checkpoint."""
-        return self.checkpoint.folder.with_name(f"{self.checkpoint.folder.name}_eval")
+    def folder(self, protocol: Mapping[str, Any]) -> RunFolder:
+        """Where the evaluation writes: beside the checkpoint, in a folder for each protocol.
+
+        Args:
+            protocol: the one that is used, with its `hash`.
+        """
+        beside = self.checkpoint.folder.with_name(f"{self.checkpoint.folder.name}_eval")
+        return RunFolder(beside / protocol["hash"], self.started)
 
 
 def parse_evaluation(argv: Sequence[str], *, description: str, example: str) -> EvaluationCommand:
@@ -52,28 +62,36 @@ def parse_evaluation(argv: Sequence[str], *, description: str, example: str) -> 
     for override in overrides:
         if "=" not in override:
             raise ConfigError(override, "not an override", f"Write key=value, such as {example}.")
-    checkpoint = read_checkpoint(args.checkpoint.expanduser())
+    started = time.monotonic()
+    checkpoint = read_checkpoint(args.checkpoint.expanduser().absolute())
+    hold_checkpoint(checkpoint)
     try:
-        merged = OmegaConf.merge(OmegaConf.create(dict(checkpoint.config)), OmegaConf.from_dotlist(overrides))
+        merged = OmegaConf.merge(OmegaConf.create(_own_configuration(checkpoint)), OmegaConf.from_dotlist(overrides))
         data = OmegaConf.to_container(merged)
     except (OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(" ".join(overrides), " ".join(str(error).split()), f"Write key=value, such as {example}.") from error
-    return EvaluationCommand(checkpoint=checkpoint, data=cast("Mapping[str, Any]", data))
+    return EvaluationCommand(checkpoint=checkpoint, data=cast("Mapping[str, Any]", data), started=started)
 
 
-def told(summary: Mapping[str, Any], metric: str, *, of: str, folder: Path) -> str:
+def _own_configuration(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What a checkpoint was trained with, as it holds here and now: its weights come from nowhere else."""
+    config = moved_paths(checkpoint.config, checkpoint.folder.parent.parent)
+    runner = {key: value for key, value in config.get("runner", {}).items() if key not in ("resume_dir", "ckpt_path")}
+    return {**config, "runner": runner}
+
+
+def told(summary: Mapping[str, Any], metric: str, *, of: str, folder: RunFolder) -> str:
     """An evaluation in a few lines: the metric with its interval, other rates, and the files.
 
     Args:
         summary: what was measured.
-        metric: the name of the metric that has an interval.
+        metric: the name of the metric that counts most.
         of: how many of what were evaluated.
         folder: where its files are.
     """
-    low, high = summary[f"{metric}_ci95"]
-    head = f"{metric} {summary[metric]:.1%} [{low:.1%}, {high:.1%}] of {of}"
+    head = f"{rate(summary, metric)} of {of}"
     rates = [f"{name} {value:.1%}" for name, value in summary.items() if name.startswith("eval/pass@")]
     lines = [f"{head} (seed {summary['seed']}, protocol {summary['protocol']['hash']})"]
     lines += ["  ".join(rates)] if len(rates) > 1 else []
-    lines += [str(folder / name) for name in ("transcripts.jsonl", "summary.json") if (folder / name).exists()]
+    lines += [str(path) for path in (folder.transcripts, folder.video, folder.summary) if path.exists()]
     return "\n".join(lines) + "\n"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 from typing import Any
 
 from rlinf.core.data import EnvSpec
@@ -12,10 +10,10 @@ from rlinf.core.futures import gather
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoint import Checkpoint
 from rlinf.runners.embodied_runner import env_slots
-from rlinf.runners.entry import STARTED
 from rlinf.runners.env_worker import EnvWorker
 from rlinf.runners.evaluator import Evaluator
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker
+from rlinf.runners.run_folder import RunFolder
 from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.summary import write_summary
 from rlinf.runners.wiring import Wiring
@@ -29,7 +27,7 @@ class EmbodiedEvalRunner:
         checkpoint: what is evaluated.
         rollout: the group that decides.
         env: the group that simulates.
-        folder: where `video/eval.mp4` and `summary.json` go.
+        folder: where `video/eval.mp4` and `summary.json` go; see `EvaluationCommand.folder`.
     """
 
     def __init__(
@@ -38,7 +36,7 @@ class EmbodiedEvalRunner:
         checkpoint: Checkpoint,
         rollout: WorkerGroup[MultiStepRolloutWorker],
         env: WorkerGroup[EnvWorker],
-        folder: Path,
+        folder: RunFolder,
     ) -> None:
         self.cfg, self.checkpoint, self.rollout, self.env, self.folder = cfg, checkpoint, rollout, env, folder
         cluster = rollout.cluster
@@ -65,11 +63,11 @@ class EmbodiedEvalRunner:
         """Runs the episodes, writes the summary and returns it."""
         config = self.cfg.env.eval
         episodes = config.final_episodes or config.episodes
-        video = self.folder / "video" / "eval.mp4" if config.video_cfg.save_video else None
-        self.folder.mkdir(parents=True, exist_ok=True)
+        video = self.folder.video if config.video_cfg.save_video else None
+        self.folder.path.mkdir(parents=True, exist_ok=True)
         scalars = self.evaluator.run(episodes, video)
-        scalars |= {"env/steps": float(self.checkpoint.state["env_steps"]), "time/wall_s": time.monotonic() - STARTED}
-        summary = write_summary(self.folder / "summary.json", self.cfg, scalars, episodes)
+        scalars |= {"env/steps": float(self.checkpoint.state["env_steps"]), "time/wall_s": self.folder.wall_s}
+        summary = write_summary(self.folder.summary, self.cfg, scalars, episodes)
         return json.loads(json.dumps(summary, default=str))
 
     def _wait(self, *handles: Any) -> list[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -42,6 +44,13 @@ class ProgressDisplay:
         """Prints a line above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
 
+    def paths(self, found: Mapping[str, Path | str | None]) -> None:
+        """Prints where things are, one a line; None is left out."""
+        width = max(map(len, found)) + 1
+        for name, path in found.items():
+            if path is not None:
+                self.note(f"{name:{width}}{path}")
+
     def iteration(self, done: int, *parts: str) -> None:
         """Shows that `done` iterations are over since the run's beginning, and what is to be said of the last one."""
         numbers = "  ".join([*parts, self._evaluated]).rstrip()
@@ -52,9 +61,9 @@ class ProgressDisplay:
             left = (now - self._began) / max(1, done - self._start) * (self._total - done)
             self.note(f"train {done}/{self._total}  {numbers}  left {left:.0f} s")
 
-    def evaluation(self, success: float) -> None:
-        """Shows the newest success rate."""
-        self._evaluated = f"eval {success:.0%}"
+    def evaluation(self, text: str) -> None:
+        """Shows what the newest evaluation found."""
+        self._evaluated = f"eval {text}"
 
     def __enter__(self) -> ProgressDisplay:
         self._bar.start()

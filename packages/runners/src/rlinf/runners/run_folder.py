@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TextIO
 
@@ -29,6 +30,13 @@ class RunFolder:
     """`<log_path>/<experiment_name>`, and what is in it."""
 
     path: Path
+    started: float = field(default_factory=time.monotonic, compare=False)
+    """When the run began, on the clock of `time.monotonic`."""
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.started
 
     @property
     def checkpoints(self) -> Path:
@@ -66,10 +74,14 @@ def run_folder(cfg: Run) -> RunFolder:
     return RunFolder(Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.experiment_name)
 
 
-def open_run_folder(cfg: Run) -> RunFolder:
+def open_run_folder(cfg: Run, planned: RunFolder | None = None) -> RunFolder:
     """Makes the run's folder; an earlier run of the same name is kept as `<experiment_name>.1`, `.2`, ….
 
     A run that resumes a checkpoint of this very folder goes on in it.
+
+    Args:
+        cfg: the configuration of the run.
+        planned: what `run_folder` returned when the run began, from when on its time counts; None if it begins now.
 
     Raises:
         ConfigError: the folder can't be written.
@@ -77,7 +89,8 @@ def open_run_folder(cfg: Run) -> RunFolder:
     """
     if cfg.runner.ckpt_path is not None:
         find_weights(cfg.runner.ckpt_path)
-    path = run_folder(cfg).path
+    folder = replace(run_folder(cfg), started=time.monotonic() if planned is None else planned.started)
+    path = folder.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _claim(path)
@@ -90,7 +103,7 @@ def open_run_folder(cfg: Run) -> RunFolder:
     except OSError as error:
         problem = f"can't write to '{path}' ({error.strerror})"
         raise ConfigError("runner.logger.log_path", problem, "Name a folder that you may write to.") from error
-    return RunFolder(path)
+    return folder
 
 
 def _claim(path: Path) -> None:

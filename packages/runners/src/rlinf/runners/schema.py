@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlinf.core.config import expect_seconds
+from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.protocols import Advantage, Builder, EnvConfig, Loss, ModelConfig, TrainerConfig, WeightSync
+from rlinf.core.protocols import Advantage, Builder, EnvConfig, Gate, Loss, ModelConfig, TrainerConfig, WeightSync
+from rlinf.core.registry import GATES
 
 _LONGEST_NAME = 200
 """Bytes: file systems take 255, and the names of locks and of earlier runs are a little longer."""
+GATE_DEFAULTS = {"fp32": (1e-3, 0.0), "fp16": (0.02, 0.01), "bf16": (0.1, 0.01)}
+"""By precision: how far the ratio of a decision's probabilities may be from 1, and the share of decisions that may be farther."""
 MERGED = {"merged": True}
 """Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
 
@@ -231,6 +234,34 @@ class ActorConfig(TrainingConfig):
 
     weight_syncer: WeightSyncSection
     """How weights reach the rollout workers."""
+    gate: str = "step_zero"
+    """A registered gate: what compares the trainer's log-probabilities with the rollout's before the first update, and names likely
+    causes where they differ."""
+    logprob_tolerance: float | None = None
+    """How far the ratio of both probabilities may be from 1; null: 1e-3 in float32, 0.02 in float16, 0.1 in bfloat16, whichever is
+    the coarsest of model, trainer and rollout. Engines of one kind in float32 agree to 1e-5."""
+    logprob_outliers: float | None = None
+    """The share of decisions that may be farther; null: 0 in float32, 0.01 otherwise."""
+
+    def __post_init__(self) -> None:
+        TrainingConfig.__post_init__(self)
+        if self.logprob_tolerance is not None:
+            expect_range("logprob_tolerance", self.logprob_tolerance, 0.0, 1e3, open_low=True)
+        if self.logprob_outliers is not None and not 0 <= self.logprob_outliers < 1:
+            raise ConfigError("logprob_outliers", f"expected a share in [0, 1), found {self.logprob_outliers:g}")
+
+    def build_gate(self, precision: str = "fp32") -> Gate:
+        """The gate with its parameters.
+
+        Args:
+            precision: the coarsest in which something computes log-probabilities.
+        """
+        tolerance, share = GATE_DEFAULTS[precision]
+        params = {
+            "tolerance": tolerance if self.logprob_tolerance is None else self.logprob_tolerance,
+            "allowed_share": share if self.logprob_outliers is None else self.logprob_outliers,
+        }
+        return GATES.build(self.gate, params, place="actor.gate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,9 +39,20 @@ def write_summary(path: Path, cfg: EmbodiedConfig, scalars: Mapping[str, float],
         scalars: `eval/…`, `env/steps`, `time/wall_s`.
         episodes: how many episodes the evaluation ran.
     """
-    low, high = wilson_interval(round(scalars["eval/success_once"] * episodes), episodes)
-    measured = {**scalars, "eval/success_once_ci95": [round(low, 4), round(high, 4)]}
+    measured: dict[str, Any] = {**scalars}
+    if "eval/success_once" in scalars:
+        low, high = wilson_interval(round(scalars["eval/success_once"] * episodes), episodes)
+        measured["eval/success_once_ci95"] = [round(low, 4), round(high, 4)]
     return write_measured(path, cfg.runner, measured, evaluation_protocol(cfg, episodes))
+
+
+def rate(summary: Mapping[str, Any], metric: str) -> str:
+    """A metric of a summary with its interval; as a plain number where it has none."""
+    interval = summary.get(f"{metric}_ci95")
+    if interval is None:
+        return f"{metric} {summary[metric]:.2f}"
+    low, high = interval
+    return f"{metric} {summary[metric]:.1%} [{low:.1%}, {high:.1%}]"
 
 
 def write_measured(path: Path, runner: RunnerConfig, measured: Mapping[str, Any], protocol: Mapping[str, Any]) -> dict[str, Any]:

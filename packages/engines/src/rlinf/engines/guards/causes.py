@@ -142,7 +142,7 @@ def _precision(scores: Scores[Tensor], size: float) -> Cause | None:
     if typical > ROUNDING or abs(mean) > 0.3 * typical:
         return None
     evidence = f"the gap is {typical:.2g} on average and has no direction (its mean is {mean:.2g})"
-    remedy = "Score and generate in the same type and with the same kernels, or widen the tolerance."
+    remedy = "Score and generate in the same type and with the same kernels, or raise actor.logprob_tolerance."
     return Cause("precision", LIKELY, evidence, remedy)
 
 

@@ -13,7 +13,10 @@ from rlinf.core.metrics import Statistic
 from rlinf.engines.guards.causes import Cause, Scores, likely_causes
 from rlinf.engines.guards.drift import beyond, drift, gaps
 
-SUSPECTS = "Usual suspects: dropout left on, weights not synchronised, another temperature, precision or normalisation in rollout."
+SUSPECTS = (
+    "Usual suspects: dropout left on, weights not synchronised, another temperature, precision or normalisation in rollout. What "
+    "is known to be rounding is allowed by actor.logprob_tolerance and actor.logprob_outliers."
+)
 
 
 class StepZeroError(RLinfError):
@@ -44,6 +47,17 @@ class StepZeroGate:
         if not 0 <= self.allowed_share < 1:
             raise ConfigError("allowed_share", f"expected a value in [0, 1), found {self.allowed_share:g}")
 
+    def measure(self, scores: Scores[Tensor]) -> dict[str, Statistic]:
+        """The metrics of `drift`.
+
+        Args:
+            scores: of any rollout.
+
+        Raises:
+            ShapeError: shapes differ.
+        """
+        return drift(scores.rollout, scores.trainer, scores.mask, tolerance=self.tolerance)
+
     def check(self, scores: Scores[Tensor], *, place: str) -> dict[str, Statistic]:
         """The metrics of `drift`.
 
@@ -58,7 +72,7 @@ class StepZeroGate:
         gap = gaps(scores.rollout, scores.trainer, scores.mask)
         outside = beyond(gap, self.tolerance)
         if float(outside.sum()) <= self.allowed_share * gap.numel():
-            return drift(scores.rollout, scores.trainer, scores.mask, tolerance=self.tolerance)
+            return self.measure(scores)
         worst = float(torch.exp(gap[torch.expm1(gap).abs().nan_to_num(torch.inf).argmax()]))
         problem = (
             f"expected ratios of 1 ± {self.tolerance:g} before any update, found {worst:.3g}, "

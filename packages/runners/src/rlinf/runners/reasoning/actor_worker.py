@@ -17,17 +17,18 @@ from torch import Tensor
 from rlinf.core.capabilities import Offloading, Remembering, Writing
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
-from rlinf.core.protocols import Channel, Trainer
+from rlinf.core.protocols import Channel, Gate, Trainer
 from rlinf.core.random import keyed_generator
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
+from rlinf.runners.agreement import coarsest
 from rlinf.runners.devices import device_of, placed
 from rlinf.runners.export import export_network
+from rlinf.runners.finite import check_credit, check_finite
 from rlinf.runners.publishing import publish
-from rlinf.runners.reasoning.agreement import drift, first_scores
 from rlinf.runners.reasoning.language import build_policy, build_sight, build_tokenizer, check_temperature
 from rlinf.runners.reasoning.reference import ReferencePolicy
-from rlinf.runners.reasoning.rescoring import Found, Rescorer
+from rlinf.runners.reasoning.rescoring import Found, Rescorer, compared
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import Rows, pieces, scattered, trimmed, widths
 from rlinf.runners.reasoning.wiring import ReasoningWiring
@@ -81,7 +82,7 @@ class ReasoningActor(Worker):
             rank=self.rank,
             world_size=self.world_size,
             rendezvous=self.rendezvous,
-            training_steps=self.cfg.runner.max_steps * self.cfg.optimizer_steps_per_iteration,
+            training_steps=self.cfg.optimizer_steps,
         )
         wants = source != "none" and not wiring.inference_ranks and not refers
         frozen = ReferencePolicy(self.cfg, device_of(self)) if wants else None
@@ -120,11 +121,13 @@ class ReasoningActor(Worker):
         """Scores what was received as far as the algorithm needs it, and gives credit."""
         if self._trajectory is None:
             raise RLinfError(f"actor[{self.rank}]", "there is no rollout batch", "Call recv_rollout_batch(…) first.")
-        desk = self._ready()
+        desk, place = self._ready(), f"actor[{self.rank}]"
+        check_finite("reward", self._trajectory.reward, self._trajectory, place=place, remedy="Look at reward.reward_type.")
         with self._phase("parameters"), self.worker_timer("score"):
             trajectory, metrics = self._scored(desk, self._trajectory)
         all_reduce = desk.trainer.all_reduce if desk.wiring.shares > 1 else None
         credit = self.cfg.algorithm.advantage(trajectory, all_reduce=all_reduce)
+        check_credit(credit, trajectory, place=place)
         self._trajectory, self._batch = None, Batch(trajectory=trajectory, credit=credit)
         count = float(trajectory.mask.sum())
         metrics["advantages_abs"] = Metric(float(credit.advantage.abs().sum()), count)
@@ -189,7 +192,7 @@ class ReasoningActor(Worker):
         found = desk.rescorer.scores(trajectory, parts if wants_all else self._pieces(rows, width)[:1])
         if not self._checked:
             self._pass_gate(desk, trajectory, parts, found)
-        metrics = drift(trajectory, found, version=desk.trainer.version)
+        metrics = dict(self._gate().measure(compared(trajectory, found, version=desk.trainer.version)))
         if wants_all:
             logprob, value = scattered(trajectory, iter(found))
             self._has_critic = value is not None
@@ -209,17 +212,22 @@ class ReasoningActor(Worker):
 
         Ranks can't score again for one of them, so that only a single one tries other temperatures.
         """
-        scores = first_scores(
+        fresh = trajectory.mask & (trajectory.version >= desk.trainer.version)
+        scores = compared(
             trajectory,
             found,
             version=desk.trainer.version,
-            all_tokens=self.cfg.rollout.oversample == 1,
+            mask=trajectory.mask if self.cfg.rollout.oversample == 1 else fresh,  # aborted responses may go on after an update
             rescore=(lambda factor: desk.rescorer.at_temperature(desk.policy, factor, trajectory, parts))
             if self.world_size == 1
             else None,
         )
-        self.cfg.actor.build_gate().check(scores, place=f"actor[{self.rank}]")
+        self._gate().check(scores, place=f"actor[{self.rank}]")
         self._checked = True
+
+    def _gate(self) -> Gate:
+        actor, rollout = self.cfg.actor, self.cfg.rollout
+        return actor.build_gate(coarsest(actor.model.config, actor.trainer, rollout, rollout.generator))
 
     def _pieces(self, rows: Rows, width: Rows) -> list[Rows]:
         """What is computed in one pass each, where rows are padded."""

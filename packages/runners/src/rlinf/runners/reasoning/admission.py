@@ -85,7 +85,7 @@ class Admission:
     stale: int
     """How many were too old."""
     alike: int
-    """How many had no difference."""
+    """How many of several responses had no difference, whether or not they are trained on."""
 
 
 def admit(reports: Iterable[GroupReport], versions: Versions, *, max_lag: int, needed: int, must_vary: bool) -> Admission:
@@ -102,7 +102,8 @@ def admit(reports: Iterable[GroupReport], versions: Versions, *, max_lag: int, n
     fresh = [report for report in ordered if versions.lag(report.oldest) <= max_lag]
     good = [report for report in fresh if report.varies or not must_vary]
     admitted = tuple(report.group for report in good[:needed])
-    return Admission(admitted=admitted, stale=len(ordered) - len(fresh), alike=len(fresh) - len(good))
+    alike = sum(len(report.responses) > 1 and not report.varies for report in fresh)
+    return Admission(admitted=admitted, stale=len(ordered) - len(fresh), alike=alike)
 
 
 def wave_size(needed: int, admitted: int, drawn: int, *, batch: int) -> int:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 from typing import Any
 
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoint import Checkpoint
-from rlinf.runners.entry import STARTED
 from rlinf.runners.phases import Phases
 from rlinf.runners.reasoning.crew import Crew
 from rlinf.runners.reasoning.evaluation import measured, reasoning_protocol
@@ -19,6 +16,7 @@ from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import write_transcripts
+from rlinf.runners.run_folder import RunFolder
 from rlinf.runners.summary import write_measured
 
 
@@ -30,7 +28,7 @@ class ReasoningEvalRunner:
         checkpoint: what is evaluated.
         rollout: the group that writes.
         reward: the group that scores.
-        folder: where `transcripts.jsonl` and `summary.json` go.
+        folder: where `transcripts.jsonl` and `summary.json` go; see `EvaluationCommand.folder`.
     """
 
     def __init__(
@@ -39,7 +37,7 @@ class ReasoningEvalRunner:
         checkpoint: Checkpoint,
         rollout: WorkerGroup[ReasoningRolloutWorker],
         reward: WorkerGroup[RewardWorker],
-        folder: Path,
+        folder: RunFolder,
     ) -> None:
         self.cfg, self.checkpoint, self.rollout, self.reward, self.folder = cfg, checkpoint, rollout, reward, folder
         self.phases = Phases(cfg.runner.timeout_s)
@@ -55,13 +53,13 @@ class ReasoningEvalRunner:
     def run(self) -> dict[str, Any]:
         """Has the problems answered, writes the summary and returns it."""
         problems = self.cfg.data.final_problems or self.cfg.data.val_problems
-        self.folder.mkdir(parents=True, exist_ok=True)
-        transcripts = self.folder / "transcripts.jsonl"
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        transcripts = self.folder.transcripts
         transcripts.unlink(missing_ok=True)
         evaluated = self.evaluator.run(problems)
         write_transcripts(transcripts, self.checkpoint.state["step"], "eval", evaluated.reports)
         self.phases.wait(self.rollout.close())
-        scalars = {**evaluated.scalars, "time/wall_s": time.monotonic() - STARTED}
+        scalars = {**evaluated.scalars, "time/wall_s": self.folder.wall_s}
         protocol = reasoning_protocol(self.cfg, problems)
-        summary = write_measured(self.folder / "summary.json", self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
+        summary = write_measured(self.folder.summary, self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
         return json.loads(json.dumps(summary, default=str))

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import Referring, Writing
-from rlinf.core.data import Evaluation
+from rlinf.core.data import Evaluation, Scores
 from rlinf.core.protocols import Trainer
 from rlinf.core.trajectory import Batch, Trajectory
-from rlinf.runners.reasoning.scoring import Rows, padded_to, trimmed, widths, without_credit
+from rlinf.runners.agreement import evaluated, of_ranks, scores_of
+from rlinf.runners.reasoning.scoring import Rows, scattered, trimmed, widths, without_credit
+from rlinf.runners.tensors import to_torch
 
 Found = Sequence[tuple[Rows, Evaluation[Tensor]]]
 """Pieces of a trajectory, and what a trainer says of them."""
@@ -57,17 +59,40 @@ class Rescorer:
 
     def of_ranks(self, value: int) -> list[int]:
         """A number of each rank, whichever of them the trainer adds over; every rank calls it."""
-        own = torch.zeros(self._world_size)
-        own[self._rank] = value
-        return [int(number) for number in self._trainer.all_reduce(own)]
+        return of_ranks(self._trainer, value, rank=self._rank, world_size=self._world_size)
 
     def _each(
         self, ask: Callable[[Batch[Any]], Evaluation[Tensor]], trajectory: Trajectory[Tensor], parts: Sequence[Rows]
     ) -> Found:
         batch, width = without_credit(trajectory), widths(trajectory)
-        found: list[tuple[Rows, Evaluation[Tensor]]] = []
-        for rows in padded_to(parts, max(self.of_ranks(len(parts)))):
-            evaluation = ask(trimmed(batch, parts[0] if rows is None else rows, width))
-            if rows is not None:
-                found.append((rows, evaluation))
-        return found
+        rounds = max(self.of_ranks(len(parts)))
+        return list(zip(parts, evaluated(ask, parts, lambda rows: trimmed(batch, rows, width), rounds=rounds), strict=True))
+
+
+def compared(
+    trajectory: Trajectory[Tensor],
+    found: Found,
+    *,
+    version: int,
+    mask: Tensor | None = None,
+    rescore: Callable[[float], Found] | None = None,
+) -> Scores[Tensor]:
+    """What a gate looks at: responses of which a trainer has said something.
+
+    Args:
+        trajectory: what the rollout said.
+        found: what the trainer says of some of it, or of all.
+        version: the trainer's.
+        mask: `[B, T]`, what counts; None for the tokens of the very weights that the trainer has.
+        rescore: the same as `found` at a temperature that is multiplied by a factor; None if nobody can.
+    """
+    covered = torch.zeros_like(trajectory.mask)
+    for rows, evaluation in found:
+        covered[to_torch(rows), : evaluation.logprob.shape[1]] = True
+    counted = trajectory.mask & (trajectory.version == version) if mask is None else mask
+
+    def again(factor: float) -> Tensor:
+        return torch.empty(0) if rescore is None else scattered(trajectory, iter(rescore(factor)))[0]
+
+    trainer, _ = scattered(trajectory, iter(found))
+    return scores_of(trajectory, trainer, version=version, mask=covered & counted, rescore=None if rescore is None else again)

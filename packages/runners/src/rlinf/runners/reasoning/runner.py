@@ -17,9 +17,9 @@ from typing import Any
 
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
-from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
-from rlinf.runners.entry import STARTED
+from rlinf.runners.checkpointer import Checkpointer
 from rlinf.runners.export import HUGGINGFACE
+from rlinf.runners.finite import SkippedSteps
 from rlinf.runners.logbook import Logbook
 from rlinf.runners.phases import Phases
 from rlinf.runners.progress import ProgressDisplay
@@ -36,8 +36,9 @@ from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import shown, write_transcripts
+from rlinf.runners.resuming import resumed_checkpoint
 from rlinf.runners.run_folder import RunFolder, open_run_folder
-from rlinf.runners.summary import write_measured
+from rlinf.runners.summary import rate, write_measured
 
 SHOWN = 3
 """How many samples are shown on the screen."""
@@ -75,6 +76,8 @@ class ReasoningRunner:
         self.versions = Versions()
         self.generation = Generation(cfg, self.flights, self.source, self.versions, self.wiring.shares)
         self.phases = Phases(cfg.runner.timeout_s)
+        self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
+        self.skipped = SkippedSteps()
         self.step = 0
         self.tokens = 0
 
@@ -82,8 +85,8 @@ class ReasoningRunner:
         """Builds generators, rewards and the trainer, and restores the checkpoint that the run resumes from."""
         groups = [self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring), self.actor.init_worker(self.wiring)]
         self.phases.wait(*groups, *([] if self.inference is None else [self.inference.init_worker()]))
-        if self.cfg.runner.resume_dir is not None:
-            checkpoint = read_checkpoint(Path(self.cfg.runner.resume_dir).expanduser())
+        checkpoint = resumed_checkpoint(self.cfg)
+        if checkpoint is not None:
             self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
             self.step, self.tokens = checkpoint.state["step"], checkpoint.state["tokens"]
             self.source.restore(checkpoint.state["data"])
@@ -91,28 +94,19 @@ class ReasoningRunner:
                 self.versions.publish(version)
 
     def run(self) -> None:
-        """Runs the loop to its end, then evaluates, saves and writes the summary."""
+        """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
         with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
             if self.step == 0 and config.val_check_interval:
                 before = self.evaluate(self.cfg.data.val_problems)
-                progress.evaluation(before.scalars["eval/accuracy"])
+                progress.evaluation(_right(before.scalars))
                 log.write(0, before.scalars)
-            while self.step < config.max_steps:
-                began = time.monotonic()
-                scalars = self._iterate()
-                scalars["time/step"] = time.monotonic() - began
-                scalars["time/tokens_per_s"] = scalars["rollout/tokens"] / scalars["time/step"]
-                self.step += 1
-                last = self.step == config.max_steps
-                if config.val_check_interval and self.step % config.val_check_interval == 0 and not last:
-                    scalars |= self.evaluate(self.cfg.data.val_problems).scalars
-                    progress.evaluation(scalars["eval/accuracy"])
-                log.write(self.step, scalars)
-                progress.iteration(self.step, *_told(scalars))
-                if config.save_interval and self.step % config.save_interval == 0 and not last:
-                    self.save_checkpoint()
-            self._finish(log, progress)
+            with self.checkpoints.stoppable(progress.note):
+                while self.step < config.max_steps:
+                    self._train(log, progress)
+                self.skipped.check()
+                checkpoint = self.checkpoints.save_last(self._export if config.export else None)
+            self._finish(log, progress, checkpoint)
 
     def update_rollout_weights(self) -> None:
         """Gives the rollout workers the actor's weights."""
@@ -129,10 +123,13 @@ class ReasoningRunner:
         return experience
 
     def evaluate(self, problems: int) -> Evaluated:
-        """Evaluates the newest weights."""
-        self.update_rollout_weights()
-        evaluated = self.evaluator.run(problems)
+        """Evaluates the newest weights, and keeps them if they are the best so far."""
+        with self.checkpoints.saved_if_it_fails():
+            self.update_rollout_weights()
+            evaluated = self.evaluator.run(problems)
         write_transcripts(self.folder.transcripts, self.step, "eval", evaluated.reports)
+        protocol = reasoning_protocol(self.cfg, problems)["hash"]
+        self.checkpoints.evaluated("eval/accuracy", evaluated.scalars["eval/accuracy"], protocol=protocol)
         return evaluated
 
     def save_checkpoint(self, *, export: bool = False) -> Path:
@@ -141,21 +138,39 @@ class ReasoningRunner:
         Args:
             export: whether it gets `actor/huggingface`, a folder that other programs read.
         """
-        folder = self.folder.checkpoints / f"global_step_{self.step}"
-        state: dict[str, Any] = {
+        return self.checkpoints.save(self._export if export else None)
+
+    def _train(self, log: Logbook, progress: ProgressDisplay) -> None:
+        """One iteration, and what follows it: a checkpoint and an evaluation where they are due."""
+        config = self.cfg.runner
+        began = time.monotonic()
+        scalars = self._iterate()
+        scalars["time/step"] = time.monotonic() - began
+        scalars["time/tokens_per_s"] = scalars["rollout/tokens"] / scalars["time/step"]
+        self.step += 1
+        told = [*_told(scalars), *self.skipped.add(scalars)]
+        if self.step < config.max_steps:
+            self.checkpoints.save_if_due()
+            if config.val_check_interval and self.step % config.val_check_interval == 0 and not self.checkpoints.stopping:
+                scalars |= self.evaluate(self.cfg.data.val_problems).scalars
+                progress.evaluation(_right(scalars))
+        log.write(self.step, scalars)
+        progress.iteration(self.step, *told)
+        self.checkpoints.stop_if_asked()
+
+    def _write_actor(self, folder: Path) -> None:
+        self.phases.wait(self.actor.save_checkpoint(str(folder)))
+
+    def _export(self, folder: Path) -> None:
+        self.phases.wait(self.actor.export(str(folder / HUGGINGFACE)))
+
+    def _state(self) -> dict[str, Any]:
+        return {
             "step": self.step,
             "tokens": self.tokens,
             "data": self.generation.state(),
             "versions": self.versions.state(self.cfg.rollout.admitted_lag + 2),
         }
-
-        def write_actor(part: Path) -> None:
-            self.phases.wait(self.actor.save_checkpoint(str(part)))
-            if export:
-                self.phases.wait(self.actor.export(str(part / HUGGINGFACE)))
-
-        write_checkpoint(folder, write_actor, config=self.cfg.source, state=state)
-        return folder
 
     def _iterate(self) -> dict[str, float]:
         """One iteration; returns its scalars."""
@@ -172,25 +187,24 @@ class ReasoningRunner:
             **self.phases.take([self.reward, self.actor, *([] if self.inference is None else [self.inference])]),
         }
 
-    def _finish(self, log: Logbook, progress: ProgressDisplay) -> None:
+    def _finish(self, log: Logbook, progress: ProgressDisplay, checkpoint: Path) -> None:
         problems = self.cfg.data.final_problems or self.cfg.data.val_problems
         evaluated = self.evaluate(problems)
-        checkpoint = self.save_checkpoint(export=self.cfg.runner.export)
-        scalars = {**evaluated.scalars, "rollout/total_tokens": float(self.tokens), "time/wall_s": time.monotonic() - STARTED}
+        scalars = {**evaluated.scalars, "rollout/total_tokens": float(self.tokens), "time/wall_s": self.folder.wall_s}
         self.phases.wait(self.rollout.close(), self.actor.close())
         log.write(self.step, scalars)
         protocol = reasoning_protocol(self.cfg, problems)
         summary = write_measured(self.folder.summary, self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
         for text in shown(evaluated.reports, SHOWN):
             progress.note(text)
-        low, high = summary["eval/accuracy_ci95"]
         progress.note(
-            f"eval/accuracy {scalars['eval/accuracy']:.1%} [{low:.1%}, {high:.1%}] of {problems} problems "
+            f"{rate(summary, 'eval/accuracy')} of {problems} problems "
             f"after {self.tokens:,} tokens, {scalars['time/wall_s']:.0f} s "
             f"(seed {self.cfg.runner.seed}, protocol {protocol['hash']})"
         )
-        for name, path in (("checkpoint", checkpoint), ("transcripts", self.folder.transcripts), ("summary", self.folder.summary)):
-            progress.note(f"{name:12}{path}")
+        transcripts, best = self.folder.transcripts, self.checkpoints.best
+        paths = {"checkpoint": checkpoint, "best": best, "transcripts": transcripts, "summary": self.folder.summary}
+        progress.paths(paths)
 
 
 def _told(scalars: dict[str, float]) -> list[str]:
@@ -201,3 +215,8 @@ def _told(scalars: dict[str, float]) -> list[str]:
         f"right {scalars['rollout/accuracy']:.0%}",
         f"length {scalars['rollout/response_length']:.0f}",
     ]
+
+
+def _right(scalars: dict[str, float]) -> str:
+    """What a person is shown of an evaluation."""
+    return f"right {scalars['eval/accuracy']:.0%}"

@@ -13,8 +13,7 @@ from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.problems import TaskConfig
-from rlinf.core.protocols import Advantage, Gate, Loss, Reward
-from rlinf.core.registry import GATES
+from rlinf.core.protocols import Advantage, Loss, Reward
 from rlinf.runners.schema import MERGED, ActorConfig, AlgorithmConfig, RunnerConfig, not_negative, positive
 
 
@@ -146,27 +145,13 @@ class ReasoningActorConfig(ActorConfig):
     max_tokens_per_mbs: int | None = None
     """Tokens in one forward pass of one rank, in place of `micro_batch_size`; a longer response goes alone. Trainers that pack lay
     responses side by side; for others padding counts."""
-    gate: str = "step_zero"
-    """A registered gate: what compares the trainer's log-probabilities with the rollout's before the first update, and names likely
-    causes where they differ."""
-    logprob_tolerance: float = 1e-3
-    """How far the ratio of both probabilities may be from 1. Engines of one kind in float32 agree to 1e-5; those of different kinds
-    in bfloat16 to 0.1 or so."""
-    logprob_outliers: float = 0.0
-    """The share of tokens that may be farther."""
     offload: bool = False
     """Whether the actor leaves its devices to others while it does not train: it takes their lock for each phase, brings its state
     back from host memory, and takes it away again. Rollout workers take the lock of theirs while they write."""
 
     def __post_init__(self) -> None:
-        positive(
-            global_batch_size=self.global_batch_size,
-            micro_batch_size=self.micro_batch_size,
-            max_tokens_per_mbs=self.max_tokens_per_mbs,
-        )
-        expect_range("logprob_tolerance", self.logprob_tolerance, 0.0, 1e3, open_low=True)
-        if not 0 <= self.logprob_outliers < 1:
-            raise ConfigError("logprob_outliers", f"expected a share in [0, 1), found {self.logprob_outliers:g}")
+        ActorConfig.__post_init__(self)
+        positive(max_tokens_per_mbs=self.max_tokens_per_mbs)
         if self.max_tokens_per_mbs is not None and self.micro_batch_size is not None:
             raise ConfigError("max_tokens_per_mbs", "set together with micro_batch_size", "Set one of them.")
 
@@ -174,11 +159,6 @@ class ReasoningActorConfig(ActorConfig):
     def packs(self) -> bool:
         """Whether the trainer parts and packs rows itself."""
         return isinstance(self.trainer, Packing) and self.trainer.max_tokens_per_mbs is not None
-
-    def build_gate(self) -> Gate:
-        """The gate with its parameters."""
-        params = {"tolerance": self.logprob_tolerance, "allowed_share": self.logprob_outliers}
-        return GATES.build(self.gate, params, place="actor.gate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,3 @@ def scattered(trajectory: Trajectory[Tensor], parts: Iterator[tuple[Rows, Evalua
             value = torch.zeros_like(trajectory.reward) if value is None else value
             value[index, :horizon] = evaluation.value.to(value)
     return logprob, value
-
-
-def padded_to(found: Sequence[Rows], count: int) -> list[Rows | None]:
-    """The pieces, and None for each that other ranks have more."""
-    return [*found, *([None] * (count - len(found)))]

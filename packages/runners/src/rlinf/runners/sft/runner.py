@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
-from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
-from rlinf.runners.entry import STARTED
+from rlinf.runners.checkpointer import Checkpointer
 from rlinf.runners.evaluation import protocol_hash
 from rlinf.runners.export import HUGGINGFACE
+from rlinf.runners.finite import SkippedSteps
 from rlinf.runners.logbook import Logbook
 from rlinf.runners.phases import Phases
 from rlinf.runners.progress import ProgressDisplay
+from rlinf.runners.resuming import resumed_checkpoint
 from rlinf.runners.run_folder import RunFolder, open_run_folder
 from rlinf.runners.sections import resolved
 from rlinf.runners.sft.actor_worker import SFTActor
@@ -42,63 +44,78 @@ class SFTRunner:
         self.step = 0
         self.examples = 0
         self.phases = Phases(cfg.runner.timeout_s)
+        self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
+        self.skipped = SkippedSteps()
 
     def init_workers(self) -> None:
         """Reads the examples, builds the trainer, and restores the checkpoint that the run resumes from."""
         (found,) = self.phases.wait(self.actor.init_worker())
         self.examples = found[0]
-        if self.cfg.runner.resume_dir is not None:
-            checkpoint = read_checkpoint(Path(self.cfg.runner.resume_dir).expanduser())
+        checkpoint = resumed_checkpoint(self.cfg)
+        if checkpoint is not None:
             self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
             self.step = checkpoint.state["step"]
 
     def run(self) -> Path:
-        """Runs the loop to its end, then validates, saves, exports and writes the summary; returns the last checkpoint."""
+        """Runs the loop to its end, then saves, validates, exports and writes the summary; returns the last checkpoint."""
         config = self.cfg.runner
         with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
-            while self.step < config.max_steps:
-                began = time.monotonic()
-                count = config.steps_per_iteration
-                (training,) = self.phases.wait(self.actor.train_steps(self.step * count, count))
-                scalars = means(merge(training), "train/")
-                scalars["time/step"] = time.monotonic() - began
-                self.step += 1
-                last = self.step == config.max_steps
-                if config.val_check_interval and self.step % config.val_check_interval == 0 and not last:
-                    scalars |= self.validate()
-                log.write(self.step, scalars)
-                progress.iteration(self.step, f"loss {scalars['train/nll']:.3f}")
-                if config.save_interval and self.step % config.save_interval == 0 and not last:
-                    self.save_checkpoint()
-            return self._finish(log, progress)
+            with self.checkpoints.stoppable(progress.note):
+                while self.step < config.max_steps:
+                    self._train(log, progress)
+                self.skipped.check()
+                checkpoint = self.checkpoints.save_last()
+            self._finish(log, progress, checkpoint)
+        return checkpoint
 
     def validate(self) -> dict[str, float]:
-        """The loss of the examples held out, in nats a token, and its exponential."""
-        (per_rank,) = self.phases.wait(self.actor.validate())
+        """The loss of the examples held out, in nats a token, and its exponential; keeps the weights if it is the lowest so far."""
+        with self.checkpoints.saved_if_it_fails():
+            (per_rank,) = self.phases.wait(self.actor.validate())
         loss = means(per_rank[0])["nll"]
+        self.checkpoints.evaluated("eval/loss", loss, protocol=self._protocol()["hash"], lower_is_better=True)
         return {"eval/loss": loss, "eval/perplexity": math.exp(min(loss, 700.0))}
 
     def save_checkpoint(self) -> Path:
         """Writes `global_step_<step>`; returns the folder."""
-        folder = self.folder.checkpoints / f"global_step_{self.step}"
+        return self.checkpoints.save()
 
-        def write_actor(part: Path) -> None:
-            self.phases.wait(self.actor.save_checkpoint(str(part)))
+    def _train(self, log: Logbook, progress: ProgressDisplay) -> None:
+        """One iteration, and what follows it: a checkpoint and a validation where they are due."""
+        config = self.cfg.runner
+        began = time.monotonic()
+        count = config.steps_per_iteration
+        (training,) = self.phases.wait(self.actor.train_steps(self.step * count, count))
+        scalars = means(merge(training), "train/")
+        scalars["time/step"] = time.monotonic() - began
+        self.step += 1
+        told = [f"loss {scalars['train/nll']:.3f}", *self.skipped.add(scalars)]
+        if self.step < config.max_steps:
+            self.checkpoints.save_if_due()
+            if config.val_check_interval and self.step % config.val_check_interval == 0 and not self.checkpoints.stopping:
+                scalars |= self.validate()
+                progress.evaluation(f"loss {scalars['eval/loss']:.3f}")
+        log.write(self.step, scalars)
+        progress.iteration(self.step, *told)
+        self.checkpoints.stop_if_asked()
 
-        write_checkpoint(folder, write_actor, config=self.cfg.source, state={"step": self.step})
-        return folder
+    def _write_actor(self, folder: Path) -> None:
+        self.phases.wait(self.actor.save_checkpoint(str(folder)))
 
-    def _finish(self, log: Logbook, progress: ProgressDisplay) -> Path:
-        scalars = {**self.validate(), "data/examples": float(self.examples), "time/wall_s": time.monotonic() - STARTED}
-        checkpoint = self.save_checkpoint()
+    def _state(self) -> dict[str, int]:
+        return {"step": self.step}
+
+    def _protocol(self) -> dict[str, Any]:
+        data = resolved(self.cfg)["data"]
+        return {"data": data, "hash": protocol_hash(data)}
+
+    def _finish(self, log: Logbook, progress: ProgressDisplay, checkpoint: Path) -> None:
+        scalars = {**self.validate(), "data/examples": float(self.examples), "time/wall_s": self.folder.wall_s}
         if self.cfg.runner.export:
             self.phases.wait(self.actor.export(str(self.folder.path / HUGGINGFACE)))
         self.phases.wait(self.actor.close())
         log.write(self.step, scalars)
-        plain = resolved(self.cfg)
-        protocol = {"data": plain["data"], "hash": protocol_hash(plain["data"])}
-        write_measured(self.folder.summary, self.cfg.runner, scalars, protocol)
+        write_measured(self.folder.summary, self.cfg.runner, scalars, self._protocol())
         steps = self.cfg.optimizer_steps
         progress.note(f"eval/loss {scalars['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
-        progress.note(f"checkpoint  {checkpoint}")
-        return checkpoint
+        progress.paths({"checkpoint": checkpoint, "best": self.checkpoints.best})

@@ -1,0 +1,74 @@
+"""Which values of a configuration are paths, and where they lead from another directory or after the run was moved.
+
+A value is a path if its key says so: `path`, `dir`, `folder`, `file`, `root`, or a plural of one, alone or after an underscore.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+_KEY = re.compile(r"(.*_)?(path|dir|folder|file|root)s?")
+_WRITTEN = "log_path"
+"""A path that a run makes, so that it need not be there."""
+
+
+def absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with paths that are there, seen from this directory, made absolute.
+
+    Other values, such as the name of a model on a hub, stay as they are.
+    """
+
+    def absolute(key: str, value: str) -> str:
+        path = Path(value).expanduser()
+        return str(path.absolute()) if value and (key == _WRITTEN or path.exists()) else value
+
+    return _changed(config, absolute)
+
+
+def moved_paths(config: Mapping[str, Any], run: Path) -> dict[str, Any]:
+    """The configuration of a run whose folder has moved: paths that are gone are looked for where its logs are now.
+
+    Args:
+        config: as the run's checkpoint has it.
+        run: where the folder of the run is now.
+    """
+    logs = config.get("runner", {}).get("logger", {}).get(_WRITTEN)
+    if not isinstance(logs, str):
+        return dict(config)
+
+    def moved(key: str, value: str) -> str:
+        old = Path(value)
+        if key == _WRITTEN or not old.is_relative_to(logs) or old.exists():
+            return value
+        new = run.parent / old.relative_to(logs)
+        return str(new) if new.exists() else value
+
+    return _changed(config, moved)
+
+
+def path_values(config: Mapping[str, Any]) -> Iterator[Path]:
+    """All paths of a configuration."""
+    found: list[Path] = []
+
+    def note(key: str, value: str) -> str:
+        found.append(Path(value))
+        return value
+
+    _changed(config, note)
+    return iter(found)
+
+
+def _changed(config: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
+    """A copy in which `change(key, value)` stands for each path."""
+    return {key: _value(key, value, change) for key, value in config.items()}
+
+
+def _value(key: str, value: Any, change: Callable[[str, str], str]) -> Any:
+    if isinstance(value, Mapping):
+        return _changed(cast("Mapping[str, Any]", value), change)
+    if isinstance(value, list | tuple):
+        return [_value(key, each, change) for each in cast("list[Any]", value)]
+    return change(key, value) if isinstance(value, str) and _KEY.fullmatch(key) else value

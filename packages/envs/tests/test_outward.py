@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 
 import gymnasium
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_seed
@@ -16,6 +19,7 @@ from rlinf.core.testing.env import EnvContract
 from rlinf.envs import Gymnasium, Tabletop
 from rlinf.envs.foreign import from_vector_env
 from rlinf.envs.outward import as_single_env, with_autoreset
+from rlinf.envs.rewards import ShapedReward
 
 NEXT, SAME, OFF = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 CARTPOLE = Gymnasium(env_id="CartPole-v1")
@@ -91,6 +95,84 @@ def test_statistics_are_told_once_where_other_libraries_look_for_them(mode):
             assert np.array_equal(infos["final_info"]["_episode"], infos["_episode"])
             assert not infos["_success"].any()
     assert told == 12
+
+
+STATISTICS = {"r", "l", "t"}
+
+
+@pytest.mark.parametrize("shaped", [False, True])
+@pytest.mark.parametrize("mode", [OFF, NEXT, SAME])
+def test_gymnasiums_statistics_stand_beside_ours(mode, shaped):
+    """And `infos` is read as before, by position or through copies."""
+    env = make(REACH, 3, limit=6)
+    env = ShapedReward(env, reward_coef=2.0) if shaped else env
+    env = RecordEpisodeStatistics(env if mode is OFF else with_autoreset(env, mode))
+    env.reset(seed=0)
+    total, ends = np.zeros(3), 0
+    for _ in range(20):
+        _, reward, terminated, truncated, infos = env.step(np.ones((3, 2), np.float32))
+        total += reward
+        ended = terminated | truncated
+        assert np.array_equal(infos["_episode"], ended)
+        if ended.any():
+            ends += 1
+            assert "episode" in infos
+            assert STATISTICS | {"success_once", "return", "episode_len"} <= set(infos["episode"])
+            assert infos["episode"]["l"][ended].tolist() == infos["episode"]["episode_len"][ended].tolist() == [6] * ended.sum()
+            assert infos["episode"]["r"][ended] == pytest.approx(total[ended], abs=1e-5)
+            assert infos["episode"]["return"][ended] == pytest.approx(total[ended], abs=1e-5)
+            total[ended] = 0
+            if mode is OFF:
+                env.reset(seed=1, options={"reset_mask": ended})
+    assert ends >= 2
+    assert env.episode_count == 3 * ends
+
+
+def test_gymnasiums_statistics_of_a_single_environment():
+    env = gymnasium.wrappers.RecordEpisodeStatistics(as_single_env(REACH, max_episode_steps=4))
+    env.reset(seed=0)
+    for _ in range(4):
+        *_, info = env.step(np.ones(2, np.float32))
+    assert STATISTICS | {"success_once"} <= set(info["episode"])
+    assert info["episode"]["r"] == pytest.approx(info["episode"]["return"], abs=1e-5)
+
+
+def test_infos_are_an_ordinary_mapping_otherwise():
+    env = make(REACH, 2, limit=6)
+    env.reset(seed=0)
+    infos = env.step(np.zeros((2, 2), np.float32))[4]
+    for same in (pickle.loads(pickle.dumps(infos)), copy.deepcopy(infos), copy.copy(infos)):
+        assert list(same) == list(infos) == ["success", "episode", "_episode"]
+        assert set(same["episode"]) == set(infos.get("episode", {})) == set(dict(infos)["episode"])
+        assert "success" in same
+        assert "episode" not in same
+    assert "episode" in dict(infos)
+    assert "episode" in infos.keys()  # noqa: SIM118
+
+
+def test_rendering_or_a_reason():
+    env = as_single_env(CARTPOLE)
+    assert env.render_mode is None
+    env.reset(seed=0)
+    with pytest.raises(ConfigError, match=r"env\.render: .* built without images\. .*render=True"):
+        env.render()
+    vector = make(CARTPOLE, 2)
+    vector.reset(seed=0)
+    with pytest.raises(ConfigError, match=r"env\.render: .* built without images\. .*render=True"):
+        vector.render()
+
+
+def test_a_single_environment_renders():
+    pytest.importorskip("imageio_ffmpeg")
+    env = as_single_env(Tabletop(task="reach"), render=True)
+    assert env.render_mode == "rgb_array"
+    check_env(env)
+    env.reset(seed=0)
+    first = env.render()
+    env.step(np.ones(2, np.float32))
+    assert first.dtype == np.uint8
+    assert first.shape[-1] == 3
+    assert not np.array_equal(first, env.render())
 
 
 def test_a_run_can_be_repeated_and_its_episodes_differ():

@@ -18,6 +18,31 @@ Infos = dict[str, Any]
 Step = tuple[Any, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], Infos]
 
 
+class EpisodeInfos(dict[str, Any]):
+    """The `infos` of a step, in which Gymnasium's `RecordEpisodeStatistics` can write its statistics beside ours.
+
+    That wrapper refuses `infos` that contain its key, and its key is where RLinf's users read ours. So `"episode" in infos` and
+    `"_episode" in infos` are False until somebody writes them; what is written to `episode` joins what is there: `r`, `l` and `t`
+    beside `return` and `episode_len`. Reading, iterating and copying are those of any dict.
+    """
+
+    __slots__ = ("_ours",)
+
+    def __init__(self, infos: Mapping[str, Any]) -> None:
+        super().__init__(infos)
+        self._ours = {key: infos[key] for key in ("episode", "_episode") if key in infos}
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) and (key not in self._ours or self._ours[cast("str", key)] is not self[cast("str", key)])
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        joined = key == "episode" and isinstance(value, Mapping) and isinstance(self.get(key), Mapping)
+        super().__setitem__(key, {**self[key], **value} if joined else value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EpisodeInfos if "episode" not in self else dict, (dict(self),)
+
+
 def unmasked(actions: Any, num_envs: int) -> tuple[Any, NDArray[np.bool_]]:
     """The actions themselves, and `[N]` bool, which of them are to be executed: all, unless they are `MaskedActions`."""
     if isinstance(actions, MaskedActions):

@@ -171,7 +171,7 @@ class _Hall:
         return observation
 
     def _check(self, terminated: NDArray[np.bool_], ended: NDArray[np.bool_], infos: Mapping[str, Any]) -> None:
-        if "episode" not in infos or "_episode" not in infos:
+        if infos.get("episode") is None or infos.get("_episode") is None:
             raise ConfigError("env", "infos holds no statistics of episodes", "Wrap it in EpisodeStatistics and Guard.")
         late = np.flatnonzero(~ended & (self._steps >= self._protocol.horizon)).tolist()
         if late:

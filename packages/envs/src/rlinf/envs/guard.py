@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rlinf.core.arrays import as_numpy, is_tensor
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError, ShapeError, UnknownName, did_you_mean
 from rlinf.core.random import keyed_seed
-from rlinf.envs.episodes import Infos, MaskedActions, Step, unmasked
+from rlinf.envs.episodes import EpisodeInfos, Infos, MaskedActions, Step, unmasked
 from rlinf.envs.spaces import bounds, is_a
 from rlinf.envs.wrapper import Wrapper
 
@@ -124,7 +124,18 @@ class Guard(Wrapper):
         _refuse_observation(result[0], "env.step")
         _refuse_reward(as_numpy(result[1]))
         np.logical_or(as_numpy(result[2]), as_numpy(result[3]), out=self._done)
-        return result
+        return *result[:4], EpisodeInfos(result[4])
+
+    def render(self) -> Any:
+        """What the environment inside shows; `RecordVideo` has pictures of its own.
+
+        Raises:
+            ConfigError: it shows nothing.
+        """
+        try:
+            return super().render()
+        except NotImplementedError as error:
+            raise ConfigError("env.render", "the environment was built without images", "Build it with render=True.") from error
 
     def close(self, **kwargs: Any) -> None:
         """Frees the simulators; a second call does nothing."""

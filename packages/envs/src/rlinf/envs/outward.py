@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_seed
-from rlinf.envs.episodes import Infos, Step
+from rlinf.envs.episodes import EpisodeInfos, Infos, Step
 from rlinf.envs.wrapper import Wrapper
 
 _MAX_SEED = 2**31
@@ -60,7 +60,11 @@ def with_autoreset(env: VectorEnv[Any, Any, Any], mode: AutoresetMode = Autorese
 
 
 def as_single_env(
-    env: VectorEnv[Any, Any, Any] | EnvConfig, *, max_episode_steps: int | None = None, ignore_terminations: bool = False
+    env: VectorEnv[Any, Any, Any] | EnvConfig,
+    *,
+    max_episode_steps: int | None = None,
+    ignore_terminations: bool = False,
+    render: bool = False,
 ) -> gymnasium.Env[Any, Any]:
     """One of our environments as a `gymnasium.Env`.
 
@@ -68,12 +72,13 @@ def as_single_env(
         env: a vector environment of one, or the configuration of a registered environment.
         max_episode_steps: for a configuration: steps after which an episode is truncated; its own limit if None.
         ignore_terminations: for a configuration: an episode goes on after it terminated, until it is truncated.
+        render: for a configuration: `render()` gives frames.
 
     Raises:
         ConfigError: a vector environment of several.
     """
     if not isinstance(env, VectorEnv):
-        env = env.make(1, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=False)
+        env = env.make(1, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
     if env.num_envs != 1:
         raise ConfigError("env", f"expected a vector environment of one, found {env.num_envs}", "Make it with num_envs=1.")
     return _Single(cast("Any", env))
@@ -122,7 +127,7 @@ class _SameStep(_Autoreset):
             final = np.full(self.num_envs, None, np.object_)
             for i in np.flatnonzero(ended):
                 final[i] = {key: array[i] for key, array in observation.items()}
-            told |= {"final_obs": final, "_final_obs": ended, "final_info": _told(infos, ended), "_final_info": ended}
+            told.update(final_obs=final, _final_obs=ended, final_info=_told(infos, ended), _final_info=ended)
             self._episodes += ended
             observation = self._restart(ended)
         return observation, reward, terminated, truncated, told
@@ -148,7 +153,8 @@ class _NextStep(_Autoreset):
 def _told(infos: Infos, mask: NDArray[np.bool_]) -> Infos:
     """Our infos as Gymnasium writes them: each with a mask of the environments that it is told of."""
     episode = {**infos["episode"], "r": infos["episode"]["return"], "l": infos["episode"]["episode_len"]}
-    return {"success": infos["success"] & mask, "_success": mask, "episode": episode, "_episode": infos["_episode"]}
+    told = {"success": infos["success"] & mask, "_success": mask, "episode": episode, "_episode": infos["_episode"]}
+    return EpisodeInfos(told)
 
 
 class _Single(gymnasium.Env[dict[str, Any], Any]):
@@ -158,6 +164,8 @@ class _Single(gymnasium.Env[dict[str, Any], Any]):
         self.vector = vector
         self.observation_space = vector.single_observation_space
         self.action_space = vector.single_action_space
+        self.render_mode = vector.render_mode
+        self.metadata = {**vector.metadata, "render_modes": ["rgb_array"] if vector.render_mode else []}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Infos]:
         """Starts an episode."""
@@ -173,7 +181,18 @@ class _Single(gymnasium.Env[dict[str, Any], Any]):
         if infos["_episode"][0]:
             info["episode"] = {key: array[0] for key, array in _told(infos, infos["_episode"])["episode"].items()}
         row = {key: array[0] for key, array in observation.items()}
-        return row, float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
+        return row, float(reward[0]), bool(terminated[0]), bool(truncated[0]), EpisodeInfos(info)
+
+    def render(self) -> Any:
+        """A frame `[H, W, 3]` uint8.
+
+        Raises:
+            ConfigError: the environment was built without images.
+        """
+        frames = self.vector.render()
+        if not frames:
+            raise ConfigError("env.render", "the environment was built without images", "Build it with render=True.")
+        return frames[0]
 
     def close(self) -> None:
         """Frees the simulator."""

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from rlinf.envs.episodes import Infos, Step, unmasked
+from rlinf.envs.episodes import EpisodeInfos, Infos, Step, unmasked
 from rlinf.envs.wrapper import Wrapper
 
 
@@ -70,7 +70,8 @@ class ShapedReward(Wrapper):
         shaped = np.where(active, shaped, 0).astype(np.float32)
         self._value = value.astype(np.float32)
         self._return = self._return + shaped
-        return observations, shaped, terminated, truncated, {**infos, "episode": self._episode(infos["episode"])}
+        told = EpisodeInfos({**infos, "episode": self._episode(infos["episode"])})
+        return observations, shaped, terminated, truncated, told
 
     def _episode(self, episode: Infos) -> Infos:
         mean = self._return / np.maximum(episode["episode_len"], 1)

@@ -3,10 +3,10 @@
     uv run benchmarks/algorithms.py [--repeats 5] [--threads 1] [--only gae]
     uv run --with trl --with torchrl benchmarks/algorithms.py
 
-All contestants of a row run one after the other in every repeat, so that a busy machine disturbs all alike; the best repeat
-counts. Times are CPU seconds of the one thread that computes (wall-clock seconds with more threads). Memory is the most
-that operations held at once beside the inputs, forward and backward, counted at every operation. A library that isn't
-installed has no row, and the script says so.
+All contestants of a row run one after the other in every repeat, so that a busy machine disturbs all alike; the time is that of
+the best repeat, the ratio the median of the repeats' ratios. Times are CPU seconds of the one thread that computes (wall-clock
+seconds with more threads). Memory is the most that operations held at once beside the inputs, forward and backward, counted at
+every operation. A library that isn't installed has no row, and the script says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import argparse
 import importlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from statistics import median
 from typing import Any, cast
 
 import torch
@@ -238,18 +239,22 @@ ROWS: dict[str, Callable[[], Row]] = {
 }
 
 
-def measured(contestants: dict[str, Run], repeats: int, clock: Callable[[], float]) -> Iterator[tuple[str, float, int]]:
-    """Name, best seconds and peak bytes of each."""
-    best = dict.fromkeys(contestants, float("inf"))
+def printed(row: Row, repeats: int, clock: Callable[[], float]) -> None:
+    """Measures a row and prints the best time of each contestant, its ratio to the first one's, and its peak of memory."""
+    title, contestants = row
+    times: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
         for name, run in contestants.items():
             start = clock()
             run()
-            best[name] = min(best[name], clock() - start)
+            times[name].append(clock() - start)
+    print(f"\n{title}\n{'':46} {'ms':>9} {'ratio':>7} {'MiB':>8}", flush=True)
+    first = next(iter(times.values()))
     for name, run in contestants.items():
         with Live() as live:
             run()
-        yield name, best[name], live.peak
+        ratio = median(theirs / ours for theirs, ours in zip(times[name], first, strict=True))
+        print(f"{name:46} {1e3 * min(times[name]):9.2f} {ratio:7.2f} {live.peak / 2**20:8.1f}", flush=True)
 
 
 def main() -> None:
@@ -263,12 +268,7 @@ def main() -> None:
     torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
     clock = time.thread_time if given.threads == 1 else time.perf_counter
     for key in given.only:
-        title, contestants = ROWS[key]()
-        print(f"\n{title}\n{'':46} {'ms':>9} {'ratio':>7} {'MiB':>8}", flush=True)
-        first: float | None = None
-        for name, seconds, held in measured(contestants, given.repeats, clock):
-            first = seconds if first is None else first
-            print(f"{name:46} {1e3 * seconds:9.2f} {seconds / first:7.2f} {held / 2**20:8.1f}", flush=True)
+        printed(ROWS[key](), given.repeats, clock)
 
 
 if __name__ == "__main__":

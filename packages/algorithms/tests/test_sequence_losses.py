@@ -59,6 +59,26 @@ def test_gspo_token_by_hand():
         assert inputs[0].grad.tolist() == [pytest.approx(expected)]
 
 
+def test_one_token_far_from_the_old_policy_counts_in_the_ratio_of_its_row():
+    """Of log-ratios 0 and −29, s is exp(−29 / 2), not exp(−10); and the far token has its share of the gradient."""
+    s = math.exp(-14.5)
+    for loss, value in ((lambda *x: gspo(*x, **BOUNDS), s), (gmpo, s)):
+        inputs = row([0.0, -29.0], 1.0)
+        output = loss(*inputs)
+        output.total.backward()
+        assert output.total.item() == pytest.approx(-value, rel=1e-9)
+        assert inputs[0].grad[0].tolist() == pytest.approx([-value / 2, -value / 2], rel=1e-9)
+
+
+def test_the_ratio_of_a_row_does_not_overflow():
+    for loss in (lambda *x: gspo(*x, **BOUNDS), gmpo):
+        inputs = row([1e4, 0.0], -1.0)
+        output = loss(*inputs)
+        output.total.backward()
+        assert output.total.item() == pytest.approx(math.exp(20.0))
+        assert inputs[0].grad.isfinite().all()
+
+
 def test_gmpo_by_hand():
     """Log-ratios 1 and −1 with bounds 0.4: a gain keeps 0.4 and −1, a loss keeps 1 and −0.4."""
     for advantage, logs, slopes in ((2.0, (0.4, -1.0), (0.0, 1.0)), (-2.0, (1.0, -0.4), (1.0, 0.0))):

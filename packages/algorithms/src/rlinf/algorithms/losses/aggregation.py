@@ -51,15 +51,21 @@ class Aggregation:
         Returns:
             `[B, T]` factors, 0 where masked, and the weight `[]`.
         """
-        factor = mask.bool().to(dtype)
+        factor, weight = self.of_rows(mask.bool().sum(1).to(dtype))
+        return torch.where(mask.bool(), factor[:, None], 0.0), weight
+
+    def of_rows(self, decisions: Tensor) -> tuple[Tensor, Tensor]:
+        """What each row's sum of losses is multiplied with, and what the sum over rows is divided by: `[B]` and `[]`.
+
+        Args:
+            decisions: `[B]`, how many each row has; float32 or finer.
+        """
         if self.mode == "token-mean":
-            return factor, factor.sum()
-        decisions = factor.sum(1, keepdim=True)
+            return torch.ones_like(decisions), decisions.sum()
+        weight = (decisions > 0).sum().to(decisions.dtype)
         if self.mode == "seq-mean-token-mean":
-            factor = factor / decisions.clamp(min=1.0)
-        elif self.length is not None:
-            factor = factor / self.length
-        return factor, (decisions > 0).to(dtype).sum()
+            return 1.0 / decisions.clamp(min=1.0), weight
+        return torch.full_like(decisions, 1.0 / (self.length or 1)), weight
 
 
 TOKEN_MEAN = Aggregation()

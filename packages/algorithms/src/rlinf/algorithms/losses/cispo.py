@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
+from rlinf.algorithms.losses.elementwise import above
 from rlinf.algorithms.losses.inputs import LossInputs
+from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
 from rlinf.algorithms.losses.ratio import observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, per_decision, summed
-from rlinf.algorithms.precision import precise
+from rlinf.algorithms.losses.terms import Terms, counted, per_decision
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_range
 from rlinf.core.data import LossOutput
 
@@ -51,22 +54,24 @@ def cispo(
         ConfigError: a bound is out of its range.
     """
     _check_bounds(clip_ratio_low, clip_ratio_high)
-    return summed(cispo_terms(logprob, logprob_old, advantage, mask, clip_ratio_low, clip_ratio_high), mask, aggregation)
+    terms = partial(cispo_terms, low=clip_ratio_low, high=clip_ratio_high)
+    return in_tiles(terms, aggregation, logprob=logprob, logprob_old=logprob_old, advantage=advantage, mask=mask)
 
 
 def cispo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, low: float, high: float) -> Terms:
     """`cispo` before it is summed."""
-    ratio = ratio_of("cispo", logprob, logprob_old, advantage, mask)
-    free = ratio.value.detach()
-    weight = free.clamp(1.0 - low, 1.0 + high)
-    loss = per_decision(torch.where(ratio.valid, -weight * ratio.gain * precise(logprob), 0.0))
-    clipped = per_decision((weight != free).float())
-    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio), "clip_fraction": clipped})
+    ratio = ratio_of("cispo", logprob.detach(), logprob_old.detach(), advantage, mask)
+    weight = ratio.value.clamp(1.0 - low, 1.0 + high)
+    clipped = {"clip_fraction": above((weight - ratio.value).abs(), 0.0)}
+    loss = per_decision(known(logprob, mask) * (-weight * ratio.gain))
+    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask), **counted(clipped)})
 
 
 @dataclass(frozen=True, slots=True)
 class CISPO(PolicyLoss):
     """CISPO by name: `algorithm.loss_type: cispo`."""
+
+    by_rows: ClassVar[bool] = True
 
     clip_ratio_low: float = 1.0
     """ε_low ≥ 0, how far the weight may fall below 1; 1 for any distance, as in the paper."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from rlinf.algorithms.losses.elementwise import pessimistic
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
 from rlinf.algorithms.shapes import expect_range
@@ -45,12 +45,9 @@ class Clip:
         return -LOG_RATIO_BOUND if low is None else low, LOG_RATIO_BOUND if high is None else high
 
     def surrogate(self, ratio: Tensor, gain: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of each ratio, and which of them lost their gradient to the bounds, or to the dual clip."""
-        free, clipped = -gain * ratio, -gain * ratio.clamp(1.0 - self.low, 1.0 + self.high)
-        loss = torch.maximum(free, clipped)
-        ceiling = torch.full_like(gain, torch.inf) if self.dual is None else torch.where(gain < 0, -self.dual * gain, torch.inf)
-        shares = {"clip_fraction": (clipped > free).float(), "dual_clip_fraction": (loss > ceiling).float()}
-        return torch.minimum(loss, ceiling), shares
+        """The loss of each ratio; and 1 or 0 for whether it lost its gradient to the bounds, and to the dual clip."""
+        loss, clipped, capped = pessimistic(ratio, gain, 1.0 - self.low, 1.0 + self.high, self.dual)
+        return loss, {"clip_fraction": clipped, "dual_clip_fraction": capped}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,18 @@ over micro-batches exactly; they are functions, and no loss by name.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
 from rlinf.algorithms.losses.clip import Clip
-from rlinf.algorithms.losses.ratio import masked_gain, observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, summed
+from rlinf.algorithms.losses.elementwise import keep
+from rlinf.algorithms.losses.known import known
+from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_ratio, ratio_of
+from rlinf.algorithms.losses.terms import Terms, counted
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import LossOutput
@@ -39,9 +44,12 @@ def covariance(logprob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     """
     expect_shape("covariance(logprob)", logprob, mask.shape)
     expect_shape("covariance(advantage)", advantage, mask.shape)
-    valid, count = mask.bool(), mask.bool().sum().clamp(min=1)
-    centred = [masked_gain(x, mask) - masked_gain(x, mask).sum() / count for x in (logprob, advantage)]
-    return torch.where(valid, centred[0] * centred[1], 0.0)
+    count = mask.bool().sum().clamp(min=1)
+    found = known(logprob, mask)
+    found -= found.sum() / count
+    gain = masked_gain(advantage, mask)
+    found *= gain - gain.sum() / count
+    return keep(found, mask.bool())
 
 
 def kl_cov(
@@ -79,12 +87,16 @@ def kl_cov(
     """
     expect_range("share", share, 0.0, 1.0)
     expect_range("kl_coef", kl_coef, 0.0, float("inf"))
+    check_logprobs("kl_cov", advantage, mask, logprob=logprob, logprob_old=logprob_old)
+    chosen = _greatest(covariance(logprob, advantage, mask), mask.bool(), _number(mask, share))
+    tensors = {"logprob": logprob, "logprob_old": logprob_old, "advantage": advantage, "chosen": chosen}
+    return in_tiles(partial(_kl_cov_terms, kl_coef=kl_coef), aggregation, mask=mask, **tensors)
+
+
+def _kl_cov_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, chosen: Tensor, kl_coef: float) -> Terms:
     ratio = ratio_of("kl_cov", logprob, logprob_old, advantage, mask)
-    score = covariance(logprob, advantage, mask)
-    chosen = _greatest(score, mask.bool(), _number(mask, share))
-    loss = -ratio.value * ratio.gain + torch.where(chosen, kl_coef * ratio.log.abs(), 0.0)
-    observed = {"policy_loss": loss.detach(), **observed_ratio(ratio), "chosen_fraction": chosen.float()}
-    return summed(Terms(loss, observed), mask, aggregation)
+    loss = kl_coef * keep(ratio.log, chosen).abs() - ratio.value * ratio.gain
+    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask), "chosen_fraction": chosen.sum()})
 
 
 def clip_cov(
@@ -129,15 +141,24 @@ def clip_cov(
         ConfigError: a hyper-parameter is out of its range.
     """
     expect_range("share", share, 0.0, 1.0)
-    ratio = ratio_of("clip_cov", logprob, logprob_old, advantage, mask)
-    loss, shares = Clip(clip_ratio_low, clip_ratio_high).surrogate(ratio.value, ratio.gain)
+    clip = Clip(clip_ratio_low, clip_ratio_high)
+    check_logprobs("clip_cov", advantage, mask, logprob=logprob, logprob_old=logprob_old)
     score = covariance(logprob, advantage, mask)
-    eligible = mask.bool() & (score > low) & (score < high) & (shares["clip_fraction"] == 0)
+    eligible = mask.bool() & (score > low) & (score < high)
+    ratio = ratio_of("clip_cov", logprob.detach(), logprob_old.detach(), advantage, mask)
+    eligible &= clip.surrogate(ratio.value, ratio.gain)[1]["clip_fraction"] == 0
     lot = torch.rand(mask.shape, generator=generator, device=None if generator is None else generator.device).to(score)
     chosen = _greatest(lot, eligible, _number(mask, share))
-    loss = torch.where(chosen, 0.0, loss)
-    observed = {"policy_loss": loss.detach(), **observed_ratio(ratio), **shares, "chosen_fraction": chosen.float()}
-    return summed(Terms(loss, observed), mask, aggregation)
+    tensors = {"logprob": logprob, "logprob_old": logprob_old, "advantage": advantage, "chosen": chosen}
+    return in_tiles(partial(_clip_cov_terms, clip=clip), aggregation, mask=mask, **tensors)
+
+
+def _clip_cov_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, chosen: Tensor, clip: Clip) -> Terms:
+    ratio = ratio_of("clip_cov", logprob, logprob_old, advantage, mask)
+    loss, shares = clip.surrogate(ratio.value, ratio.gain)
+    loss = keep(loss, ~chosen)
+    observed = {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask), **counted(shares)}
+    return Terms(loss, {**observed, "chosen_fraction": chosen.sum()})
 
 
 def _number(mask: Tensor, share: float) -> int:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
 from rlinf.algorithms.losses.clip import Clip, ClippedLoss
+from rlinf.algorithms.losses.elementwise import above, keep
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.ratio import check_logprobs, observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, like, per_decision, summed
+from rlinf.algorithms.losses.terms import Terms, counted, like, per_decision
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.losses.value import check_critic, critic_terms
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_range, expect_shape
@@ -70,8 +73,9 @@ def decoupled_ppo(
     """
     clip = Clip(clip_ratio_low, clip_ratio_high, clip_ratio_c)
     cap = BehaveCap(behave_weight_threshold, behave_weight_cap)
-    terms = decoupled_ppo_terms(logprob, logprob_old, logprob_proximal, advantage, mask, clip, cap)
-    return summed(terms, mask, aggregation)
+    terms = partial(decoupled_ppo_terms, clip=clip, cap=cap)
+    tensors = {"logprob": logprob, "logprob_old": logprob_old, "logprob_proximal": logprob_proximal, "advantage": advantage}
+    return in_tiles(terms, aggregation, mask=mask, **tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +91,11 @@ class BehaveCap:
         expect_range("behave_weight_threshold", self.threshold, 0.0, float("inf"), open_low=True)
 
     def apply(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Capped weights, and which of them were too great."""
+        """Capped weights, and 1 or 0 for whether they were too great."""
         if self.threshold is None:
-            return weight, torch.zeros_like(weight, dtype=torch.bool)
-        above = weight > self.threshold
-        return torch.where(above, 0.0 if self.mode == "drop" else self.threshold, weight), above
+            return weight, torch.zeros_like(weight)
+        over = above(weight, self.threshold)
+        return weight * (1.0 - over) if self.mode == "drop" else weight.clamp(max=self.threshold), over
 
 
 def decoupled_ppo_terms(
@@ -109,21 +113,21 @@ def decoupled_ppo_terms(
     proximal = logprob_proximal.detach()
     ratio = ratio_of("decoupled_ppo", logprob, proximal, advantage, mask, low=low, high=high)
     behave = ratio_of("decoupled_ppo", proximal, logprob_old.detach(), advantage, mask)
-    weight, above = cap.apply(behave.value)
+    weight, over = cap.apply(behave.value)
     surrogate, shares = clip.surrogate(ratio.value, ratio.gain)
     loss = per_decision(weight * surrogate)
-    near, far = observed_ratio(ratio), observed_ratio(behave)
-    bounded = torch.where(ratio.valid, ratio.value.detach().clamp(1.0 - clip.low, 1.0 + clip.high), 0.0)
+    near, far = observed_ratio(ratio.log, mask), observed_ratio(behave.log, mask)
+    clipped = keep(ratio.value.detach().clamp(1.0 - clip.low, 1.0 + clip.high), ratio.valid)
+    shares["behave_clip_fraction"] = keep(over, ratio.valid)
     observed = {
         "policy_loss": loss.detach(),
         "proximal_ratio": near["ratio"],
-        "clipped_proximal_ratio": per_decision(bounded),
+        "clipped_proximal_ratio": per_decision(clipped),
         "proximal_approx_kl": near["approx_kl"],
         "behave_ratio": far["ratio"],
         "behave_approx_kl": far["approx_kl"],
-        "behave_clip_fraction": per_decision((above & ratio.valid).float()),
     }
-    return Terms(loss, observed | {name: per_decision(share) for name, share in shares.items()})
+    return Terms(loss, observed | counted(shares))
 
 
 @torch.no_grad()
@@ -193,6 +197,8 @@ class DecoupledLoss(ClippedLoss):
 class DecoupledPPO(DecoupledLoss):
     """Decoupled PPO by name: `algorithm.loss_type: decoupled_ppo`. No critic."""
 
+    by_rows: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, slots=True)
 class DecoupledActorCritic(DecoupledLoss):
@@ -200,6 +206,8 @@ class DecoupledActorCritic(DecoupledLoss):
 
     L = L_decoupled + c_V L_V − c_H H
     """
+
+    by_rows: ClassVar[bool] = True
 
     value_clip: float | None = None
     """How far a value may move, in units of value; None for any distance."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from rlinf.algorithms.losses.policy_loss import PolicyLoss
 from rlinf.algorithms.losses.ratio import masked_gain
 from rlinf.algorithms.losses.reinforce import policy_gradient
 from rlinf.algorithms.losses.terms import Terms, summed
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
@@ -41,7 +43,7 @@ def opd(logprob: Tensor, advantage: Tensor, mask: Tensor, *, aggregation: Aggreg
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
     """
-    return summed(opd_terms(logprob, advantage, mask), mask, aggregation)
+    return in_tiles(opd_terms, aggregation, logprob=logprob, advantage=advantage, mask=mask)
 
 
 def opd_terms(logprob: Tensor, advantage: Tensor, mask: Tensor) -> Terms:
@@ -54,6 +56,8 @@ def opd_terms(logprob: Tensor, advantage: Tensor, mask: Tensor) -> Terms:
 @dataclass(frozen=True, slots=True)
 class OPD(PolicyLoss):
     """On-policy distillation by name: `algorithm.loss_type: opd`, with `adv_type: opd`."""
+
+    by_rows: ClassVar[bool] = True
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The teacher's verdict on each decision."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.terms import Terms, like, per_decision, summed
-from rlinf.algorithms.precision import precise
+from rlinf.algorithms.losses.aggregation import TOKEN_MEAN
+from rlinf.algorithms.losses.known import known
+from rlinf.algorithms.losses.terms import Terms, per_decision
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_leading
 from rlinf.core.data import LossOutput
 
@@ -29,11 +30,11 @@ def entropy_loss(entropy: Tensor, mask: Tensor) -> LossOutput[Tensor]:
     Raises:
         ShapeError: the leading sizes are not those of `mask`.
     """
-    return summed(entropy_terms(entropy, mask), mask)
+    return in_tiles(entropy_terms, TOKEN_MEAN, entropy=entropy, mask=mask)
 
 
 def entropy_terms(entropy: Tensor, mask: Tensor) -> Terms:
     """`entropy_loss` before it is summed."""
     expect_leading("entropy_loss(entropy)", entropy, mask.shape)
-    known = per_decision(torch.where(like(mask.bool(), entropy), precise(entropy), 0.0))
-    return Terms(-known, {"entropy": known.detach()})
+    found = per_decision(known(entropy, mask))
+    return Terms(-found, {"entropy": found.detach()})

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Final
 
-import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import Aggregation, Mode
+from rlinf.algorithms.losses.elementwise import above, bounded
 from rlinf.algorithms.losses.gspo import SEQUENCE_MEAN, row_mean
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
-from rlinf.algorithms.losses.ratio import masked_gain, observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, per_decision, summed
+from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, check_logprobs, log_ratio, masked_gain, observed_ratio
+from rlinf.algorithms.losses.terms import Terms, counted, like
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_range
 from rlinf.core.data import LossOutput
+
+FAR: Final = 1e30
+"""A bound that is none."""
 
 
 def gmpo(
@@ -51,24 +57,29 @@ def gmpo(
         ConfigError: a bound is negative.
     """
     _check_bounds(clip_log_ratio_low, clip_log_ratio_high)
-    terms = gmpo_terms(logprob, logprob_old, advantage, mask, clip_log_ratio_low, clip_log_ratio_high)
-    return summed(terms, mask, aggregation)
+    terms = partial(gmpo_terms, low=clip_log_ratio_low, high=clip_log_ratio_high)
+    return in_tiles(terms, aggregation, logprob=logprob, logprob_old=logprob_old, advantage=advantage, mask=mask)
 
 
 def gmpo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, low: float, high: float) -> Terms:
     """`gmpo` before it is summed."""
-    ratio = ratio_of("gmpo", logprob, logprob_old, advantage, mask)
-    kept = torch.where(ratio.gain > 0, ratio.log.clamp(max=high), ratio.log.clamp(min=-low))
-    row = row_mean(kept, mask).exp()
+    check_logprobs("gmpo", advantage, mask, logprob=logprob, logprob_old=logprob_old)
     gain = masked_gain(advantage, mask)
-    clipped = per_decision(((kept != ratio.log) & (ratio.gain != 0)).float())
+    log, each = log_ratio(logprob, logprob_old, mask), like(gain, logprob)
+    good = above(each, 0.0)
+    kept = bounded(log, -low - good * FAR, high + (1.0 - good) * FAR)
+    row = bounded(row_mean(kept, mask), -LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+    clipped = {"clip_fraction": above((kept - log).detach().abs() * each.abs(), 0.0)}
     loss = -gain * row
-    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio), "clip_fraction": clipped})
+    seen = observed_ratio(log.detach().clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND), mask)
+    return Terms(loss, {"policy_loss": loss.detach(), **seen, **counted(clipped)})
 
 
 @dataclass(frozen=True, slots=True)
 class GMPO(PolicyLoss):
     """GMPO by name: `algorithm.loss_type: gmpo`."""
+
+    by_rows: ClassVar[bool] = True
 
     clip_log_ratio_low: float = 0.4
     """δ_low ≥ 0, how far a log-ratio may fall below 0, in nats."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import ClassVar, Final
 
-import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import Aggregation, Mode
 from rlinf.algorithms.losses.clip import Clip, ClippedLoss
+from rlinf.algorithms.losses.elementwise import bounded
 from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.ratio import Ratio, masked_gain, observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, per_decision, summed
+from rlinf.algorithms.losses.ratio import check_logprobs, log_ratio, masked_gain, observed_ratio
+from rlinf.algorithms.losses.terms import Terms, counted, per_decision
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.core.data import LossOutput
 
 SEQUENCE_MEAN: Final = Aggregation("seq-mean-token-mean")
@@ -56,32 +58,35 @@ def gspo(
         ConfigError: a bound is out of its range.
     """
     clip = Clip(clip_ratio_low, clip_ratio_high, clip_ratio_c)
-    return summed(gspo_terms(logprob, logprob_old, advantage, mask, clip, token_level), mask, aggregation)
+    terms = partial(gspo_terms, clip=clip, token_level=token_level)
+    return in_tiles(terms, aggregation, logprob=logprob, logprob_old=logprob_old, advantage=advantage, mask=mask)
 
 
 def gspo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, clip: Clip, token_level: bool) -> Terms:
     """`gspo` before it is summed."""
-    low, high = clip.log_bounds
-    each = ratio_of("gspo", logprob, logprob_old, advantage, mask, low=low, high=high)
-    log = row_mean(each.log, mask)
+    check_logprobs("gspo", advantage, mask, logprob=logprob, logprob_old=logprob_old)
+    gain = masked_gain(advantage, mask)
+    each = log_ratio(logprob, logprob_old, mask)
+    log = bounded(row_mean(each, mask), *clip.log_bounds)
     if token_level:
-        own = per_decision(each.log)
+        own = per_decision(each)
         log = log.detach() + (own - own.detach())
-    valid = mask.bool()
-    log = torch.where(valid, log, 0.0)
-    ratio = Ratio(valid, log, log.exp(), masked_gain(advantage, mask))
-    loss, shares = clip.surrogate(ratio.value, ratio.gain)
-    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio), **shares})
+    loss, shares = clip.surrogate(log.exp(), gain)
+    seen = observed_ratio(log.detach()[:, :1], mask, mask.bool().sum(1, keepdim=True))
+    return Terms(loss, {"policy_loss": loss.detach(), **seen, **counted(shares)})
 
 
 def row_mean(x: Tensor, mask: Tensor) -> Tensor:
     """The mean over a row's unmasked decisions, `[B, 1]`, of `[B, T, …]` that is 0 where masked; 0 for a row without any."""
-    return per_decision(x).sum(1, keepdim=True) / mask.bool().sum(1, keepdim=True).clamp(min=1)
+    count = mask.bool().sum(1, keepdim=True).clamp(min=1)
+    return x.flatten(1).sum(1, keepdim=True) / (count * x.shape[2:].numel())
 
 
 @dataclass(frozen=True, slots=True)
 class GSPO(ClippedLoss):
     """GSPO by name: `algorithm.loss_type: gspo`."""
+
+    by_rows: ClassVar[bool] = True
 
     clip_ratio_low: float = 3e-4
     """ε_low in [0, 1], how far the ratio of a row may fall below 1."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
+from rlinf.algorithms.losses.elementwise import bounded
 from rlinf.algorithms.losses.granularity import at_granularity
+from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
-from rlinf.algorithms.losses.terms import Terms, like, per_decision, summed
+from rlinf.algorithms.losses.terms import Terms, per_decision
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import LossOutput
@@ -86,8 +90,8 @@ def _estimate(toward: Tensor, kind: str) -> Tensor:
         return 0.5 * toward.square()
     if kind == "k3_unclamped":
         return toward.expm1() - toward
-    bounded = toward.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-    return (bounded.expm1() - bounded).clamp(max=10.0)
+    near = bounded(toward, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    return bounded(near.expm1() - near, high=10.0)
 
 
 def kl_loss(
@@ -113,7 +117,7 @@ def kl_loss(
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
     """
-    return summed(kl_terms(logprob, logprob_ref, mask, kind), mask, aggregation)
+    return in_tiles(partial(kl_terms, kind=kind), aggregation, logprob=logprob, logprob_ref=logprob_ref, mask=mask)
 
 
 def kl_terms(logprob: Tensor, logprob_ref: Tensor, mask: Tensor, kind: KLType) -> Terms:
@@ -122,8 +126,7 @@ def kl_terms(logprob: Tensor, logprob_ref: Tensor, mask: Tensor, kind: KLType) -
         raise ShapeError("kl_loss(logprob)", f"expected [B, T], [B, T, K] or [B, T, K, A], found {tuple(logprob.shape)}")
     expect_shape("kl_loss(mask)", mask, logprob.shape[:2])
     expect_shape("kl_loss(logprob_ref)", logprob_ref, mask.shape if logprob_ref.dim() == 2 else logprob.shape)
-    valid = mask.bool()
-    logprob, logprob_ref = (torch.where(like(valid, x), precise(x), 0.0) for x in (logprob, logprob_ref))
+    logprob, logprob_ref = (known(x, mask) for x in (logprob, logprob_ref))
     if logprob_ref.dim() == 2:
         logprob = at_granularity(logprob, "chunk_level")
     loss = per_decision(kl_penalty(logprob, logprob_ref, kind))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from rlinf.algorithms.losses.elementwise import keep
 from rlinf.algorithms.losses.terms import like
 from rlinf.algorithms.precision import precise
 
@@ -16,4 +16,4 @@ def known(x: Tensor, mask: Tensor) -> Tensor:
         x: `[B, T, …]`.
         mask: bool, the leading axes of `x`.
     """
-    return torch.where(like(mask.bool(), x), precise(x), 0.0)
+    return keep(precise(x), like(mask.bool(), x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -12,9 +13,10 @@ from rlinf.algorithms.losses.aggregation import Aggregation, Mode
 from rlinf.algorithms.losses.correction import CorrectionConfig, corrected
 from rlinf.algorithms.losses.entropy import entropy_terms
 from rlinf.algorithms.losses.granularity import Granularity, at_granularity, check_granularity
-from rlinf.algorithms.losses.inputs import LossInputs
+from rlinf.algorithms.losses.inputs import INPUT_NAMES, LossInputs
 from rlinf.algorithms.losses.kl import KLType, check_kl_type, kl_terms
 from rlinf.algorithms.losses.terms import Terms, joined, summed
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_range
 from rlinf.core.data import Evaluation, LossOutput
 from rlinf.core.declarations import Need
@@ -37,6 +39,9 @@ class PolicyLoss(ABC):
     - The weight of the output counts decisions as `loss_agg_func` says, those that a correction dropped among them.
     """
 
+    by_rows: ClassVar[bool] = False
+    """Whether a row's terms depend on the tensors of that row alone, and gradients go into no others. A large batch is then
+    computed some rows at a time, which takes a fraction of the memory; its gradient can't be differentiated once more."""
     loss_agg_func: Mode = field(default="token-mean", kw_only=True)
     """How decisions are aggregated; see `Aggregation`."""
     loss_agg_length: int | None = field(default=None, kw_only=True)
@@ -86,6 +91,18 @@ class PolicyLoss(ABC):
 
     def of(self, x: LossInputs) -> LossOutput[Tensor]:
         """The loss of tensors, as a sum and its weight."""
+        aggregation = Aggregation(self.loss_agg_func, self.loss_agg_length)
+        if not self.by_rows:
+            return summed(self._terms(x), x.mask, aggregation)
+        tensors = {name: getattr(x, name) for name in INPUT_NAMES if name != "version_now"}
+
+        def terms(**rows: Tensor | None) -> Terms:
+            return self._terms(replace(x, **rows))  # pyright: ignore[reportArgumentType]
+
+        return in_tiles(terms, aggregation, **tensors)
+
+    def _terms(self, x: LossInputs) -> Terms:
+        """What each decision adds to the whole loss."""
         x = self._coarse(x)
         parts = [self._policy(x), *self.other_terms(x)]
         if self.kl_beta or x.logprob_ref is not None:
@@ -93,7 +110,7 @@ class PolicyLoss(ABC):
             parts.append(_times(self.kl_beta, kl_terms(logprob, reference, x.mask, self.kl_type)))
         if self.entropy_bonus or x.entropy is not None:
             parts.append(_times(self.entropy_bonus, entropy_terms(x.need("entropy", by=type(self).__name__), x.mask)))
-        return summed(joined(parts), x.mask, Aggregation(self.loss_agg_func, self.loss_agg_length))
+        return joined(parts)
 
     @abstractmethod
     def policy_terms(self, x: LossInputs) -> Terms:

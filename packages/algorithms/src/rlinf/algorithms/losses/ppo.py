@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -10,7 +12,8 @@ from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
 from rlinf.algorithms.losses.clip import Clip, ClippedLoss
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.ratio import observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, per_decision, summed
+from rlinf.algorithms.losses.terms import Terms, counted, per_decision
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.core.data import LossOutput
 
 
@@ -60,7 +63,8 @@ def ppo_clip(
         ConfigError: a bound is out of its range.
     """
     clip = Clip(clip_ratio_low, clip_ratio_high, clip_ratio_c, clip_log_ratio_min, clip_log_ratio_max)
-    return summed(ppo_clip_terms(logprob, logprob_old, advantage, mask, clip), mask, aggregation)
+    terms = partial(ppo_clip_terms, clip=clip)
+    return in_tiles(terms, aggregation, logprob=logprob, logprob_old=logprob_old, advantage=advantage, mask=mask)
 
 
 def ppo_clip_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, clip: Clip) -> Terms:
@@ -69,8 +73,7 @@ def ppo_clip_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask
     ratio = ratio_of("ppo_clip", logprob, logprob_old, advantage, mask, low=low, high=high)
     loss, shares = clip.surrogate(ratio.value, ratio.gain)
     loss = per_decision(loss)
-    observed = {name: per_decision(share) for name, share in shares.items()}
-    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio), **observed})
+    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask), **counted(shares)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class PPOClip(ClippedLoss):
     With an advantage in groups it is the loss of GRPO (`loss_agg_func: seq-mean-token-mean`) and of Dr. GRPO
     (`loss_agg_func: constant-length`).
     """
+
+    by_rows: ClassVar[bool] = True
 
     def policy_terms(self, x: LossInputs) -> Terms:
         """The surrogate of each decision."""
@@ -95,6 +100,8 @@ class DAPO(ClippedLoss):
     bound, and the mean over tokens. Its other two parts are not losses: dynamic sampling is a filter of groups, and overlong
     reward shaping a reward.
     """
+
+    by_rows: ClassVar[bool] = True
 
     clip_ratio_high: float = 0.28
     """ε_high ≥ 0, how far the ratio may rise above 1."""

@@ -8,8 +8,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.losses.elementwise import bounded
 from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.terms import like, per_decision
+from rlinf.algorithms.losses.terms import like
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_shape
 from rlinf.core.errors import ShapeError
@@ -57,9 +58,13 @@ def ratio_of(
         ShapeError: a shape disagrees; the message names the argument.
     """
     check_logprobs(place, advantage, mask, logprob=logprob, logprob_old=logprob_old)
-    valid = like(mask.bool(), logprob)
-    log = torch.where(valid, precise(logprob) - precise(logprob_old), 0.0).clamp(low, high)
-    return Ratio(valid, log, log.exp(), like(masked_gain(advantage, mask), logprob))
+    log = bounded(log_ratio(logprob, logprob_old, mask), low, high)
+    return Ratio(like(mask.bool(), logprob), log, log.exp(), like(masked_gain(advantage, mask), logprob))
+
+
+def log_ratio(logprob: Tensor, logprob_old: Tensor, mask: Tensor) -> Tensor:
+    """`[B, T, …]`, log π − log π_old; 0 where masked."""
+    return known(precise(logprob) - precise(logprob_old), mask)
 
 
 def masked_gain(advantage: Tensor, mask: Tensor) -> Tensor:
@@ -68,13 +73,19 @@ def masked_gain(advantage: Tensor, mask: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def observed_ratio(ratio: Ratio) -> dict[str, Tensor]:
-    """The metrics of a ratio, each `[B, T]` and 0 where masked."""
-    return {
-        "ratio": per_decision(torch.where(ratio.valid, ratio.value, 0.0)),
-        "ratio_abs": per_decision((ratio.value - 1.0).abs()),
-        "approx_kl": per_decision(ratio.log.expm1() - ratio.log),
-    }
+def observed_ratio(log: Tensor, mask: Tensor, times: Tensor | None = None) -> dict[str, Tensor]:
+    """The metrics of ratios, each summed over the decisions of `mask`; the elements of a decision are averaged.
+
+    Args:
+        log: `[B, T, …]`, log ρ; 0 where masked.
+        mask: `[B, T]` bool.
+        times: `[B, T]`, how many decisions share the ratio; None for one.
+    """
+    beyond = log.expm1()  # ρ − 1, of which small log-ratios lose nothing
+    found = {"ratio": beyond, "ratio_abs": beyond.abs(), "approx_kl": beyond - log}
+    elements = log.shape[2:].numel()
+    sums = {name: (x if times is None else x * times).sum() / elements for name, x in found.items()}
+    return {**sums, "ratio": sums["ratio"] + (mask if times is None else times).sum()}
 
 
 def check_logprobs(place: str, advantage: Tensor, mask: Tensor, *, logprob: Tensor, **same: Tensor) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
 from rlinf.algorithms.losses.inputs import LossInputs
+from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
 from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, like, per_decision, summed
-from rlinf.algorithms.precision import precise
+from rlinf.algorithms.losses.terms import Terms, like, per_decision
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.core.data import LossOutput
 
 
@@ -46,7 +47,7 @@ def reinforce(
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
     """
-    return summed(reinforce_terms(logprob, advantage, mask, logprob_old), mask, aggregation)
+    return in_tiles(reinforce_terms, aggregation, logprob=logprob, advantage=advantage, mask=mask, logprob_old=logprob_old)
 
 
 def reinforce_terms(logprob: Tensor, advantage: Tensor, mask: Tensor, logprob_old: Tensor | None) -> Terms:
@@ -54,9 +55,9 @@ def reinforce_terms(logprob: Tensor, advantage: Tensor, mask: Tensor, logprob_ol
     if logprob_old is None:
         loss = policy_gradient("reinforce", logprob, advantage, mask)
         return Terms(loss, {"policy_loss": loss.detach()})
-    ratio = ratio_of("reinforce", logprob, logprob_old, advantage, mask)
-    loss = per_decision(torch.where(ratio.valid, -ratio.value.detach() * ratio.gain * precise(logprob), 0.0))
-    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio)})
+    ratio = ratio_of("reinforce", logprob.detach(), logprob_old.detach(), advantage, mask)
+    loss = per_decision(known(logprob, mask) * (-ratio.value * ratio.gain))
+    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask)})
 
 
 def policy_gradient(place: str, logprob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
@@ -66,13 +67,14 @@ def policy_gradient(place: str, logprob: Tensor, advantage: Tensor, mask: Tensor
         ShapeError: a shape disagrees; the message names the argument.
     """
     check_logprobs(place, advantage, mask, logprob=logprob)
-    valid, gain = like(mask.bool(), logprob), like(masked_gain(advantage, mask), logprob)
-    return per_decision(torch.where(valid, -gain * precise(logprob), 0.0))
+    return per_decision(known(logprob, mask) * -like(masked_gain(advantage, mask), logprob))
 
 
 @dataclass(frozen=True, slots=True)
 class Reinforce(PolicyLoss):
     """REINFORCE by name: `algorithm.loss_type: reinforce`."""
+
+    by_rows: ClassVar[bool] = True
 
     importance_ratio: bool = False
     """Whether decisions of older weights are weighted with their ratio; on-policy it is 1 and changes nothing."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import Aggregation, Mode
+from rlinf.algorithms.losses.elementwise import above, keep
 from rlinf.algorithms.losses.gspo import SEQUENCE_MEAN
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
 from rlinf.algorithms.losses.ratio import observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, per_decision, summed
+from rlinf.algorithms.losses.terms import Terms, per_decision
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_range
 from rlinf.core.data import LossOutput
 
@@ -51,23 +55,26 @@ def sapo(
         ConfigError: a temperature is not above 0.
     """
     _check_temperatures(tau_pos, tau_neg)
-    return summed(sapo_terms(logprob, logprob_old, advantage, mask, tau_pos, tau_neg), mask, aggregation)
+    terms = partial(sapo_terms, tau_pos=tau_pos, tau_neg=tau_neg)
+    return in_tiles(terms, aggregation, logprob=logprob, logprob_old=logprob_old, advantage=advantage, mask=mask)
 
 
 def sapo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, tau_pos: float, tau_neg: float) -> Terms:
     """`sapo` before it is summed."""
     ratio = ratio_of("sapo", logprob, logprob_old, advantage, mask)
-    tau = torch.where(ratio.gain > 0, tau_pos, ratio.value.new_tensor(tau_neg))
+    tau = tau_neg + above(ratio.gain, 0.0) * (tau_pos - tau_neg)
     soft = torch.sigmoid(tau * (ratio.value - 1.0))
     loss = per_decision(-4.0 / tau * soft * ratio.gain)
     with torch.no_grad():
-        gate = per_decision(torch.where(ratio.valid, 4.0 * soft * (1.0 - soft), 0.0))
-    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio), "gate": gate})
+        gate = per_decision(keep(4.0 * soft * (1.0 - soft), ratio.valid))
+    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask), "gate": gate})
 
 
 @dataclass(frozen=True, slots=True)
 class SAPO(PolicyLoss):
     """SAPO by name: `algorithm.loss_type: sapo`."""
+
+    by_rows: ClassVar[bool] = True
 
     tau_pos: float = 1.0
     """τ_pos > 0, how fast the gradient of good decisions fades."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -23,7 +23,7 @@ class Terms:
     loss: Tensor
     """What each decision adds to the total; differentiable."""
     observed: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
-    """What to log of each decision; no gradient."""
+    """What to log of each decision; no gradient. `[]` for what is summed over the decisions already."""
     explained: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict[str, tuple[Tensor, Tensor]])
     """A target and the error of its prediction, whose explained variance is logged; no gradient."""
 
@@ -44,6 +44,11 @@ def per_decision(x: Tensor) -> Tensor:
     return x if x.dim() == 2 else x.flatten(2).mean(2)
 
 
+def counted(shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """How many decisions are so, `[]` each: from bools, of which those of one decision's elements are a share of it."""
+    return {name: x.sum() / x.shape[2:].numel() for name, x in shares.items()}
+
+
 def like(x: Tensor, target: Tensor) -> Tensor:
     """`x` of shape `[B, T]` with axes of size 1 appended, until it has as many as `target`."""
     return x.reshape(*x.shape, *[1] * (target.dim() - x.dim()))
@@ -57,9 +62,35 @@ def summed(terms: Terms, mask: Tensor, aggregation: Aggregation = TOKEN_MEAN) ->
         mask: `[B, T]` bool.
         aggregation: what the total is a sum of, and what the weight counts.
     """
-    factor, weight = aggregation.factors(mask, terms.loss.dtype)
-    total = terms.loss.sum() if aggregation.mode == "token-mean" else (terms.loss * factor).sum()
-    return LossOutput(total=total, weight=weight, metrics=_metrics(terms, mask))
+    total, weight, sums = sums_of(terms, mask, aggregation)
+    return LossOutput(total=total, weight=weight, metrics=metrics_of(terms.observed, terms.explained, sums))
+
+
+def sums_of(terms: Terms, mask: Tensor, aggregation: Aggregation) -> tuple[Tensor, Tensor, Tensor]:
+    """The total and the weight, each `[]`, and what `metrics_of` reads; all three add up over any split into rows."""
+    decisions = mask.bool().sum(1).to(terms.loss.dtype)
+    factor, weight = aggregation.of_rows(decisions)
+    total = terms.loss.sum() if aggregation.mode == "token-mean" else terms.loss.sum(1) @ factor
+    return total, weight, _sums(terms, decisions.sum())
+
+
+@torch.no_grad()
+def _sums(terms: Terms, count: Tensor) -> Tensor:
+    sums = [count.double(), *(values.sum().double() for values in terms.observed.values())]
+    for target, error in terms.explained.values():
+        target, error = target.double(), error.double()
+        sums += [error.sum(), error.square().sum(), target.sum(), target.square().sum()]
+    return torch.stack(sums)
+
+
+def metrics_of(observed: Collection[str], explained: Collection[str], sums: Tensor) -> dict[str, Statistic]:
+    """The metrics by name, from the last of `sums_of`; one transfer to Python."""
+    count, *rest = cast("list[float]", sums.tolist())  # pyright: ignore[reportUnknownMemberType]
+    metrics: dict[str, Statistic] = {name: Metric(rest[i], count) for i, name in enumerate(observed)}
+    for i, name in enumerate(explained):
+        start = len(observed) + 4 * i
+        metrics[name] = ExplainedVariance(count, *rest[start : start + 4])
+    return metrics
 
 
 def aggregate(loss: Tensor, mask: Tensor, aggregation: Aggregation = TOKEN_MEAN) -> LossOutput[Tensor]:
@@ -81,17 +112,3 @@ def aggregate(loss: Tensor, mask: Tensor, aggregation: Aggregation = TOKEN_MEAN)
     expect_shape("aggregate(loss)", loss, mask.shape)
     known = torch.where(mask.bool(), precise(loss), 0.0)
     return summed(Terms(known, {"loss": known.detach()}), mask, aggregation)
-
-
-@torch.no_grad()
-def _metrics(terms: Terms, mask: Tensor) -> dict[str, Statistic]:
-    sums = [mask.sum().double(), *(values.sum().double() for values in terms.observed.values())]
-    for target, error in terms.explained.values():
-        target, error = target.double(), error.double()
-        sums += [error.sum(), error.square().sum(), target.sum(), target.square().sum()]
-    count, *rest = cast("list[float]", torch.stack(sums).tolist())  # pyright: ignore[reportUnknownMemberType]
-    metrics: dict[str, Statistic] = {name: Metric(rest[i], count) for i, name in enumerate(terms.observed)}
-    for i, name in enumerate(terms.explained):
-        start = len(terms.observed) + 4 * i
-        metrics[name] = ExplainedVariance(count, *rest[start : start + 4])
-    return metrics

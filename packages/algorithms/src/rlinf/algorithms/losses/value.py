@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
+from rlinf.algorithms.losses.elementwise import above, bounded, larger
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.terms import Terms, summed
+from rlinf.algorithms.losses.terms import Terms
+from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import LossOutput
 
@@ -50,7 +53,8 @@ def clipped_value_loss(
         ConfigError: ε or δ is not above 0.
     """
     check_critic(value_clip, huber_delta)
-    return summed(value_terms(value, value_old, target, mask, value_clip, huber_delta), mask, aggregation)
+    terms = partial(value_terms, value_clip=value_clip, huber_delta=huber_delta)
+    return in_tiles(terms, aggregation, value=value, value_old=value_old, target=target, mask=mask)
 
 
 def value_terms(
@@ -64,9 +68,9 @@ def value_terms(
     observed: dict[str, Tensor] = {}
     if value_clip is not None:
         moved = value - value_old
-        near = value_old + moved.clamp(-value_clip, value_clip)
-        loss = torch.maximum(loss, _distance(near - target, huber_delta))
-        observed["value_clip_fraction"] = (moved.detach().abs() > value_clip).float()
+        near = value_old + bounded(moved, -value_clip, value_clip)
+        loss = larger(loss, _distance(near - target, huber_delta))
+        observed["value_clip_fraction"] = above(moved.detach().abs(), value_clip)
     observed["value_loss"] = loss.detach()
     explained = {"explained_variance": (target, (target - value).detach())}
     return Terms(loss, observed, explained)

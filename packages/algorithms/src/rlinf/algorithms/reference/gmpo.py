@@ -23,7 +23,7 @@ def gmpo(
     columns = decided(mask)
 
     def logs(b: int, t: int) -> list[float]:
-        return [clip(new - old, -20, 20) for new, old in zip(at(logprob, b, t), at(logprob_old, b, t), strict=True)]
+        return [new - old for new, old in zip(at(logprob, b, t), at(logprob_old, b, t), strict=True)]
 
     def kept(b: int, t: int) -> list[float]:
         good = advantage[b][t] > 0
@@ -31,9 +31,10 @@ def gmpo(
 
     def decide(b: int, t: int) -> dict[str, float]:
         row = [sum(kept(b, k)) / len(kept(b, k)) for k in columns[b]]
-        loss = -advantage[b][t] * math.exp(sum(row) / len(row))
+        loss = -advantage[b][t] * math.exp(clip(sum(row) / len(row), -20, 20))
         lost = [float(one != two and advantage[b][t] != 0) for one, two in zip(logs(b, t), kept(b, t), strict=True)]
-        observed = [{"clip_fraction": share, **observed_ratio(log)} for share, log in zip(lost, logs(b, t), strict=True)]
+        near = [clip(log, -20, 20) for log in logs(b, t)]
+        observed = [{"clip_fraction": share, **observed_ratio(log)} for share, log in zip(lost, near, strict=True)]
         return {"loss": loss, "policy_loss": loss, **average(observed)}
 
     return summed(mask, decide, aggregation or Aggregation("seq-mean-token-mean"))

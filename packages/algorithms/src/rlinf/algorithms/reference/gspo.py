@@ -21,11 +21,11 @@ def gspo(
     token_level: bool = False,
     aggregation: Aggregation | None = None,
 ) -> Summed:
-    """One ratio, s = exp(mean log-ratio of the row), clipped as in PPO; `token_level` changes gradients and no value."""
+    """One ratio, s = exp(mean log-ratio of the row, within ±20), clipped as in PPO; `token_level` changes gradients alone."""
     columns = decided(mask)
 
     def decide(b: int, t: int) -> dict[str, float]:
-        log = sum(mean_log_ratio(logprob, logprob_old, b, k) for k in columns[b]) / len(columns[b])
+        log = clip(sum(mean_log_ratio(logprob, logprob_old, b, k) for k in columns[b]) / len(columns[b]), -20, 20)
         found = surrogate(math.exp(log), advantage[b][t], clip_ratio_low, clip_ratio_high, clip_ratio_c)
         return {**found, **observed_ratio(log)}
 
@@ -33,6 +33,6 @@ def gspo(
 
 
 def mean_log_ratio(logprob: Nested, logprob_old: Nested, b: int, t: int) -> float:
-    """The mean over a decision's elements of log π − log π_old, each within ±20."""
+    """The mean over a decision's elements of log π − log π_old."""
     pairs = list(zip(at(logprob, b, t), at(logprob_old, b, t), strict=True))
-    return sum(clip(new - old, -20, 20) for new, old in pairs) / len(pairs)
+    return sum(new - old for new, old in pairs) / len(pairs)

@@ -15,7 +15,7 @@ from rlinf.core.data import Completion, Weights
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import Problem
 from rlinf.core.random import keyed_generator
-from rlinf.core.registry import GENERATORS, MODELS, REWARDS, TASKS
+from rlinf.core.registry import GENERATORS, MODELS, REWARDS, TASKS, WEIGHT_SYNCS
 
 LETTERS = "_.abcdefgh"
 
@@ -60,11 +60,12 @@ class ToyPolicy(torch.nn.Module):
 @dataclass(frozen=True)
 class ToyWriter:
     temperature: float = 1.0
+    precision: str | None = None
 
     def build(self, spec: Any, *, seed: int) -> ToyPolicy:
         policy = ToyPolicy()
         policy.temperature = self.temperature
-        return policy
+        return policy.bfloat16() if self.precision == "bf16" else policy
 
     def tokenizer(self, corpus: Sequence[str]) -> ToyTokenizer:
         return ToyTokenizer()
@@ -135,10 +136,21 @@ class ToyReward:
         return [self.scale * len(text) for text in completions]
 
 
+@dataclass(frozen=True)
+class ToyCastingSync:
+    """Casts what it sends."""
+
+    cast: bool = False
+
+    def casting(self) -> ToyCastingSync:
+        return ToyCastingSync(cast=True)
+
+
 TASKS.register("toy_task")(ToyTask)
 MODELS.register("toy_writer")(ToyWriter)
 GENERATORS.register("toy_generator")(ToyGeneratorConfig)
 REWARDS.register("toy_reward")(ToyReward)
+WEIGHT_SYNCS.register("toy_casting_sync")(ToyCastingSync)
 
 
 class Line:

@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+import torch
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.generation import SamplingConfig
+from rlinf.runners.reasoning.language import build_policy
 from rlinf.runners.reasoning.orders import Job, Order
 from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.reward_worker import RewardWorker
@@ -76,6 +78,22 @@ def test_a_group_is_aborted_once_at_most(reasoning_data: dict[str, Any], line: A
     found, _ = written(reasoning_data, job(0, 1, 2, 3, 4, 5, needed=3, again=(last,)), between)
     assert last in groups_of(between)
     assert len(groups_of(between)) == len(found.aborted) == 3
+
+
+def test_the_rollout_has_a_precision_of_its_own(reasoning_data: dict[str, Any]) -> None:
+    """What it holds decides to what weights are cast; null leaves the model and the sync as they are."""
+    same: Any = read_reasoning(reasoning_data)
+    assert same.rollout_model == same.actor.model
+    reasoning_data["rollout"]["precision"] = "bf16"
+    with pytest.raises(ConfigError, match=r"rollout\.precision: the weight syncer 'toy_sync' casts no weights"):
+        read_reasoning(reasoning_data)
+    reasoning_data["actor"]["weight_syncer"]["type"] = "toy_casting_sync"
+    cfg: Any = read_reasoning(reasoning_data)
+    assert (cfg.actor.weight_syncer.sync.cast, cfg.weight_sync.cast) == (False, True)
+    worker = ReasoningRolloutWorker(cfg)
+    worker.init_worker(WIRING)
+    assert {tensor.dtype for tensor in worker._held.tensors.values()} == {torch.bfloat16}  # type: ignore[union-attr]
+    assert {parameter.dtype for parameter in build_policy(cfg, starting_weights=True).parameters()} == {torch.float32}
 
 
 def scored(data: dict[str, Any], task: Job, between: Lines) -> tuple[list[Any], RewardWorker]:

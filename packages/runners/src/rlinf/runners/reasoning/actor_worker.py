@@ -96,7 +96,7 @@ class ReasoningActor(Worker):
 
         Whoever receives them needs its devices, too, so that nobody takes their lock.
         """
-        desk, sync = self._ready(), self.cfg.actor.weight_syncer.sync
+        desk, sync = self._ready(), self.cfg.weight_sync
         receivers = range(desk.wiring.rollout_ranks) if ranks is None else ranks
         with self._onloaded("parameters"):
             return publish(desk.trainer, sync, self.messenger, rank=self.rank, group=desk.wiring.rollout, receivers=receivers)

@@ -94,9 +94,16 @@ def build_tokenizer(cfg: ReasoningConfig) -> Tokenizer:
     return model.tokenizer(list(_texts(cfg.data.task.problems("train"))))
 
 
-def build_policy(cfg: ReasoningConfig, *, starting_weights: bool) -> Any:
-    """The policy, with its own weights or those that the run starts from; for equal configurations the same."""
-    policy = cfg.actor.model.build(cast("Any", None), seed=keyed_seed(cfg.runner.seed, "model"))
+def build_policy(cfg: ReasoningConfig, *, starting_weights: bool, rollout: bool = False) -> Any:
+    """The policy, with its own weights or those that the run starts from; for equal configurations the same.
+
+    Args:
+        cfg: the configuration of the run.
+        starting_weights: whether it gets those of `runner.ckpt_path`.
+        rollout: whether it is that of a rollout worker, whose precision may be another one.
+    """
+    model = cfg.rollout_model if rollout else cfg.actor.model
+    policy = model.build(cast("Any", None), seed=keyed_seed(cfg.runner.seed, "model"))
     if starting_weights and cfg.runner.ckpt_path is not None:
         load_starting_weights(policy, cfg.runner.ckpt_path)
     return policy

@@ -66,7 +66,7 @@ class ReasoningRolloutWorker(Worker):
         if self._engine is not None:
             return
         torch.set_num_threads(self.threads)
-        policy = build_policy(self.cfg, starting_weights=False).eval()
+        policy = build_policy(self.cfg, starting_weights=False, rollout=True).eval()
         check_temperature(policy, self.cfg.rollout.sampling_params)
         self._held = policy.weights()
         generator = self.cfg.rollout.generator.build(policy, rank=self.rank, world_size=self.world_size)
@@ -77,7 +77,7 @@ class ReasoningRolloutWorker(Worker):
     async def sync_model_from_actor(self) -> int:
         """Takes over the actor's weights, also while responses are being written; returns their version."""
         engine, held = self._ready()
-        received = self.cfg.actor.weight_syncer.sync.recv(self.messenger, held, engine.wiring.actor, 0)
+        received = self.cfg.weight_sync.recv(self.messenger, held, engine.wiring.actor, 0)
         await self._take(received)
         return received.version
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from rlinf.core.capabilities import Casting, HasPrecision
 from rlinf.core.declarations import HasContextLength, Need, traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.runners.reasoning.language import Tokenizing
@@ -81,6 +82,19 @@ def _groups_can_differ(cfg: ReasoningConfig) -> ConfigError | None:
     return ConfigError("algorithm.dynamic_sampling", problem, "Raise rollout.group_size.")
 
 
+def _precision(cfg: ReasoningConfig) -> ConfigError | None:
+    """A rollout in a precision of its own needs a model that has one, and weights that are cast on their way."""
+    if cfg.rollout.precision is None:
+        return None
+    if not isinstance(cfg.actor.model.config, HasPrecision):
+        problem = f"the model '{cfg.actor.model.model_type}' knows no precision, found {cfg.rollout.precision}"
+        return ConfigError("rollout.precision", problem, "Leave it out.")
+    if not isinstance(cfg.actor.weight_syncer.sync, Casting):
+        problem = f"the weight syncer '{cfg.actor.weight_syncer.type}' casts no weights"
+        return ConfigError("rollout.precision", problem, "Leave it out, or choose full, bucket, patch or disk.")
+    return None
+
+
 def _reference(cfg: ReasoningConfig) -> ConfigError | None:
     used = cfg.reference.source == "initial" and "inference" not in placed_components(cfg.cluster)
     remedy = "Set reference.source: initial and place no inference workers, or leave it out."
@@ -97,5 +111,6 @@ REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
     _room_for_prompts,
     _needs,
     _groups_can_differ,
+    _precision,
     _reference,
 )

@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from rlinf.core.capabilities import Packing
+from rlinf.core.capabilities import Casting, HasPrecision, Packing
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.problems import TaskConfig
-from rlinf.core.protocols import Advantage, Loss, Reward
-from rlinf.runners.schema import MERGED, ActorConfig, AlgorithmConfig, RunnerConfig, not_negative, positive
+from rlinf.core.protocols import Advantage, Loss, Reward, WeightSync
+from rlinf.runners.schema import MERGED, ActorConfig, AlgorithmConfig, ModelSection, RunnerConfig, not_negative, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,9 @@ class GenerationConfig:
     """The generator's own fields."""
     sampling_params: SamplingConfig
     """How tokens are drawn; without `stop_token_ids` a response ends with the tokenizer's end."""
+    precision: Literal["fp32", "bf16"] | None = None
+    """The type of the rollout's weights, to which the actor's are cast before they are sent; null for `actor.model.precision`, in
+    which the actor computes."""
     group_size: int = 8
     """Responses to each problem; they form a group."""
     max_lag: int = 0
@@ -250,6 +253,20 @@ class ReasoningConfig:
     def optimizer_steps(self) -> int:
         """Optimizer steps of the whole run, over which schedules span."""
         return self.runner.max_steps * self.optimizer_steps_per_iteration
+
+    @property
+    def rollout_model(self) -> ModelSection:
+        """What the rollout builds: the model that is trained, in the rollout's own precision."""
+        model, precision = self.actor.model, self.rollout.precision
+        if precision is None or not isinstance(model.config, HasPrecision):
+            return model
+        return replace(model, config=replace(cast("Any", model.config), precision=precision))
+
+    @property
+    def weight_sync(self) -> WeightSync:
+        """How weights travel to the rollout, cast where its precision may be another one."""
+        sync = self.actor.weight_syncer.sync
+        return sync.casting() if self.rollout.precision is not None and isinstance(sync, Casting) else sync
 
     @property
     def eval_sampling(self) -> SamplingConfig:

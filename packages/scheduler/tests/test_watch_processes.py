@@ -16,14 +16,16 @@ from pathlib import Path
 
 import pytest
 
+from rlinf.scheduler.logs import WORKERS
 from rlinf.scheduler.messages import activity
 from rlinf.scheduler.messages.endpoint import DriverEndpoint
 from rlinf.scheduler.messages.places import Meeting, Place
 from rlinf.scheduler.messages.post import DRIVER
 from rlinf.scheduler.messages.waiting import Wait
-from rlinf.scheduler.watch import stacks
+from rlinf.scheduler.watch import silence, stacks
 from rlinf.scheduler.watch.heartbeat import LOG, Heartbeat
 from rlinf.scheduler.watch.processes import describe, state
+from rlinf.scheduler.watch.silence import SilenceWatch
 from rlinf.scheduler.watch.watcher import Watcher
 
 LONG_S = 60.0
@@ -250,6 +252,34 @@ def test_a_stopped_process_is_not_asked_for_ever(run: Run) -> None:
     assert time.monotonic() - start < 20.0
     os.kill(pid, signal.SIGCONT)
     until(lambda: list(run.endpoint.lifelines.ask("doing", timeout=1.0)) == ["a.0"])
+
+
+def test_a_stopped_process_is_named_and_given_up_while_a_silent_one_is_left_alone(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENT_S", 2.0)
+    caplog.set_level(logging.INFO, WORKERS)
+    stopped, native = run.start("a.0", "sleep"), run.start("b.0", "native")
+    given_up: list[tuple[str, int]] = []
+    watch = SilenceWatch(run.watcher.silent, lambda host, pid, _: given_up.append((host, pid)), grace_s=3.0, look_s=0.2)
+    try:
+        os.kill(stopped, signal.SIGSTOP)
+        until(lambda: any("SIGSTOP" in record.message for record in caplog.records))
+        assert given_up == []
+        until(lambda: bool(given_up))
+        until(lambda: any("does not answer since" in record.message for record in caplog.records))
+        os.kill(stopped, signal.SIGCONT)
+        until(lambda: any("answers again" in record.message for record in caplog.records))
+    finally:
+        watch.end()
+    assert given_up == [("a.0", stopped)]
+    said = {record.message: record for record in caplog.records}
+    (warning,) = [record for message, record in said.items() if "SIGSTOP" in message]
+    assert (warning.name, warning.levelno) == (f"{WORKERS}.a.0", logging.WARNING)
+    assert f"`kill -CONT {stopped}` continues it; the run waits 3 s for it (cluster.stopped_grace_s)" in warning.message
+    (info,) = [record for message, record in said.items() if "does not answer" in message]
+    assert (info.name, info.levelno) == (f"{WORKERS}.b.0", logging.INFO)
+    assert re.search(rf"in native code that holds Python's lock \(state [SR]\), pid {native}$", info.message)
 
 
 def test_a_circle_of_messages_is_found(run: Run) -> None:

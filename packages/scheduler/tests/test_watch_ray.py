@@ -16,6 +16,7 @@ import pytest
 from rlinf.core import gather
 from rlinf.core.errors import DeadlineExceeded, WorkerError
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
+from rlinf.scheduler.logs import WORKERS
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.watch.heartbeat import LOG
 
@@ -57,7 +58,13 @@ class Peer(Worker):
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     log_dir = tmp_path_factory.mktemp("logs")
-    section = {"virtual_accelerators": {"count": 2}, "timeout_s": 60.0, "log_dir": str(log_dir), "heartbeat_s": 1.0}
+    section = {
+        "virtual_accelerators": {"count": 2},
+        "timeout_s": 60.0,
+        "log_dir": str(log_dir),
+        "heartbeat_s": 1.0,
+        "stopped_grace_s": 15.0,
+    }
     with Cluster(cluster_cfg=section) as made:
         yield made
 
@@ -166,6 +173,23 @@ def test_devices_are_held_in_turn_and_the_deadline_shows_the_line(cluster: Clust
     assert first.wait()[0] < both.wait()[0]
     assert entered.get() == 2
     group.execute_on(1).hold(entered, None).wait()
+
+
+def test_a_worker_that_stays_stopped_is_taken_for_dead(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, WORKERS)
+    again = Supervisor("restart", backoff_s=0.0)
+    victim = Peer.create_group().launch(cluster, name="stopped", placement_strategy=NodePlacementStrategy([0]), supervisor=again)
+    pid = victim.worker_infos[0].pid
+    handle = victim.sleep(50.0)
+    until(cluster, "stopped[0] runs sleep()")
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(
+        WorkerError, match=rf"stopped\[0\] failed in sleep\(\): the process died \(killed, as pid {pid} was stopped"
+    ):
+        handle.wait()
+    assert any(f"`kill -CONT {pid}` continues it; the run waits 15 s" in message for message in caplog.messages)
+    assert victim.sleep(0.0).wait() == [0]
+    assert victim.worker_infos[0].pid != pid
 
 
 def test_the_devices_of_a_killed_worker_are_given_to_the_next_in_line(cluster: Cluster, group: Any) -> None:

@@ -52,6 +52,9 @@ class ClusterConfig:
     messages, on the CPU and on GPUs; `auto` takes NCCL between GPUs of two workers. See `rlinf.scheduler.messages.routes`."""
     heartbeat_s: float = 30.0
     """When the driver has waited for so long, its log says who waits for what, and again whenever so long has passed; 0: never."""
+    stopped_grace_s: float = 60.0
+    """How long the process of a worker may be stopped, as by SIGSTOP, before the run ends with a `WorkerError`, or its supervisor
+    starts it again; the log names it within seconds. 0: any time, up to `timeout_s` of who waits for it."""
     log_dir: str | None = None
     """Each worker's log goes to `<log_dir>/worker_logs/<group>/rank_<rank>.log`; None writes no files."""
     tracer: TracerConfig = TracerConfig()
@@ -65,8 +68,9 @@ class ClusterConfig:
             raise ConfigError("join_timeout_s", problem)
         if not 0 < self.timeout_s <= MOST_S:
             raise ConfigError("timeout_s", f"expected a positive number of seconds up to {MOST_S:.0f}, found {self.timeout_s:g}")
-        if not (self.heartbeat_s >= 0 and math.isfinite(self.heartbeat_s)):
-            raise ConfigError("heartbeat_s", f"expected a number of seconds, found {self.heartbeat_s:g}", "0 is never.")
+        for name, seconds in (("heartbeat_s", self.heartbeat_s), ("stopped_grace_s", self.stopped_grace_s)):
+            if not (seconds >= 0 and math.isfinite(seconds)):
+                raise ConfigError(name, f"expected a number of seconds, found {seconds:g}", "0 is never.")
 
 
 _ABSENT = {

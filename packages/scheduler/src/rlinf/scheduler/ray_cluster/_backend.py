@@ -43,6 +43,7 @@ from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.trace.transfers import traced_post
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.heartbeat import Heartbeat
+from rlinf.scheduler.watch.silence import SilenceWatch
 from rlinf.scheduler.watch.stacks import Stack
 from rlinf.scheduler.watch.stall import Stalls
 from rlinf.scheduler.watch.watcher import Watcher
@@ -98,6 +99,7 @@ class RayBackend:
         self._endpoint.guard = self.failures.guard
         self.failures.explain = Stalls(self._watcher.wait_graph, self._watcher.stacks, config.log_dir).explain
         self._heartbeat = Heartbeat(self._watcher.wait_graph, config.heartbeat_s)
+        self._silence = SilenceWatch(self._watcher.silent, self._stopped, config.stopped_grace_s)
 
     @property
     def post(self) -> Post:
@@ -162,6 +164,7 @@ class RayBackend:
         """See `Backend`."""
         self._stopping = True
         self._heartbeat.stop()
+        self._silence.end()
         self._services.end()
         self.failures.stop(SHUT_DOWN)
         self._endpoint.close(SHUT_DOWN)
@@ -223,6 +226,15 @@ class RayBackend:
 
         threading.Thread(target=bury, name="rlinf-burial", daemon=True).start()
         return True
+
+    def _stopped(self, host: str, pid: int, seconds: float) -> None:
+        """A process, or a child of one, has been stopped for too long: it is taken for dead."""
+        while host not in self._processes and "." in host:
+            host = host.rpartition(".")[0]
+        process = self._processes.get(host)
+        if process is not None and not self._stopping:
+            how = f"the process died (killed, as pid {pid} was stopped, state T, for {seconds:.0f} s; see cluster.stopped_grace_s)"
+            process.kill(how)
 
     def _logged(self, host: str, level: int, message: str) -> None:
         """A worker logged something."""

@@ -83,6 +83,8 @@ class RayProcess:
         self._state = "starting"
         """Then `up`; `down` from a death to the next life, and `ended` after the last one."""
         self._restarted: list[float] = []
+        self._killed = (-1, "")
+        """The last life that `kill` has ended, and how."""
         self._construct: RayCall | None = None
         self._rendezvous = ""
         self.failures = failures
@@ -192,6 +194,13 @@ class RayProcess:
         timer.daemon = True
         timer.start()
 
+    def kill(self, how: str) -> None:
+        """Ends this life; what comes of it is as after any other death, but that `how` says how it ended."""
+        with self._line:
+            if self._state in ("up", "starting"):
+                self._killed = (self.life, how)
+                ray.kill(self.actor)
+
     def bury(self, life: int, said: str = "") -> None:
         """Finds out how a life ended, and draws the consequences; takes a while, in a thread of its own."""
         with self._line:
@@ -211,7 +220,8 @@ class RayProcess:
 
     def _death(self, said: str) -> WorkerError:
         method = "__init__" if self._construct is not None else next((call.method for call in list(self.calls)), "")
-        problem = self._cradle.inquest(self, said)
+        life, how = self._killed
+        problem = how if life == self.life else self._cradle.inquest(self, said)
         return WorkerError(self._info.group, self._info.rank, method, problem, remote_traceback=self.tail.text())
 
     def _return(self, error: WorkerError) -> None:

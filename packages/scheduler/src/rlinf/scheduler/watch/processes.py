@@ -14,6 +14,8 @@ _STATES: Final = {
     "Z": "dead",
     "X": "dead",
 }
+STOPPED: Final = "stopped (state T)"
+"""How the description of a process begins that runs no code until somebody continues it."""
 
 
 def state(pid: int) -> str:

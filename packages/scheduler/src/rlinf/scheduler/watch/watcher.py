@@ -42,6 +42,14 @@ class Watcher:
             waiters.append(Waiter(who=label(host), note=f"does not answer: {state}"))
         return WaitGraph(tuple(sorted(waiters, key=lambda waiter: _natural(waiter.who))))
 
+    def silent(self) -> dict[str, tuple[int, str]]:
+        """The processes that do not answer at this moment, by address: their ids, and how they look from outside."""
+        lifelines = self._endpoint.lifelines
+        pids = lifelines.pids()
+        said = lifelines.ask("doing", timeout=ANSWER_S)
+        silent = {host: pid for host, pid in pids.items() if host not in said and host in lifelines.pids()}
+        return {host: (silent[host], state) for host, (state, _) in self._look(silent, stacks=False).items()}
+
     def stacks(self) -> dict[str, list[Stack]]:
         """The Python stacks of the driver and of all workers: `rollout[1]` → a stack for each thread. Stopped ones have none."""
         lifelines = self._endpoint.lifelines

@@ -3,6 +3,7 @@ import socket
 import pytest
 import torch
 
+from rlinf.core.data import Evaluation
 from rlinf.core.errors import ConfigError, ContractError, UnknownName
 from rlinf.core.registry import MODELS, register_model
 from rlinf.core.testing.policy import CHECKS, PolicyContract
@@ -78,16 +79,32 @@ class WrongLogprob(MLPPolicy):
 class KeepsObservation(MLPPolicy):
     """Its context is the caller's memory."""
 
-    def _states(self, tree):
-        states = super()._states(tree)
-        states.clone = lambda: states
-        return states
+    def _context(self, env_obs):
+        return {"states": torch.as_tensor(env_obs["states"])}
 
 
 class KeepsGraph(MLPPolicy):
     """Forgot no_grad."""
 
-    predict_action_batch = MLPPolicy.predict_action_batch.__wrapped__
+    predict_action_batch = MLPPolicy.predict_action_batch.__wrapped__.__wrapped__
+
+
+class ReadsAnything(MLPPolicy):
+    """Decides for not-a-numbers: its method was replaced after BasePolicy had seen it."""
+
+
+ReadsAnything.predict_action_batch = MLPPolicy.predict_action_batch.__wrapped__
+
+
+class NeedsRows(MLPPolicy):
+    """Scores no rows as one."""
+
+
+def needs_rows(self, batch):
+    return MLPPolicy.default_forward(self, batch) if len(batch) else Evaluation(logprob=torch.zeros(1, 2))
+
+
+NeedsRows.default_forward = needs_rows
 
 
 class WithDropout(MLPPolicy):
@@ -184,6 +201,8 @@ def broken_lines(make, capsys):
         (KeepsGraph, "a decision holds no graph", "expected no graph"),
         (WithDropout, "a module's own mode changes nothing", "is dropout on?"),
         (ForgetsTemperature, "actions are drawn from the distribution", "standard errors from 0"),
+        (ReadsAnything, "an observation that is not finite", "not-a-number in row 1 of 'states', which was not refused"),
+        (NeedsRows, "a batch of no rows", "Evaluation.logprob of no rows: expected shape (0, 2), found (1, 2)"),
         (UntrainedPart, "the log-probability can be differentiated", "spare: 1 parameters are trained and no loss reaches them"),
         (Remembers, "nothing is remembered", "Decision.action of the same call after others"),
         (LooksAtNeighbours, "a row does not depend", "Decision.action of row 0 alone"),

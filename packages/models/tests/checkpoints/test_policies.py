@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import CheckpointError, ConfigError, UnknownName
 from rlinf.core.registry import MODELS
-from rlinf.models.checkpoints import export_full_weights, export_like, load_policy, load_weights, save_policy
+from rlinf.models.checkpoints import export_full_weights, export_like, load_policy, load_weights, save_policy, write_tensors
 from rlinf.models.checkpoints.policies import _described
+from rlinf.models.language import CausalLMConfig, save_language_model
 from rlinf.models.mlp import MLPPolicyConfig
 from rlinf.models.normalization import Normalizer
 from rlinf.models.registry import get_model
@@ -102,6 +103,47 @@ def test_weights_alone(policy, tmp_path):
     assert same(get_model(cfg, SPEC), policy)
     with pytest.raises(CheckpointError, match=r"expected the name of a registered model, found None\. Pass model_type"):
         load_policy(tmp_path, SPEC)
+
+
+def write_run(policy, folder, model):
+    """A checkpoint as a run writes it."""
+    (folder / "actor").mkdir(parents=True)
+    write_tensors(policy.weights().tensors, folder / "actor")
+    (folder / "config.json").write_text(json.dumps({"actor": {"model": model, "optim": {"lr": 1.0}}, "runner": {"seed": 1}}))
+    (folder / "state.json").write_text(json.dumps({"step": 3, "version": 12}))
+
+
+def test_a_checkpoint_of_a_run_comes_back(policy, tmp_path):
+    model = {"model_type": "mlp_policy", "hidden_sizes": [8, 8], "activation": "relu"}
+    write_run(CONFIG.build(SPEC, seed=9), tmp_path / "checkpoints" / "global_step_9", model)
+    newest = tmp_path / "checkpoints" / "global_step_10"
+    write_run(policy, newest, model)
+    for given in (newest, tmp_path, tmp_path / "checkpoints"):
+        found = load_policy(given, SPEC)
+        assert same(found, policy)
+        assert found.version == 12
+    assert not same(load_policy(newest.with_name("global_step_9"), SPEC), policy)
+    with pytest.raises(CheckpointError, match="made for another policy"):
+        load_policy(newest, SPEC, params={"hidden_sizes": [8, 9]})
+    (newest / "config.json").write_text(json.dumps({"actor": {"model": {**model, "model_type": "os:system"}}}))
+    with pytest.raises(CheckpointError, match=r"actor\.model: expected the name of a registered model, found 'os:system'"):
+        load_policy(tmp_path, SPEC)
+
+
+def test_who_acts_needs_an_environment():
+    with pytest.raises(ConfigError, match=r"'mlp_policy' acts in an environment, whose description is missing\. Pass spec"):
+        get_model({"model_type": "mlp_policy"})
+
+
+def test_a_language_model_needs_no_environment(tmp_path):
+    config = CausalLMConfig(preset="tiny", architecture="llama")
+    model = get_model({"model_type": "causal_lm", "preset": "tiny", "architecture": "llama"}, seed=2)
+    assert same(model, config.build(seed=2))
+    write_run(model, tmp_path / "run" / "global_step_1", {"model_type": "causal_lm", "preset": "tiny", "architecture": "llama"})
+    assert same(load_policy(tmp_path / "run"), model)
+    save_language_model(model, tmp_path / "folder", shard_size="100KB")
+    assert len(list((tmp_path / "folder").glob("*.safetensors"))) > 1
+    assert same(load_policy(tmp_path / "folder", model_type="causal_lm"), model)
 
 
 def test_a_map_and_what_it_leaves(policy, tmp_path):

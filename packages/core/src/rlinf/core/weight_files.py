@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, Final, cast
@@ -84,7 +85,7 @@ def read_shards(index: Path, *, place: str = "") -> dict[str, Path]:
     try:
         content: Any = json.loads(index.read_text(encoding="utf-8"))
         weight_map = cast("dict[str, str]", content["weight_map"])
-        names = sorted(set(weight_map.values()))
+        names = sorted({os.fspath(name) for name in weight_map.values()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(where, f"'{index}' can't be read ({error!r})", "Use another checkpoint.") from error
     for name in names:

@@ -19,6 +19,7 @@ from rlinf.models.action_distribution import ActionDistribution, Normal
 from rlinf.models.actor_config import ActorCriticConfig
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import CrossQHead, MultiQHead
+from rlinf.models.precision import at_least_float32
 
 LATENT = "latent"
 """The key of the context that has what was squashed, `[B, K · A]`."""
@@ -86,7 +87,7 @@ class ActorCritic(BasePolicy):
             ShapeError: `action` or `mask` has another shape.
         """
         features = self._features(self._context(env_obs))
-        mean = self.distribution.action(self.distribution.normal(self._output(features), self.log_std).mean)
+        mean = self.distribution.action(self._normal(features).mean)
         expert = torch.as_tensor(action, dtype=mean.dtype, device=mean.device)
         if expert.shape != mean.shape:
             raise ShapeError("sft_loss(action)", f"expected {tuple(mean.shape)}, found {tuple(expert.shape)}")
@@ -105,7 +106,7 @@ class ActorCritic(BasePolicy):
         return Decision(
             action=self.distribution.action(latent),
             logprob=self.distribution.logprob(latent, normal),
-            value=self._value(features),
+            value=self._judged(features),
             context={**context, LATENT: latent} if self.distribution.squash else dict(context),
             version=self.version,
         )
@@ -119,10 +120,16 @@ class ActorCritic(BasePolicy):
         logprob = self.distribution.logprob(latent, normal)
         entropy = self.distribution.entropy(normal)
         entropy = None if entropy is None else entropy.expand_as(logprob)
-        return Evaluation(logprob=logprob, entropy=entropy, value=self._value(features))
+        return Evaluation(logprob=logprob, entropy=entropy, value=self._judged(features))
+
+    def _judged(self, features: Tensor) -> Tensor | None:
+        value = self._value(features)
+        return None if value is None else at_least_float32(value)
 
     def _normal(self, features: Tensor) -> Normal:
-        return self.distribution.normal(self._output(features), self.log_std)
+        """The Gaussian in float32 at least: in bfloat16 neither its draws nor their densities would be worth much."""
+        log_std = None if self.log_std is None else at_least_float32(self.log_std)
+        return self.distribution.normal(at_least_float32(self._output(features)), log_std)
 
 
 class QFunctions(ActorCritic):

@@ -13,6 +13,7 @@ from rlinf.core.errors import WeightSyncError
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
+from rlinf.models.entry import decides, scores
 
 
 class Versioned(nn.Module):
@@ -52,7 +53,19 @@ class BasePolicy(Versioned, ABC):
 
     A parameter below a module named `critic` or `value_head` belongs to the critic; a trainer may give it a learning rate of its
     own.
+
+    Two things are the same for every policy, and done here for all: observations with infinities or not-a-numbers are refused
+    with their key and row, and a batch of no rows gives empty results.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # What a subclass defines is wrapped, so that a stranger's policy still has nothing but these two methods to write.
+        own = vars(cls)
+        if "predict_action_batch" in own:
+            cls.predict_action_batch = decides(cls.predict_action_batch)
+        if "default_forward" in own:
+            cls.default_forward = scores(cls.default_forward)
 
     @abstractmethod
     def predict_action_batch(

@@ -186,12 +186,12 @@ class CMAPolicy(ActorCritic):
         """h₁ and h₂ `[*, 2 M]` after decisions, of a context with leaves `[B, …]` or `[B, T, …]`."""
         if context[POLICY_STATE].dim() == 2:
             return self._remember({key: leaf[:, None] for key, leaf in context.items()})[:, 0]
-        percept, recorded = self._perceive(context), context[POLICY_STATE]
+        percept, recorded = self._perceive(context), context[POLICY_STATE].to(self.actor.weight.dtype)
         memory: list[Tensor] = []
         for t in range(recorded.shape[1]):
             state = recorded[:, t]
             if t:
-                follows = (state == context[NEXT_STATE][:, t - 1]).all(-1, keepdim=True)
+                follows = (state == context[NEXT_STATE][:, t - 1].to(state.dtype)).all(-1, keepdim=True)
                 action = state[:, 2 * self.memory_size :]
                 state = torch.where(follows, torch.cat([memory[-1], action], -1), state)
             memory.append(self.memory(percept.at(t), state))
@@ -204,7 +204,7 @@ class CMAPolicy(ActorCritic):
         seen = [view(image) for view, image in zip(self.views, images, strict=True)]
         summary = torch.cat([total for _, total in seen], -1).view(*leading, -1)
         if self.state_size:
-            summary = torch.cat([summary, context[STATES]], -1)
+            summary = torch.cat([summary, context[STATES].to(summary.dtype)], -1)
         maps = tuple(items.view(*leading, *items.shape[1:]) for items, _ in seen)
         return Percept(words.view(*leading, *words.shape[1:]), known.view(*leading, -1), maps, summary)
 

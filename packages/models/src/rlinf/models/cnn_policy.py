@@ -77,7 +77,8 @@ class Sight(nn.Module):
         else:
             seen = list(cast("Tensor", self.encoders[0](torch.cat(rows))).chunk(len(rows)))
         if self.states is not None:
-            seen.append(self.states(context[STATES].flatten(0, -2)))
+            # A rollout in bfloat16 records states in bfloat16, which an actor in float32 scores.
+            seen.append(self.states(context[STATES].flatten(0, -2).to(seen[0].dtype)))
         return torch.cat(seen, -1).reshape(*leading, self.width)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ContractError, RLinfError
-from rlinf.core.protocols import ModelConfig, Policy
+from rlinf.core.protocols import LanguageModelConfig, ModelConfig, Policy
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.finding import Finding
 from rlinf.core.testing.policy import PolicyContract
@@ -37,6 +37,14 @@ TINY = EnvSpec(
 """An environment that needs no simulator and shows everything that a policy may want to see."""
 
 
+TEXT = EnvSpec(
+    observation={"input_ids": ArraySpec(shape=(6,), dtype="int64")},
+    action=ArraySpec(shape=(1,), dtype="int64"),
+    max_episode_steps=10,
+)
+"""What a language model is asked: texts of a few tokens, and which one follows."""
+
+
 def check_policy(args: Sequence[str]) -> int:
     """Examines a policy: `rlinf check-policy pi0 preset=tiny`, or `rlinf check-policy my_module:MyConfig`.
 
@@ -54,8 +62,8 @@ def check_policy(args: Sequence[str]) -> int:
     def generator(seed: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed)
 
-    policy = _build(given.policy, dict(_parameter(param) for param in given.params), given.seed)
-    contract = PolicyContract(policy=policy, spec=TINY, as_array=torch.as_tensor, generator=generator, tolerance=given.tolerance)
+    policy, spec = _build(given.policy, dict(_parameter(param) for param in given.params), given.seed)
+    contract = PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=generator, tolerance=given.tolerance)
     findings = contract.examine(report=_tell)
     broken = sum(finding.error is not None for finding in findings)
     if broken:
@@ -65,18 +73,20 @@ def check_policy(args: Sequence[str]) -> int:
     return 0
 
 
-def _build(name: str, params: dict[str, Any], seed: int) -> Policy:
+def _build(name: str, params: dict[str, Any], seed: int) -> tuple[Policy, EnvSpec]:
+    """The policy, and the environment that it is asked about."""
     if ":" in name and os.getcwd() not in sys.path:
         # A module that lies where the command is run is found, as by `python -m`, but takes no other module's place.
         sys.path.append(os.getcwd())
     item: Any = MODELS.build(name, params, place="check-policy")
+    spec = TEXT if isinstance(item, LanguageModelConfig) else TINY
     with _offline():
-        policy = item.build(TINY, seed=seed) if isinstance(item, ModelConfig) else item(TINY, seed=seed)
+        policy = item.build(spec, seed=seed) if isinstance(item, ModelConfig) else item(spec, seed=seed)
     for needed in ("predict_action_batch", "default_forward", "weights", "load"):
         if not callable(getattr(policy, needed, None)):
             problem = f"{type(policy).__name__} has no {needed}(…), so it is no policy that acts"
             raise ConfigError("check-policy", problem, "Derive it from rlinf.models.BasePolicy.")
-    return policy
+    return policy, spec
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from rlinf.models.action_distribution import ActionDistribution
 from rlinf.models.activations import make_activation
 from rlinf.models.actor_critic import ActorCritic, Context, QFunctions, make_q_head
 from rlinf.models.mlp import STATES, MLPPolicyConfig
-from rlinf.models.observations import read_observation
+from rlinf.models.observations import read_observation, read_states
 from rlinf.models.running_norm import RunningNorm
 from rlinf.models.seeding import seeded_weights
 
@@ -41,6 +41,7 @@ class MLPPolicy(ActorCritic):
         super().__init__()
         action = ArraySpec(shape=(actions,), dtype="float32") if isinstance(actions, int) else actions
         self.distribution = ActionDistribution(config, action, "mlp_policy")
+        self._size = states
         generator = torch.Generator().manual_seed(seed)
         activation = partial(make_activation, config.activation)
         outputs = self.distribution.outputs
@@ -58,7 +59,7 @@ class MLPPolicy(ActorCritic):
             self.normalize.update(states[batch.trajectory.mask], all_reduce)
 
     def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
-        return {STATES: self._states(env_obs).clone()}
+        return {STATES: read_states(env_obs, self._size, "mlp_policy", next(self.actor.parameters()))}
 
     def _features(self, context: Context) -> Tensor:
         return self._seen(self._states(context))

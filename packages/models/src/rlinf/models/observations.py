@@ -1,14 +1,18 @@
-"""How small policies read observations."""
+"""How policies read observations."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlinf.core.errors import ShapeError
+from rlinf.core.arrays import as_numpy
+from rlinf.core.errors import NonFiniteError, ShapeError
 from rlinf.core.tree import Tree
 
 
@@ -45,5 +49,46 @@ def read_states(env_obs: Tree[Any], size: int, by: str, like: Tensor) -> Tensor:
     """
     states = torch.as_tensor(read_observation(env_obs, "states", by))
     if states.dim() != 2 or states.shape[1] != size:
-        raise ShapeError(f"{by}(env_obs).states", f"expected [B, {size}], found {tuple(states.shape)}")
+        remedy = "Use the environment that the policy was built for, or build it for this one."
+        raise ShapeError(f"{by}(env_obs).states", f"expected [B, {size}], found {tuple(states.shape)}", remedy)
     return states.to(like, copy=True)
+
+
+def refuse_not_finite(env_obs: Tree[Any], path: str = "env_obs") -> None:
+    """Refuses observations with infinities or not-a-numbers.
+
+    Args:
+        env_obs: observations by key, NumPy or torch; integers and text pass unread.
+        path: where they are, for messages.
+
+    Raises:
+        NonFiniteError: there is one; the message names its key and its row.
+    """
+    if isinstance(env_obs, Mapping):
+        for key, leaf in cast("Mapping[str, Any]", env_obs).items():
+            refuse_not_finite(leaf, f"{path}.{key}")
+    elif not _finite(env_obs):
+        found = np.argwhere(~np.isfinite(as_numpy(env_obs.double() if isinstance(env_obs, Tensor) else env_obs)))
+        if len(found):
+            value, rows = env_obs[tuple(found[0])], sorted({int(row) for row in found[:, 0]})
+            problem = f"expected finite numbers, found {value} at {found[0].tolist()}, {len(found)} such in rows {rows[:8]}"
+            raise NonFiniteError(
+                f"predict_action_batch({path})", problem, "Look for its cause in the environment, or in a wrapper."
+            )
+
+
+def _finite(leaf: Any) -> bool:
+    """Whether all of a leaf is finite, in one pass without memory; False also where a sum overflows.
+
+    Infinities and not-a-numbers never leave a sum; NumPy is faster with a sum of squares.
+    """
+    if isinstance(leaf, Tensor):
+        if not leaf.is_floating_point():
+            return True
+        return math.isfinite(leaf.sum().item())
+    array: NDArray[Any] = np.asarray(leaf)
+    if array.dtype.kind != "f":
+        return True
+    row = array.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(np.dot(row, row))

@@ -10,13 +10,18 @@ import torch
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.protocols import ModelConfig
+from rlinf.core.protocols import LanguageModelConfig, ModelConfig
 from rlinf.core.registry import MODELS
 from rlinf.models.base import BasePolicy
 
 
 def get_model(
-    cfg: Mapping[str, Any], spec: EnvSpec, *, seed: int = 0, device: torch.device | str | None = None, place: str = "model"
+    cfg: Mapping[str, Any],
+    spec: EnvSpec | None = None,
+    *,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    place: str = "model",
 ) -> BasePolicy:
     """The policy of a section such as `{"model_type": "mlp_policy", "hidden_sizes": [64, 64]}`.
 
@@ -26,7 +31,7 @@ def get_model(
     Args:
         cfg: `model_type`, a registered name or `module:attr`; `ckpt_path`, weights to start from, if there are any; all other
             keys are hyper-parameters.
-        spec: the environment that the policy acts in.
+        spec: the environment that the policy acts in; a language model needs none.
         seed: decides the weights that no checkpoint gives.
         device: where the policy goes.
         place: the dotted path of `cfg`, for messages.
@@ -47,14 +52,21 @@ def get_model(
     return policy if device is None else policy.to(device)
 
 
-def build_policy(name: str, params: Mapping[str, Any], spec: EnvSpec, *, seed: int, place: str) -> BasePolicy:
+def build_policy(name: str, params: Mapping[str, Any], spec: EnvSpec | None, *, seed: int, place: str) -> BasePolicy:
     """The policy of a registered name, with fresh weights.
 
     Raises:
-        ConfigError: the name or a hyper-parameter is unknown or wrong, or what is registered builds something else.
+        ConfigError: the name or a hyper-parameter is unknown or wrong, or what is registered builds something else, or needs to
+            know the environment.
     """
     item: Any = MODELS.build(name, params, place=place)
-    policy: Any = item.build(spec, seed=seed) if isinstance(item, ModelConfig) else item(spec, seed=seed)
+    if isinstance(item, LanguageModelConfig):
+        policy: Any = item.build(seed=seed)
+    elif spec is None:
+        found = f"'{name}' acts in an environment, whose description is missing"
+        raise ConfigError(place, found, "Pass spec, an EnvSpec; only language models need none.")
+    else:
+        policy = item.build(spec, seed=seed) if isinstance(item, ModelConfig) else item(spec, seed=seed)
     if not isinstance(policy, BasePolicy):
         raise ConfigError(f"{place}.model_type", f"'{name}' built a {type(policy).__name__}", "Derive it from BasePolicy.")
     return policy

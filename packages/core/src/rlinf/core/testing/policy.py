@@ -144,6 +144,7 @@ CHECKS: Final[dict[str, Callable[[PolicyContract], None]]] = {
     "predict_action_batch and default_forward agree, in mode 'train' and 'eval', for any number of rows": policy_scores.agreement,
     "a module's own mode changes nothing: dropout is off": policy_scores.module_modes,
     "a batch is scored as its parts are": policy_scores.parts,
+    "a batch of no rows gives empty results of the same shapes": policy_scores.no_rows,
     "entropy and value have one number for each decision": policy_scores.evaluation_shapes,
     "a decision holds no graph": policy_purity.no_graph,
     "the same seed decides the same, another seed something else": policy_purity.seeds,
@@ -153,6 +154,7 @@ CHECKS: Final[dict[str, Callable[[PolicyContract], None]]] = {
     "an observation is neither changed nor kept": policy_purity.own_memory,
     "the log-probability can be differentiated, and its gradient reaches what is trained": policy_learning.gradient,
     "actions are drawn from the distribution that is scored": policy_learning.unbiased,
+    "an observation that is not finite is refused, or not read": policy_purity.not_finite,
     "weights go out, and come back the same": policy_weights.round_trip,
     "weights that don't fit are refused, and nothing is changed": policy_weights.misfit,
 }

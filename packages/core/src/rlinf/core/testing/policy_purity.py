@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlinf.core.arrays import as_numpy
-from rlinf.core.errors import ContractError
+from rlinf.core.errors import ContractError, RLinfError
 from rlinf.core.testing.samples import same
 from rlinf.core.tree import tree_leaves
 
@@ -59,6 +59,22 @@ def no_state(contract: PolicyContract) -> None:
         after = contract.decide(first, 1, train=train)
         for name in ("action", "logprob"):
             same(f"Decision.{name} of the same call after others", getattr(before, name), getattr(after, name), 0.0)
+
+
+def not_finite(contract: PolicyContract) -> None:
+    """Not-a-numbers don't become actions: whoever meets one refuses it, or decides as if it were not there."""
+    clean = contract.observation()
+    expected = contract.decide(clean, 1).action
+    for key, leaf in clean.items():
+        if leaf.dtype.kind != "f" or leaf[0].size == 0:
+            continue
+        spoilt = leaf.copy()
+        spoilt.reshape(len(leaf), -1)[1, 0] = np.nan
+        try:
+            found = contract.decide({**clean, key: spoilt}, 1).action
+        except RLinfError:
+            continue
+        same(f"Decision.action with a not-a-number in row 1 of '{key}', which was not refused", expected, found, 0.0)
 
 
 def own_memory(contract: PolicyContract) -> None:

@@ -70,6 +70,26 @@ def parts(contract: PolicyContract) -> None:
                 same(f"Evaluation.{name} of row {row} alone", one[row : row + 1], other, contract.tolerance)
 
 
+def no_rows(contract: PolicyContract) -> None:
+    """No rows are decided and scored as some are, with 0 for B: a rank may be left without any."""
+    batches: list[tuple[Decision[Any], Any]] = []
+    for rows in (_SIZES[0], 0):
+        decisions = [contract.decide(contract.observation(rows), seed) for seed in range(2)]
+        batches.append((decisions[0], contract.policy.default_forward(contract.batch(decisions))))
+    (some, some_scores), (none, none_scores) = batches
+    pairs = [(f"Decision.{name}", getattr(some, name), getattr(none, name)) for name in ("action", "logprob", "value")]
+    pairs += [
+        (f"Evaluation.{name}", getattr(some_scores, name), getattr(none_scores, name)) for name in ("logprob", "entropy", "value")
+    ]
+    context = dict(tree_leaves(none.context))
+    pairs += [(f"Decision.context.{path}", leaf, context.get(path)) for path, leaf in tree_leaves(some.context)]
+    for place, expected, found in pairs:
+        wanted = None if expected is None else (0, *expected.shape[1:])
+        shape = None if found is None else tuple(found.shape)
+        if shape != wanted:
+            raise ContractError(f"{place} of no rows", f"expected shape {wanted}, found {shape}")
+
+
 def evaluation_shapes(contract: PolicyContract) -> None:
     """One entropy for each decision or for each of its parts, one value for each decision."""
     decisions = [contract.decide(contract.observation(), seed) for seed in range(3)]

@@ -30,7 +30,7 @@ def round_trip(contract: PolicyContract) -> None:
         policy.load(old)
     if other.version != old.version + 7:
         raise ContractError("load(weights)", f"expected to take over version {old.version + 7}, found {other.version}")
-    if np.array_equal(as_numpy(before.action), as_numpy(other.action)):
+    if all(np.array_equal(as_numpy(getattr(before, name)), as_numpy(getattr(other, name))) for name in ("action", "logprob")):
         raise ContractError("load(weights)", "expected other decisions from other weights, found the same", "Are all in weights()?")
     after = contract.decide(observation, 1)
     for name in ("action", "logprob"):

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from rlinf.core.errors import CheckpointError
+from rlinf.core.weight_files import WEIGHT_SUFFIXES, find_weights
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.atomic import fresh_file, fresh_folder
-from rlinf.models.checkpoints.tensors import SHARD_BYTES, find_weights, read_tensors, write_tensors
-
-_WEIGHTS = (".safetensors", ".index.json", ".pt", ".pth", ".bin")
+from rlinf.models.checkpoints.tensors import SHARD_BYTES, read_tensors, write_tensors
 
 
 def export_like(
@@ -89,4 +88,4 @@ def _copy_others(source: Path, folder: Path, weights: Path) -> None:
 
 
 def _holds_weights(file: Path) -> bool:
-    return file.name.endswith(_WEIGHTS) and not file.name.startswith(("policy_preprocessor", "policy_postprocessor"))
+    return file.name.endswith(WEIGHT_SUFFIXES) and not file.name.startswith(("policy_preprocessor", "policy_postprocessor"))

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from rlinf.core.data import EnvSpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import MODELS
+from rlinf.core.weight_files import find_weights, newest_checkpoint
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.atomic import fresh_folder
 from rlinf.models.checkpoints.fitting import Fitted, fit, unwrapped
-from rlinf.models.checkpoints.tensors import SHARD_BYTES, find_weights, read_tensors, write_tensors
+from rlinf.models.checkpoints.tensors import SHARD_BYTES, read_tensors, write_tensors
 from rlinf.models.normalization import Normalizer
 from rlinf.models.registry import build_policy
 from rlinf.models.statistics import write_statistics
@@ -73,21 +74,22 @@ def save_policy(
 
 def load_policy(
     path: Path,
-    spec: EnvSpec,
+    spec: EnvSpec | None = None,
     *,
     model_type: str | None = None,
     params: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> BasePolicy:
-    """The policy of a folder: ours; or another project's, whose `config.json` names an architecture that is registered.
+    """The policy of a folder: ours; a run's; or another project's, whose `config.json` names an architecture that is registered.
 
-    Of another project's folder (Hugging Face, LeRobot) the architecture reads everything itself, as `model_path`. Weights alone,
-    such as RLinf's `full_weights.pt`, need `model_type` and `params`.
+    Of a run, the newest checkpoint is read, built as `actor.model` of its configuration says. Of another project's folder
+    (Hugging Face, LeRobot) the architecture reads everything itself, as `model_path`. Weights alone, such as RLinf's
+    `full_weights.pt`, need `model_type` and `params`.
 
     Args:
         path: the folder, or a file of weights.
-        spec: the environment that the policy acts in.
+        spec: the environment that the policy acts in; a language model needs none.
         model_type: the registered name, where the folder has none or another one.
         params: hyper-parameters that differ from those of the folder, such as where `model_path` is on this machine.
         seed: decides the weights that the folder doesn't have.
@@ -97,23 +99,58 @@ def load_policy(
         CheckpointError: something is missing, damaged, or made for another policy.
         ConfigError: the name or a hyper-parameter is unknown.
     """
-    described = _read_config(path / CONFIG) if path.is_dir() else {}
-    ours = described.get("format") == FORMAT
-    place = str(path / CONFIG if described else path)
-    name = model_type or described.get("model_type") or described.get("type")
+    found = _description(path)
+    name = model_type or found.model_type
     # A file must not choose what is imported: only names that somebody registered here.
     if not isinstance(name, str) or (model_type is None and ":" in name):
-        raise CheckpointError(place, f"expected the name of a registered model, found {name!r}", "Pass model_type.")
-    if described and not ours:
-        policy = build_policy(name, {"model_path": str(path), **(params or {})}, spec, seed=seed, place=place)
-        return policy if device is None else policy.to(device)
-    if ours and described.get("format_version") != FORMAT_VERSION:
-        found = f"expected version {FORMAT_VERSION} of the format, found {described.get('format_version')!r}"
-        raise CheckpointError(place, found, "Use the rlinf-models that wrote it.")
-    policy = build_policy(name, {**described.get("config", {}), **(params or {})}, spec, seed=seed, place=place)
-    load_weights(policy, path)
-    policy.version = int(described.get("version", 0))
+        raise CheckpointError(found.place, f"expected the name of a registered model, found {name!r}", "Pass model_type.")
+    policy = build_policy(name, {**found.params, **(params or {})}, spec, seed=seed, place=found.place)
+    if not found.reads_itself:
+        load_weights(policy, path)
+        policy.version = found.version
     return policy if device is None else policy.to(device)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Description:
+    """What a folder says of the policy whose weights it has."""
+
+    place: str
+    model_type: object = None
+    params: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    version: int = 0
+    reads_itself: bool = False
+    """Whether the architecture reads the folder, weights and all."""
+
+
+def _description(path: Path) -> _Description:
+    checkpoint = newest_checkpoint(path)
+    run = _read_json(checkpoint / CONFIG).get("actor") if checkpoint is not None else None
+    if checkpoint is not None and isinstance(run, dict):
+        return _of_run(checkpoint, cast("dict[str, Any]", run))
+    file = path / CONFIG
+    content = _read_json(file)
+    if not content:
+        return _Description(place=str(path))
+    if content.get("format") != FORMAT:
+        name = content.get("model_type") or content.get("type")
+        return _Description(place=str(file), model_type=name, params={"model_path": str(path)}, reads_itself=True)
+    if content.get("format_version") != FORMAT_VERSION:
+        found = f"expected version {FORMAT_VERSION} of the format, found {content.get('format_version')!r}"
+        raise CheckpointError(str(file), found, "Use the rlinf-models that wrote it.")
+    version = int(content.get("version", 0))
+    return _Description(place=str(file), model_type=content.get("model_type"), params=content.get("config", {}), version=version)
+
+
+def _of_run(checkpoint: Path, actor: Mapping[str, Any]) -> _Description:
+    """`actor` of the configuration of a run, one of whose checkpoints this is."""
+    model: Any = actor.get("model")
+    place = f"{checkpoint / CONFIG}: actor.model"
+    if not isinstance(model, Mapping):
+        raise CheckpointError(place, f"expected a mapping, found {type(model).__name__}", "Use another checkpoint.")
+    params = {key: value for key, value in cast("Mapping[str, Any]", model).items() if key != "model_type"}
+    version = int(_read_json(checkpoint / "state.json").get("version", 0))
+    return _Description(place=place, model_type=cast("Any", model).get("model_type"), params=params, version=version)
 
 
 def load_weights(
@@ -191,7 +228,7 @@ def _statistics(policy: BasePolicy) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _read_config(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:

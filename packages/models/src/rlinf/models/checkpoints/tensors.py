@@ -14,18 +14,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from rlinf.core.errors import CheckpointError
+from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
 
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
-CANDIDATES: Final = (
-    INDEX,
-    WEIGHTS,
-    "full_weights.pt",
-    "model_state_dict/full_weights.pt",
-    "actor/model.safetensors",
-    "actor/model_state_dict/full_weights.pt",
-)
-"""Where weights may be below a folder; the first one found counts."""
 SHARD_BYTES: Final = 5 * 2**30
 SHARED: Final = "shared"
 """In the metadata: for each name that is stored under another one, that other name."""
@@ -37,32 +29,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors by name; names of one tensor give one tensor again.
 
     Args:
-        path: a file (`.safetensors`, an index of shards, `.pt`), or a folder with one of `CANDIDATES`.
+        path: a file (`.safetensors`, an index of shards, `.pt`), or what else `rlinf.core.weight_files.find_weights` takes.
 
     Raises:
         CheckpointError: there are no weights, a file is missing or damaged, or holds something else than tensors.
     """
     file = find_weights(path)
-    if file.name.endswith(".index.json"):
+    if file.name.endswith(INDEX_SUFFIX):
         return _sharded(file)
     if file.suffix in _PICKLED:
         return _pickled(file)
     tensors, metadata = _whole(file)
     return tensors | _aliases(tensors, metadata.get(SHARED), file)
-
-
-def find_weights(path: Path) -> Path:
-    """The file of weights that a path means, itself or by its folder.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    if path.is_file():
-        return path
-    for name in CANDIDATES:
-        if (path / name).is_file():
-            return path / name
-    raise CheckpointError(str(path), "no weights there", f"Name the file, or a folder with one of {', '.join(CANDIDATES)}.")
 
 
 def write_tensors(tensors: Mapping[str, Tensor], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> None:
@@ -135,20 +113,15 @@ def _whole(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _sharded(index: Path) -> dict[str, Tensor]:
-    try:
-        content = json.loads(index.read_text(encoding="utf-8"))
-        weight_map: dict[str, str] = content["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(str(index), f"can't be read ({error!r})", "Use another checkpoint.") from error
+    shards = read_shards(index)
     found: dict[str, Tensor] = {}
-    for name in sorted(set(weight_map.values())):
-        if Path(name).name != name or not (index.parent / name).is_file():
-            raise CheckpointError(str(index), f"expected the shard '{name}' beside it, found no such file", "Copy it again.")
-        found |= _whole(index.parent / name)[0]
-    missing = sorted(weight_map.keys() - found.keys())
+    for file in sorted(set(shards.values())):
+        found |= _pickled(file) if file.suffix in _PICKLED else _whole(file)[0]
+    missing = sorted(shards.keys() - found.keys())
     if missing:
         raise CheckpointError(str(index), f"{len(missing)} tensors are in no shard, such as {missing[:3]}", "Copy it again.")
-    return found | _aliases(found, content.get("metadata", {}).get(SHARED), index)
+    metadata: Any = json.loads(index.read_text(encoding="utf-8")).get("metadata") or {}
+    return found | _aliases(found, metadata.get(SHARED), index)
 
 
 def _aliases(tensors: Mapping[str, Tensor], shared: str | None, file: Path) -> dict[str, Tensor]:

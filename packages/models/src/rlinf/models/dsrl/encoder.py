@@ -43,8 +43,10 @@ class SmallEncoder(nn.Module):
         found: list[Tensor] = []
         for key in self.keys:
             leaf = seen[key]
-            x = leaf.movedim(-1, 1).float() / 127.5 - 1.0 if key == IMAGES else leaf
-            found.append(cast("Tensor", self.parts[key](x)))
+            part = cast("nn.Sequential", self.parts[key])
+            dtype = cast("nn.Conv2d | nn.Linear", part[0]).weight.dtype
+            x = leaf.movedim(-1, 1).to(dtype) / 127.5 - 1.0 if key == IMAGES else leaf.to(dtype)
+            found.append(cast("Tensor", part(x)))
         return torch.cat(found, -1)
 
 

@@ -27,6 +27,7 @@ from rlinf.models.gaussian import LOG_2PI
 from rlinf.models.heads import MultiQHead
 from rlinf.models.images import resize
 from rlinf.models.observations import read_observation, read_states
+from rlinf.models.precision import at_least_float32
 from rlinf.models.squashed import squash_log_slope
 
 
@@ -105,8 +106,8 @@ class DSRLPolicy(BasePolicy):
         return self.base.steer(env_obs, noise[:, None].expand(-1, self.horizon, -1))
 
     def _gaussian(self, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Mean and log σ of u, each `[B, D]`."""
-        mean, log_std = cast("Tensor", self.actor(self.encoder(seen))).chunk(2, -1)
+        """Mean and log σ of u, each `[B, D]`, float32 at least."""
+        mean, log_std = at_least_float32(self.actor(self.encoder(seen))).chunk(2, -1)
         low, high = self.config.logstd_range
         return mean, low + 0.5 * (high - low) * (log_std.tanh() + 1.0)
 

@@ -14,9 +14,15 @@ from rlinf.models.flow.sampling import FlowSampling
 
 
 def initial_noise(
-    shape: tuple[int, int, int], sampling: FlowSampling, *, train: bool, generator: torch.Generator | None, device: torch.device
+    shape: tuple[int, int, int],
+    sampling: FlowSampling,
+    *,
+    train: bool,
+    generator: torch.Generator | None,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """What a chain starts from, `[B, H, D]` float32: a sample of N(0, I), or its centre in an evaluation that draws nothing.
+    """What a chain starts from, `[B, H, D]`: a sample of N(0, I), or its centre in an evaluation that draws nothing.
 
     Args:
         shape: B, H, D.
@@ -24,10 +30,12 @@ def initial_noise(
         train: whether the mode is "train".
         generator: the source of randomness; numbers are drawn on its device, so that they don't depend on the policy's.
         device: where the noise goes.
+        dtype: of the policy; the noise is float32, or finer if that is.
     """
+    dtype = torch.promote_types(dtype, torch.float32)
     if not train and sampling.eval_noise == "zero":
-        return torch.zeros(shape, device=device)
-    return draw_noise(shape, torch.empty(0, device=device), generator)
+        return torch.zeros(shape, device=device, dtype=dtype)
+    return draw_noise(shape, torch.empty(0, device=device, dtype=dtype), generator)
 
 
 class ExploreNoiseNet(nn.Module):
@@ -54,6 +62,7 @@ class ExploreNoiseNet(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """σ `[B, H, D]`, float32 at least, of hidden states `[B, H, W]`."""
-        unit = 0.5 * (cast("Tensor", self.net(hidden)) + 1.0)
+        own = cast("nn.Linear", self.net[0]).weight.dtype
+        unit = 0.5 * (cast("Tensor", self.net(hidden.to(own))) + 1.0)
         unit = unit.to(torch.promote_types(unit.dtype, torch.float32))
         return (0.5 * (self.low + (self.high - self.low) * unit)).exp()

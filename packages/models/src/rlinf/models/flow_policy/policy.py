@@ -82,7 +82,7 @@ class FlowPolicy(BasePolicy):
         states = self._states(env_obs)
         seen, train, sampling = self._seen(states), mode == "train", self.config.sampling
         shape = (len(states), *self.noise_shape)
-        noise = initial_noise(shape, sampling, train=train, generator=generator, device=states.device)
+        noise = initial_noise(shape, sampling, train=train, generator=generator, device=seen.device, dtype=seen.dtype)
         chain = sample_chain(
             self.field(seen),
             noise,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.models.activations import Activation, make_activation
+from rlinf.models.precision import at_least_float32
 
 _FREQUENCIES = 8
 _PERIODS = (0.1, 4.0)
@@ -28,15 +29,11 @@ class VelocityNet(nn.Module):
         activation: what follows each of them.
     """
 
-    frequencies: Tensor
-
     def __init__(
         self, states: int, horizon: int, size: int, hidden: Sequence[int], token_width: int, activation: Activation
     ) -> None:
         super().__init__()
         self.tokens = (horizon, token_width)
-        periods = torch.logspace(math.log10(_PERIODS[0]), math.log10(_PERIODS[1]), _FREQUENCIES)
-        self.register_buffer("frequencies", 2.0 * math.pi / periods, persistent=False)
         layers: list[nn.Module] = []
         for size_in, size_out in pairwise((states + horizon * size + 2 * _FREQUENCIES, *hidden, horizon * token_width)):
             layers += [nn.Linear(size_in, size_out), make_activation(activation)]
@@ -52,9 +49,13 @@ class VelocityNet(nn.Module):
             states: `[B, S]`.
 
         Returns:
-            v `[B, H, D]` and hidden states `[B, H, W]`.
+            v `[B, H, D]` and hidden states `[B, H, W]`, float32 at least, whatever the type of the weights.
         """
-        angles = time[:, None] * self.frequencies
-        features = torch.cat([states, x.flatten(1), angles.sin(), angles.cos()], -1)
+        # In the type of the time: frequencies that were rounded to bfloat16 with the weights would be others.
+        periods = torch.logspace(
+            math.log10(_PERIODS[0]), math.log10(_PERIODS[1]), _FREQUENCIES, dtype=time.dtype, device=time.device
+        )
+        angles = time[:, None] * (2.0 * math.pi / periods)
+        features = torch.cat([states, x.flatten(1), angles.sin(), angles.cos()], -1).to(self.out.weight.dtype)
         hidden = cast("Tensor", self.trunk(features)).view(-1, *self.tokens)
-        return self.out(hidden), hidden
+        return at_least_float32(self.out(hidden)), at_least_float32(hidden)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.errors import ConfigError
 from rlinf.core.tree import Tree
 from rlinf.models.images import fit_images
-from rlinf.models.observations import read_observation
+from rlinf.models.observations import read_observation, read_states
 
 CAMERAS: Final = ("main_images", "wrist_images", "extra_view_images")
 """In the order in which the model sees them."""
@@ -73,10 +73,7 @@ class Reader:
         """`[B, D]` float32, a copy."""
         if not self.state_size:
             return torch.zeros(self._rows(env_obs), 0)
-        found = torch.as_tensor(self._leaf(env_obs, STATES)).to(dtype=torch.float32, copy=True)
-        if found.ndim != 2 or found.shape[1] != self.state_size:
-            raise ShapeError(f"gr00t(env_obs.{STATES})", f"expected [B, {self.state_size}], found {tuple(found.shape)}")
-        return found
+        return read_states(env_obs, self.state_size, "gr00t", torch.empty(0))
 
     def tasks(self, env_obs: Tree[Any], default: str) -> list[str]:
         """What to do, for each row."""

@@ -10,16 +10,18 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import Evaluation, LossOutput, Weights
+from rlinf.core.data import Decision, Evaluation, LossOutput, Weights
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
+from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
-from rlinf.models.base import Versioned
+from rlinf.models.base import BasePolicy
 from rlinf.models.heads import ValueHead
 from rlinf.models.language.scoring import score_tokens
-from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, restarting_positions
+from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, last_columns, restarting_positions
 from rlinf.models.lora import without_adapters
+from rlinf.models.precision import at_least_float32
 
 Context = dict[str, Tensor]
 
@@ -37,12 +39,16 @@ def text_inputs(network: nn.Module, context: Context) -> dict[str, Tensor]:
     return {"input_ids": context[INPUT_IDS], "position_ids": restarting_positions(context[SEGMENT_IDS])}
 
 
-class LanguageModel(Versioned):
+class LanguageModel(BasePolicy):
     """Scores tokens that were written, and says what they were worth, in one pass.
 
     A token is a decision: `context` has `input_ids` `[B, T]` and, where rows are padded or packed, `segment_ids` `[B, T]`;
     `action` `[B, T, 1, 1]` is the token that comes after each; `mask` says whether that one belongs to a response. Logits are
     computed where `mask` is True and nowhere else.
+
+    As every policy it can be asked for one decision, the token that follows a text, and scores such decisions, whose context has
+    a text of its own for each: `[B, T, L]`. Whoever wants whole texts uses a generator (`rlinf.engines`), which keeps what it has
+    read.
 
     Args:
         network: a causal language model of transformers, without dropout.
@@ -71,6 +77,28 @@ class LanguageModel(Versioned):
         self._inputs, self._scale = inputs, scale
         self.temperature, self.chunk, self.joined = temperature, chunk, joined
 
+    @torch.no_grad()
+    def predict_action_batch(
+        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
+    ) -> Decision[Tensor]:
+        """The token that follows each text, `[B, 1, 1]`; see `BasePolicy`.
+
+        Args:
+            env_obs: `input_ids` `[B, L]`, and `segment_ids` `[B, L]` where texts are padded: 1, and 0 for padding.
+            mode: "train" draws at the model's temperature; "eval" takes the most likely token.
+            generator: the source of randomness; numbers are drawn on its device.
+        """
+        context = {name: leaf.clone() for name, leaf in self._context(env_obs).items()}
+        hidden = self._last(context)
+        logits = at_least_float32(self.logits(hidden)) / self.temperature
+        token = logits.argmax(-1, keepdim=True)
+        if mode == "train":
+            source = logits.device if generator is None else generator.device
+            token = torch.multinomial(logits.softmax(-1).to(source), 1, generator=generator).to(logits.device)
+        logprob, _ = score_tokens(hidden, token.squeeze(-1), self.logits, temperature=self.temperature, chunk=self.chunk)
+        value = None if self.value_head is None else cast("Tensor", self.value_head(hidden))
+        return Decision(action=token[:, None], logprob=logprob, value=value, context=context, version=self.version)
+
     def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
         """Log-probability, entropy and value of each token, each `[B, T]`; 0 where `mask` is False, but for the value.
 
@@ -78,7 +106,10 @@ class LanguageModel(Versioned):
             ShapeError: the context has no `input_ids`, or the action is not one token.
         """
         t = batch.trajectory
-        hidden = self.hidden_states(t.context)
+        context = self._context(t.context)
+        apart = context[INPUT_IDS].dim() == 3
+        flat = {name: leaf.flatten(0, 1) for name, leaf in context.items()} if apart else context
+        hidden = self._last(flat).view(*t.mask.shape, -1) if apart else self.hidden_states(context)
         logprob, entropy = self._score(hidden, t.action.flatten(2), t.mask)
         value = None if self.value_head is None else cast("Tensor", self.value_head(hidden))
         return Evaluation(logprob=logprob, entropy=entropy, value=value, version=self.version)
@@ -90,12 +121,14 @@ class LanguageModel(Versioned):
 
         Args:
             env_obs: the context: `input_ids` `[B, T]` and what else there is.
-            action: `[B, T, 1]`, the token that comes next.
-            mask: `[B, T]` bool, False for the tokens of prompts and for padding; all count if None.
+            action: `[B, T, 1]`, the token that comes after each; or `[B, 1, 1]`, the one that follows the whole text.
+            mask: `[B, T]` or `[B, 1]` bool, False for the tokens of prompts and for padding; all count if None.
             generator: not used.
         """
         counted = torch.ones(action.shape[:2], dtype=torch.bool, device=action.device) if mask is None else mask
-        hidden = self.hidden_states(env_obs)
+        context = self._context(env_obs)
+        whole = action.shape[1] == 1 != context[INPUT_IDS].shape[1]
+        hidden = self._last(context)[:, None] if whole else self.hidden_states(context)
         logprob, entropy = self._score(hidden, action, counted, temperature=1.0)
         total, weight = -logprob.sum(), counted.sum().to(logprob.dtype)
         count = float(weight)
@@ -115,6 +148,11 @@ class LanguageModel(Versioned):
                 arguments[name] = arguments[name].flatten(-2)[..., None, :]
         network = cast("Any", self.network)
         return network.base_model(**arguments, use_cache=False).last_hidden_state.view(*shape, -1)
+
+    def _last(self, context: Context) -> Tensor:
+        """`[B, W]`, what the network makes of the last token of each text."""
+        hidden = self.hidden_states(context)
+        return hidden[torch.arange(len(hidden), device=hidden.device), last_columns(context[SEGMENT_IDS], may_be_blank=True)]
 
     def network_inputs(self, context: Tree[Tensor]) -> dict[str, Tensor]:
         """What the network is given of a context; see `rlinf.core.capabilities.Looking`."""

@@ -67,14 +67,18 @@ def text_context(
     return token_batch([[(sequence, [pad_id])] for sequence in sequences], pad_id=pad_id, side=side).context
 
 
-def last_columns(segment_ids: Tensor) -> Tensor:
+def last_columns(segment_ids: Tensor, *, may_be_blank: bool = False) -> Tensor:
     """`[B]`, where the one sequence of each row ends.
+
+    Args:
+        segment_ids: `[B, T]`.
+        may_be_blank: whether a row may only pad; its column is 0.
 
     Raises:
         ShapeError: a row holds several sequences, or none.
     """
     real = segment_ids > 0
-    if bool((segment_ids > 1).any()) or not bool(real.any(1).all()):
+    if bool((segment_ids > 1).any()) or not (may_be_blank or bool(real.any(1).all())):
         raise ShapeError("context.segment_ids", "expected one sequence in each row, found several, or none", "Don't pack them.")
     columns = torch.arange(segment_ids.shape[1], device=segment_ids.device)
     return torch.where(real, columns, 0).amax(1)

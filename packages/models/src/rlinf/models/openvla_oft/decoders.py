@@ -16,6 +16,7 @@ from rlinf.core.protocols import Mode
 from rlinf.models.openvla.bins import ActionBins
 from rlinf.models.openvla.tokens import bin_entropy, bin_logprobs, chosen, draw
 from rlinf.models.openvla_oft.heads import RegressionHead, normal_entropy, normal_logprob
+from rlinf.models.precision import at_least_float32
 
 TOKENS, NORMALIZED = "action_tokens", "normalized_action"
 """What a context keeps of the action, `[B, K, A]`: bins counted from the lowest id (zeros, as in padding, are one), or numbers."""
@@ -124,7 +125,7 @@ class Regression(nn.Module):
         return (self._mean(answers) - target).abs()
 
     def _mean(self, answers: Tensor) -> Tensor:
-        return self.head(answers.to(self.log_std.dtype))
+        return at_least_float32(self.head(answers.to(self.log_std.dtype)))
 
 
 def _noise(like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -85,7 +85,7 @@ class ProprioProjector(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """`[B, 1, L]` of `[B, D]`."""
-        return self.fc2(functional.gelu(self.fc1(states)))[:, None]
+        return self.fc2(functional.gelu(self.fc1(states.to(self.fc1.weight.dtype))))[:, None]
 
 
 def normal_logprob(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:

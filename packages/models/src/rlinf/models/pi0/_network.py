@@ -20,6 +20,7 @@ from transformers import GemmaConfig, PaliGemmaConfig, PaliGemmaModel, PI0Config
 from rlinf.core.errors import ConfigError
 from rlinf.models.pi0._ada_gemma import AdaGemma
 from rlinf.models.pi0.architecture import GemmaSizes, Kind, PiArchitecture
+from rlinf.models.precision import at_least_float32
 
 _PERIODS = (0.004, 4.0)
 
@@ -50,9 +51,10 @@ class Prefix:
     """`[B, P, W]`, the last layer's states."""
 
     def mean(self) -> Tensor:
-        """`[B, W]` float32, the mean over valid positions."""
-        weight = self.valid[..., None].float()
-        return (self.hidden.float() * weight).sum(1) / weight.sum(1)
+        """`[B, W]` float32 at least, the mean over valid positions."""
+        hidden = at_least_float32(self.hidden)
+        weight = self.valid[..., None].to(hidden)
+        return (hidden * weight).sum(1) / weight.sum(1)
 
 
 class PiNetwork(nn.Module):
@@ -108,14 +110,15 @@ class PiNetwork(nn.Module):
             prefix: that of the same rows.
 
         Returns:
-            The velocity `[B, H, D]` and the states `[B, H, W]` that it was read from, float32.
+            The velocity `[B, H, D]` and the states `[B, H, W]` that it was read from, float32 at least.
         """
         core, dit = self.core, self.core.model.dit
+        outer = core.action_out_proj.weight.dtype
         condition: Tensor | None = None
         if self.kind == "pi0":
-            embeds = core.embed_action_time(state, x, time)
+            embeds = core.embed_action_time(state.to(outer), x.to(outer), time)
         else:
-            embeds, condition = core.embed_action_time(x, time)
+            embeds, condition = core.embed_action_time(x.to(outer), time)
         kind = dit.layers[0].mlp.up_proj.weight.dtype
         embeds = embeds.to(kind)
         length = embeds.shape[1]
@@ -129,8 +132,8 @@ class PiNetwork(nn.Module):
         given = {} if condition is None else {"condition": condition.to(kind)}
         hidden = _run(dit, embeds, _additive(seen, kind), positions, prefix.cache, **given)
         hidden = dit.norm(hidden) if condition is None else dit.norm(hidden, given["condition"])[0]
-        hidden = hidden[:, length - x.shape[1] :].float()
-        return core.action_out_proj(hidden), hidden
+        hidden = hidden[:, length - x.shape[1] :].to(outer)
+        return at_least_float32(core.action_out_proj(hidden)), at_least_float32(hidden)
 
 
 class TimeEmbedding(nn.Module):
@@ -172,7 +175,7 @@ class _ActionTime(nn.Module):
 
     def forward(self, x: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """`[B, H, W]` and `[B, W]`."""
-        condition = F.silu(self.time_mlp_in(self.sinusoid_embeds(time)))
+        condition = F.silu(self.time_mlp_in(self.sinusoid_embeds(time).to(self.time_mlp_in.weight.dtype)))
         return self.action_in_proj(x), F.silu(self.time_mlp_out(condition))
 
 

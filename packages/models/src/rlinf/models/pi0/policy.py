@@ -36,6 +36,7 @@ from rlinf.models.flow.chain import Field
 from rlinf.models.heads import ValueHead
 from rlinf.models.images import fit_images, standardize
 from rlinf.models.normalization import Normalizer
+from rlinf.models.observations import read_states
 from rlinf.models.pi0.prompt import padded, state_prompt, task_prompt, texts
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class PiPolicy(BasePolicy):
         prefix, state = self.read(context)
         train, sampling = mode == "train", self.config.sampling
         shape = (len(state), *self.noise_shape)
-        noise = initial_noise(shape, sampling, train=train, generator=generator, device=state.device)
+        noise = initial_noise(shape, sampling, train=train, generator=generator, device=state.device, dtype=state.dtype)
         chain = sample_chain(
             self._field(state, prefix),
             noise,
@@ -221,12 +222,12 @@ class PiPolicy(BasePolicy):
         size = self.network.of.vision.image
         views = [fit_images(tree[key], size, fit="pad") for key in keys]
         images = torch.cat([view[:, None] if view.dim() == 4 else view for view in views], 1).to(self._device)
-        states = torch.tensor(as_numpy(tree["states"]), dtype=torch.float32)
+        states = read_states(tree, len(self.states.first), self.config.kind, self.states.first)
         seen = torch.ones(images.shape[:2], dtype=torch.bool, device=self._device)
         if "image_masks" in tree:
             seen &= torch.as_tensor(tree["image_masks"], device=self._device)
-        tokens, valid = self._tokens(tree["task_descriptions"], states.to(self._device))
-        return {"images": images, "image_masks": seen, "states": states.to(self._device), "tokens": tokens, "token_masks": valid}
+        tokens, valid = self._tokens(tree["task_descriptions"], states)
+        return {"images": images, "image_masks": seen, "states": states, "tokens": tokens, "token_masks": valid}
 
     def _tokens(self, tasks: Any, states: Tensor) -> tuple[Tensor, Tensor]:
         """Ids and mask of the prompts, `[B, L]`."""

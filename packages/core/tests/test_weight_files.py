@@ -1,0 +1,58 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from rlinf.core.errors import CheckpointError
+from rlinf.core.weight_files import CANDIDATES, find_weights, newest_checkpoint, read_shards
+
+
+def put(file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"")
+    return file
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+@pytest.mark.parametrize("below", ["", "actor"])
+def test_a_file_and_its_folder(tmp_path: Path, name: str, below: str) -> None:
+    file = put(tmp_path / below / name)
+    assert find_weights(tmp_path) == find_weights(str(file)) == file
+
+
+def test_a_run_means_its_newest_checkpoint(tmp_path: Path) -> None:
+    for step in (9, 10, 2):
+        put(tmp_path / "checkpoints" / f"global_step_{step}" / "actor" / "model.safetensors")
+    put(tmp_path / "checkpoints" / ".global_step_11.partial" / "actor" / "model.safetensors")
+    newest = tmp_path / "checkpoints" / "global_step_10"
+    for given in (tmp_path, tmp_path / "checkpoints", newest):
+        assert newest_checkpoint(given) == newest
+        assert find_weights(given) == newest / "actor" / "model.safetensors"
+    assert newest_checkpoint(newest.with_name("global_step_9")) == newest.with_name("global_step_9")
+    assert newest_checkpoint(tmp_path / "nowhere") is newest_checkpoint(newest / "actor") is None
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    put(tmp_path / "notes.txt")
+    for given in (tmp_path, tmp_path / "notes.txt", tmp_path / "nowhere"):
+        with pytest.raises(CheckpointError, match=r"no weights there\. Name a file \(\.safetensors, .*model\.safetensors"):
+            find_weights(given)
+    with pytest.raises(CheckpointError, match=r"^runner\.ckpt_path: no weights at '.*nowhere'"):
+        find_weights(tmp_path / "nowhere", place="runner.ckpt_path")
+
+
+def test_shards(tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}))
+    put(tmp_path / "one.safetensors")
+    with pytest.raises(CheckpointError, match=r"^actor\.model: expected the shard 'two\.safetensors'"):
+        read_shards(index, place="actor.model")
+    put(tmp_path / "two.safetensors")
+    assert read_shards(index) == {"a": tmp_path / "one.safetensors", "b": tmp_path / "two.safetensors"}
+    for content in ("{", "[]", json.dumps({"weight_map": [1]}), json.dumps({"weight_map": {"a": 1}})):
+        index.write_text(content)
+        with pytest.raises(CheckpointError, match="can't be read"):
+            read_shards(index)
+    index.write_text(json.dumps({"weight_map": {"a": "../one.safetensors"}}))
+    with pytest.raises(CheckpointError, match="expected the shard"):
+        read_shards(index)

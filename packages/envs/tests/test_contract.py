@@ -239,7 +239,6 @@ class MovesOnAtSuccess(ResetsOnSuccess):
         (DeafToTask, {"task", "options"}),
         (TellsAnotherTask, {"task"}),
         (OutsideItsSpace, {"observations"}),
-        (NotANumber, {"observations"}),
         (OwnEnd, {"flags"}),
         (TerminatesAtTheLimit, {"flags"}),
         (ResetsItself, {"final_observation"}),
@@ -248,6 +247,12 @@ class MovesOnAtSuccess(ResetsOnSuccess):
 )
 def test_a_flaw_of_one_environment_is_found(task, lines):
     assert red(lambda: walkers(task)) == lines
+
+
+def test_a_reward_that_is_no_number_is_named():
+    found = [finding.error for finding in EnvContract(factory=lambda: walkers(NotANumber), steps=4).examine() if finding.error]
+    assert found
+    assert all("the reward of environment 0 is nan" in str(error) for error in found)
 
 
 def test_noise_without_a_seed_breaks_all_that_is_compared():

@@ -82,7 +82,8 @@ class Broken(VectorWrapper):
 )
 def test_what_is_not_a_number_is_refused(counters, wrong, message):
     """An infinite observation may be meant, such as a depth where there is nothing."""
-    broken = Broken(counters(9, 9).env)
+    whole = counters(9, 9)
+    broken = Broken(whole.env)
     broken.wrong = wrong
     env = Guard(broken)
     env.reset(seed=1)
@@ -101,8 +102,9 @@ def test_a_reset_that_shows_what_is_not_a_number_is_refused(counters):
             observation["states"][0, 1] = np.nan
             return observation, infos
 
+    whole = counters(9, 9)
     with pytest.raises(NonFiniteError, match=r"^env\.reset: observation 'states' of environment 0 is nan at index \[1\]"):
-        Guard(Blind(counters(9, 9).env)).reset(seed=1)
+        Guard(Blind(whole.env)).reset(seed=1)
 
 
 def test_rounding_errors_at_the_bound_are_tolerated(env):
@@ -278,9 +280,9 @@ def test_a_task_is_a_name_or_a_number():
 
 
 def test_who_can_not_be_seeded_has_no_numbered_states():
-    env = asked()
-    env.unwrapped.metadata["waived"] = {"pure_reset": "the simulator draws by itself"}
-    env = Guard(env.unwrapped)
+    whole = asked()
+    whole.unwrapped.metadata["waived"] = {"pure_reset": "the simulator draws by itself"}
+    env = Guard(whole.unwrapped)
     assert env.metadata["reset_options"] == ()
     env.reset(seed=0, options={"init_id": None})
     with pytest.raises(ConfigError, match="no numbered initial states"):

@@ -32,6 +32,7 @@ def blind(monkeypatch):
 
 @pytest.mark.usefixtures("blind")
 def test_a_machine_that_cannot_draw_says_what_to_install():
+    pytest.importorskip("mujoco")
     assert gl_backend() is None
     assert not can_render()
     with pytest.raises(ConfigError, match=r"env\.train\.obs_mode: MuJoCo can't draw here.*libosmesa6") as error:
@@ -42,6 +43,7 @@ def test_a_machine_that_cannot_draw_says_what_to_install():
 @pytest.mark.usefixtures("blind")
 def test_a_machine_that_cannot_draw_shows_schematics(caplog):
     """MuJoCo must not even try: failing for the second time it ends the process."""
+    pytest.importorskip("mujoco")
     pytest.importorskip("PIL")
     for _ in range(2):
         config = Gymnasium(env_id="HalfCheetah-v5")
@@ -67,6 +69,7 @@ def test_the_backend_is_settled_for_the_process(monkeypatch):
 
 @needs_gl
 def test_environments_are_drawn_and_freed_in_their_own_contexts():
+    pytest.importorskip("mujoco")
     alone = cheetah(1)
     expected = alone.reset(seed=[3])[0]["main_images"][0]
     alone.close()
@@ -83,6 +86,7 @@ def test_environments_are_drawn_and_freed_in_their_own_contexts():
 
 @needs_gl
 def test_the_fast_look_is_another_and_a_cheaper_picture():
+    pytest.importorskip("mujoco")
     images = {}
     for look in ("fast", "full"):
         env = cheetah(1, look=look)

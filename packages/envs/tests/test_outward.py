@@ -108,6 +108,8 @@ def test_gymnasiums_statistics_stand_beside_ours(mode, shaped):
     env = ShapedReward(env, reward_coef=2.0) if shaped else env
     env = RecordEpisodeStatistics(env if mode is OFF else with_autoreset(env, mode))
     env.reset(seed=0)
+    # Before 1.4 that wrapper knows NEXT_STEP alone, and leaves out the first step of each episode but the first.
+    exact = mode is not SAME or tuple(map(int, gymnasium.__version__.split(".")[:2])) >= (1, 4)
     total, ends = np.zeros(3), 0
     for _ in range(20):
         _, reward, terminated, truncated, infos = env.step(np.ones((3, 2), np.float32))
@@ -118,8 +120,10 @@ def test_gymnasiums_statistics_stand_beside_ours(mode, shaped):
             ends += 1
             assert "episode" in infos
             assert STATISTICS | {"success_once", "return", "episode_len"} <= set(infos["episode"])
-            assert infos["episode"]["l"][ended].tolist() == infos["episode"]["episode_len"][ended].tolist() == [6] * ended.sum()
-            assert infos["episode"]["r"][ended] == pytest.approx(total[ended], abs=1e-5)
+            assert infos["episode"]["episode_len"][ended].tolist() == [6] * ended.sum()
+            if exact:
+                assert infos["episode"]["l"][ended].tolist() == [6] * ended.sum()
+                assert infos["episode"]["r"][ended] == pytest.approx(total[ended], abs=1e-5)
             assert infos["episode"]["return"][ended] == pytest.approx(total[ended], abs=1e-5)
             total[ended] = 0
             if mode is OFF:

@@ -81,6 +81,7 @@ class Hammer:
 
 @pytest.fixture
 def robotwin(install, monkeypatch, tmp_path):
+    pytest.importorskip("yaml")
     files = {
         "envs/beat_block_hammer.py": "",
         "assets/robot/config.yml": "arm_joints_name: [[l1, l2], [r1, r2]]",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from numpy.typing import NDArray
@@ -60,7 +61,13 @@ def _read_box(form: Json) -> Any:
 
 
 def _read_discrete(form: Json) -> Any:
-    return Discrete(form["n"], start=form["start"], dtype=cast("Any", np.dtype(form["dtype"]).type))
+    kind = np.dtype(form["dtype"])
+    try:
+        # Older versions of Gymnasium know int64 alone and take no `dtype`.
+        return Discrete(form["n"], start=form["start"], **({} if kind == np.int64 else {"dtype": cast("Any", kind.type)}))
+    except TypeError as error:
+        problem = f"this Gymnasium ({gymnasium.__version__}) has no Discrete space of {kind}"
+        raise ConfigError("env.action", problem, "Install a later one on this side.") from error
 
 
 def _read_multi(form: Json) -> Any:

@@ -115,6 +115,8 @@ class Arithmetic:
         for name, value, least in (("terms", self.terms, 2), ("digits", self.digits, 1), ("operations", len(self.operations), 1)):
             if value < least:
                 raise ConfigError(name, f"expected at least {least}, found {value}")
+        if self.largest is not None and self.largest < 1:
+            raise ConfigError("largest", f"expected at least 1, found {self.largest}")
         for name, share in (("worked_share", self.worked_share), ("guessed_share", self.guessed_share)):
             if not 0 <= share <= 1:
                 raise ConfigError(name, f"expected a share from 0 to 1, found {share:g}")

@@ -159,7 +159,7 @@ def test_by_name_with_checked_parameters():
     built = TRAINERS.build("fsdp", params, place="actor", allowed={"micro_batch_size"})
     assert built == FSDPTrainerConfig(OptimConfig(lr=1e-4, clip_grad=None), FSDPConfig(strategy="none"))
     for optim, message in (
-        ({"lr": 0}, r"actor\.optim\.lr: expected more than 0"),
+        ({"lr": 0}, r"actor\.optim\.lr: expected a value in \(0, 1\]"),
         ({"total_training_steps": 0}, r"actor\.optim\.total_training_steps"),
         ({"adam_beta1": 1.0}, r"actor\.optim\.adam_beta1"),
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rlinf.core.config import expect_seconds
 from rlinf.core.errors import ConfigError
 
 Precision = Literal["fp32", "bf16"]
@@ -85,8 +86,7 @@ class FSDPConfig:
     """Seconds that a rank waits for the others."""
 
     def __post_init__(self) -> None:
-        if not self.timeout_s > 0:
-            raise ConfigError("timeout_s", f"expected more than 0 seconds, found {self.timeout_s:g}")
+        expect_seconds("timeout_s", self.timeout_s)
         if (self.sharding_strategy == "hybrid_shard") != (self.shard_group_size is not None):
             found = f"expected a size with sharding_strategy 'hybrid_shard' and no other, found {self.shard_group_size}"
             raise ConfigError("shard_group_size", f"{found} with '{self.sharding_strategy}'", "Set it to the ranks of a node.")

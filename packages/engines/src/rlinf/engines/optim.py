@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 
 Schedule = Literal["constant", "linear", "cosine"]
@@ -46,21 +47,18 @@ class OptimConfig:
     """Optimizer steps at the start in which only the critic learns."""
 
     def __post_init__(self) -> None:
-        for name, value in (("lr", self.lr), ("value_lr", self.value_lr), ("clip_grad", self.clip_grad)):
-            if value is not None and not value > 0:
-                raise ConfigError(name, f"expected more than 0, found {value:g}")
-        for name, beta in (("adam_beta1", self.adam_beta1), ("adam_beta2", self.adam_beta2)):
-            if not 0 <= beta < 1:
-                raise ConfigError(name, f"expected a value in [0, 1), found {beta:g}")
-        for name, value in (("weight_decay", self.weight_decay), ("lr_warmup_steps", self.lr_warmup_steps)):
-            if not value >= 0:
-                raise ConfigError(name, f"expected at least 0, found {value:g}")
-        if self.critic_warmup_steps < 0:
-            raise ConfigError("critic_warmup_steps", f"expected at least 0, found {self.critic_warmup_steps}")
-        if not 0 <= self.min_lr_factor <= 1:
-            raise ConfigError("min_lr_factor", f"expected a share in [0, 1], found {self.min_lr_factor:g}")
-        if self.total_training_steps is not None and self.total_training_steps < 1:
-            raise ConfigError("total_training_steps", f"expected at least 1, found {self.total_training_steps}")
+        # A step of Adam moves each weight by about the rate, so that nothing is learned above 1.
+        for name in ("lr", "value_lr", "adam_eps"):
+            expect_range(name, getattr(self, name), 0.0, 1.0, open_low=True)
+        expect_range("clip_grad", self.clip_grad, 0.0, open_low=True)
+        for name in ("adam_beta1", "adam_beta2"):
+            expect_range(name, getattr(self, name), 0.0, 1.0, open_high=True)
+        # A step takes lr · weight_decay of a weight away: more than all of it turns the sign of each.
+        expect_range("weight_decay", self.weight_decay, 0.0, 1.0 / max(self.lr, self.value_lr or 0.0))
+        for name in ("lr_warmup_steps", "critic_warmup_steps"):
+            expect_range(name, getattr(self, name), 0)
+        expect_range("min_lr_factor", self.min_lr_factor, 0.0, 1.0)
+        expect_range("total_training_steps", self.total_training_steps, 1)
 
     def spanning(self, training_steps: int | None) -> OptimConfig:
         """The same, with `training_steps` where `total_training_steps` is not set.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
+from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.granularity import LogprobType
 
 STATES = "states"
+MOST_LOG_STD: Final = 20.0
+"""Beyond which a standard deviation, or the square of its inverse, leaves float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +48,43 @@ class ActorCriticConfig:
             if getattr(self, name) < least:
                 raise ConfigError(name, f"expected at least {least}, found {getattr(self, name)}")
         expect_sizes("q_hidden_sizes", self.q_hidden_sizes)
+        check_log_std(self.logstd_init, self.logstd_range)
         low, high = self.logstd_range
         if self.state_dependent_std and not low < self.logstd_init < high:
             found = f"expected to lie inside logstd_range {(low, high)}, found {self.logstd_init}"
             raise ConfigError("logstd_init", found, "Move it, or widen the range.")
         if self.q_layer_norm and self.q_head == "crossq":
             raise ConfigError("q_layer_norm", "critics of CrossQ are normalised already", "Set q_layer_norm: false.")
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(critic=self.add_value_head, entropy=self.distribution == "gaussian")
+
+
+def acting(*, critic: bool, entropy: bool = True, recurrent: bool = False) -> PolicyTraits:
+    """The traits of a policy of control steps, whose `add_value_head` decides whether it has a critic."""
+    return PolicyTraits(
+        critic=critic,
+        critic_key="add_value_head",
+        entropy=entropy,
+        recurrent=recurrent,
+        discrete_actions=False,
+        language=False,
+    )
+
+
+def check_log_std(init: float | None, bounds: tuple[float, float] | None = None) -> None:
+    """Refuses logarithms of a standard deviation that float32 does not have, and bounds that contain nothing.
+
+    Raises:
+        ConfigError: one of them, `logstd_init` or `logstd_range`.
+    """
+    expect_range("logstd_init", init, -MOST_LOG_STD, MOST_LOG_STD)
+    for bound in bounds or ():
+        expect_range("logstd_range", bound, -MOST_LOG_STD, MOST_LOG_STD)
+    if bounds is not None and not bounds[0] < bounds[1]:
+        raise ConfigError("logstd_range", f"expected low < high, found {list(bounds)}")
 
 
 def expect_sizes(place: str, sizes: tuple[int, ...]) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.models.actor_config import STATES, ActorCriticConfig, expect_action
+from rlinf.models.actor_config import STATES, ActorCriticConfig, acting, expect_action
 from rlinf.models.cameras import cameras_of
 from rlinf.models.resnet import Preset
 
@@ -47,6 +48,11 @@ class CMAPolicyConfig(ActorCriticConfig):
             least = 2 if name == "vocab_size" else 1
             if getattr(self, name) < least:
                 raise ConfigError(name, f"expected at least {least}, found {getattr(self, name)}")
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(critic=self.add_value_head, entropy=self.distribution == "gaussian", recurrent=True)
 
     def build(self, spec: EnvSpec, *, seed: int) -> CMAPolicy:
         """The policy with fresh weights; torch's global generator is neither read nor moved.

@@ -81,9 +81,9 @@ class RunnerConfig:
         positive(max_steps=self.max_steps)
         expect_seconds("timeout_s", self.timeout_s)
         not_negative(val_check_interval=self.val_check_interval, save_interval=self.save_interval)
-        positive(keep_checkpoints=self.keep_checkpoints, interrupt_timeout_s=self.interrupt_timeout_s)
-        if not self.save_minutes >= 0:
-            raise ConfigError("save_minutes", f"expected 0 or more, found {self.save_minutes:g}")
+        positive(keep_checkpoints=self.keep_checkpoints)
+        expect_seconds("interrupt_timeout_s", self.interrupt_timeout_s)
+        expect_range("save_minutes", self.save_minutes, 0.0, 1e7)
         name = self.experiment_name
         if name.strip() in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
             raise ConfigError("experiment_name", f"expected the name of a folder, found '{name}'", "Set log_path for its parent.")

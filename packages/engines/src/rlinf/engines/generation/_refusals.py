@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.config import expect_seconds
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.core.installing import install_command, is_there
 from rlinf.core.registry import require_modules
@@ -27,8 +28,7 @@ def refuse_sizes(config: Any, *, counts: Iterable[str], lengths: Iterable[str], 
         if getattr(config, name) < 1:
             raise ConfigError(name, f"expected at least 1, found {getattr(config, name)}")
     for name in ("timeout_s", "start_timeout_s"):
-        if not getattr(config, name) > 0:
-            raise ConfigError(name, f"expected more than 0 seconds, found {getattr(config, name):g}")
+        expect_seconds(name, getattr(config, name))
     for name in lengths:
         if getattr(config, name) is not None and getattr(config, name) < 2:
             raise ConfigError(name, f"expected at least 2, found {getattr(config, name)}")

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 
@@ -45,8 +46,8 @@ class OpenAIGeneratorConfig:
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise ConfigError("base_url", f"expected an address that begins with http:// or https://, found '{self.base_url}'")
-        if not self.timeout_s > 0:
-            raise ConfigError("timeout_s", f"expected more than 0, found {self.timeout_s:g}")
+        expect_seconds("timeout_s", self.timeout_s)
+        expect_range("max_model_len", self.max_model_len, 2)
         if self.max_retries < 0:
             raise ConfigError("max_retries", f"expected 0 or more, found {self.max_retries}")
         if (self.update_path is None) != (self.update_folder is None):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic
 from rlinf.engines.guards.causes import Cause, Scores, likely_causes
@@ -42,8 +43,7 @@ class StepZeroGate:
     """The share of decisions that may be farther."""
 
     def __post_init__(self) -> None:
-        if not self.tolerance > 0:
-            raise ConfigError("tolerance", f"expected more than 0, found {self.tolerance:g}")
+        expect_range("tolerance", self.tolerance, 0.0, 1e3, open_low=True)
         if not 0 <= self.allowed_share < 1:
             raise ConfigError("allowed_share", f"expected a value in [0, 1), found {self.allowed_share:g}")
 

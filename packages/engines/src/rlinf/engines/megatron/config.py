@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlinf.core.config import expect_seconds
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.engines.fsdp import Precision
@@ -66,8 +67,7 @@ class MegatronTrainerConfig:
                 raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
         if self.max_tokens_per_mbs is not None and self.max_tokens_per_mbs < 1:
             raise ConfigError("max_tokens_per_mbs", f"expected at least 1, found {self.max_tokens_per_mbs}")
-        if not self.timeout_s > 0:
-            raise ConfigError("timeout_s", f"expected more than 0 seconds, found {self.timeout_s:g}")
+        expect_seconds("timeout_s", self.timeout_s)
         if self.sequence_parallel and self.tensor_model_parallel_size == 1:
             raise ConfigError("sequence_parallel", "expected tensor_model_parallel_size above 1, found 1", "Set it to false.")
         if self.optim.value_lr is not None or self.optim.critic_warmup_steps > 0:

@@ -55,7 +55,7 @@ class BucketWeightSync:
     """Seconds that one side waits for each step of the other."""
 
     def __post_init__(self) -> None:
-        check_common(self.timeout_s, self.bucket_size)
+        check_common(self.timeout_s, bucket_size=self.bucket_size)
         if self.cast and self.bucket_dtype is not None:
             raise ConfigError("cast", "weights travel as bucket_dtype, and can't be cast to another type too", "Set one of them.")
 

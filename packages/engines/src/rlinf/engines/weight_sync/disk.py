@@ -59,7 +59,7 @@ class DiskWeightSync:
     """Seconds that one side waits for each step of the other; writing and reading a version are one step each."""
 
     def __post_init__(self) -> None:
-        check_common(self.timeout_s, self.shard_size)
+        check_common(self.timeout_s, shard_size=self.shard_size)
         if not self.folder:
             raise ConfigError("folder", "expected a path that all workers see, found none")
         if self.keep < 1:

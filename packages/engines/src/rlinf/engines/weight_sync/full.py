@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlinf.core.config import expect_seconds
 from rlinf.core.data import Weights
-from rlinf.core.errors import ConfigError, RLinfError, WeightSyncError
+from rlinf.core.errors import RLinfError, WeightSyncError
 from rlinf.core.protocols import Messenger
 from rlinf.engines.lazy import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
@@ -60,8 +61,7 @@ class FullWeightSync:
     """Whether floating weights may have another type at the receivers, the same at all of them, to which they are cast first."""
 
     def __post_init__(self) -> None:
-        if not self.timeout_s > 0:
-            raise ConfigError("timeout_s", f"expected more than 0 seconds, found {self.timeout_s:g}")
+        expect_seconds("timeout_s", self.timeout_s)
 
     def send(self, comm: Messenger, weights: Weights[Tensor], group: str, ranks: Sequence[int]) -> None:
         """Publishes weights to workers of a group, once all of them hold the same names, shapes and types.

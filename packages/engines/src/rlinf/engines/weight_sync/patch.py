@@ -76,7 +76,7 @@ class PatchWeightSync:
     """Seconds that one side waits for each step of the other."""
 
     def __post_init__(self) -> None:
-        check_common(self.timeout_s, self.bucket_size)
+        check_common(self.timeout_s, bucket_size=self.bucket_size)
 
     def send(self, comm: Messenger, weights: Weights[Tensor], group: str, ranks: Sequence[int]) -> None:
         """Publishes weights to workers of a group; see `BucketWeightSync.send`."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from rlinf.core.config import expect_seconds
 from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.engines.lazy import LazyTensors, Walk
@@ -17,12 +18,12 @@ from rlinf.engines.weight_sync.messages import Consent
 REMEDY = "Build both models from the same configuration."
 
 
-def check_common(timeout_s: float, part_size: int) -> None:
-    """Refuses parameters that every way has and that can't be."""
-    if not timeout_s > 0:
-        raise ConfigError("timeout_s", f"expected more than 0 seconds, found {timeout_s:g}")
-    if part_size < 1:
-        raise ConfigError("bucket_size", f"expected at least 1 byte, found {part_size}")
+def check_common(timeout_s: float, **part_size: int) -> None:
+    """Refuses parameters that every way has and that can't be; the size of a part has its key."""
+    expect_seconds("timeout_s", timeout_s)
+    for key, size in part_size.items():
+        if size < 1:
+            raise ConfigError(key, f"expected at least 1 byte, found {size}")
 
 
 def chosen(weights: Weights[Tensor], only: Sequence[str]) -> Manifest:

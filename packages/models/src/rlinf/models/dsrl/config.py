@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
+from rlinf.models.actor_config import check_log_std, expect_sizes
 
 if TYPE_CHECKING:
     from rlinf.models.dsrl.policy import DSRLPolicy
@@ -45,10 +47,9 @@ class DSRLPolicyConfig:
         for name, value, least in sizes:
             if value < least:
                 raise ConfigError(name, f"expected at least {least}, found {value}")
-        if not self.noise_bound > 0.0:
-            raise ConfigError("noise_bound", f"expected more than 0, found {self.noise_bound}")
-        if not self.logstd_range[0] < self.logstd_range[1]:
-            raise ConfigError("logstd_range", f"expected low < high, found {list(self.logstd_range)}")
+        expect_sizes("hidden_sizes", self.hidden_sizes)
+        expect_range("noise_bound", self.noise_bound, 0.0, 100.0, open_low=True)
+        check_log_std(None, self.logstd_range)
 
     def build(self, spec: EnvSpec, *, seed: int) -> DSRLPolicy:
         """The policy with fresh weights, and its base; torch's global generator is neither read nor moved.

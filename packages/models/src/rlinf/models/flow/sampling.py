@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.models.flow.density import Density
 
@@ -41,6 +42,11 @@ class FlowSampling:
         if self.num_steps < 1 or self.random_steps < 1:
             least = 1 + self.num_steps - self.random_steps
             raise ConfigError("num_steps", f"expected at least {least} with these options, found {self.num_steps}")
+        for level in (self.noise_level, *(self.noise_anneal or ())[:2]):
+            expect_range("noise_level", level, 0.0, 100.0)
+        if self.noise_anneal is not None and self.noise_anneal[2] < 0:
+            raise ConfigError("noise_anneal", f"expected iterations from 0 on, found {self.noise_anneal[2]}")
+        expect_range("noise_logvar_range", self.noise_logvar_range[1], 0.0, 100.0)
         least_level = min((self.noise_anneal or (self.noise_level,))[:2])
         if least_level <= 0.0 and self.noise_method != "flow_ode":
             raise ConfigError("noise_level", f"expected more than 0, found {least_level}", "Use flow_ode for no noise.")

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.activations import Activation
+from rlinf.models.actor_config import acting
 from rlinf.models.flow import FlowSampling
 from rlinf.models.granularity import LogprobType
 
@@ -67,6 +69,11 @@ class FlowPolicyConfig:
         if self.num_q_heads and self.sampling.noise_method in ("flow_ode", "flow_cps"):
             found = f"'{self.sampling.noise_method}' has steps without noise, so that an action has no density"
             raise ConfigError("sampling.noise_method", found, "Use flow_noise or flow_sde with Q-functions.")
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(critic=self.add_value_head)
 
     def build(self, spec: EnvSpec, *, seed: int) -> FlowPolicy:
         """The policy with fresh weights; torch's global generator is neither read nor moved.

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
+from rlinf.models.actor_config import acting, expect_sizes
 from rlinf.models.flow import FlowSampling
 from rlinf.models.granularity import LogprobType
 from rlinf.models.lora import LoRAConfig
@@ -70,11 +73,18 @@ class GR00TPolicyConfig:
     def __post_init__(self) -> None:
         if (self.preset is None) == (self.model_path is None):
             found = f"expected exactly one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
-            raise ConfigError("gr00t", found, "Set preset=tiny, or model_path to the folder of a checkpoint.")
+            raise ConfigError("preset", found, "Set preset=tiny, or model_path to the folder of a checkpoint.")
         if self.num_action_chunks < 1:
             raise ConfigError("num_action_chunks", f"expected at least 1, found {self.num_action_chunks}")
+        expect_range("max_prompt_tokens", self.max_prompt_tokens, 1)
+        expect_sizes("value_hidden", self.value_hidden or ())
         if self.embodiment_tag not in EMBODIMENTS:
             raise ConfigError("embodiment_tag", f"expected one of {', '.join(EMBODIMENTS)}, found '{self.embodiment_tag}'")
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(critic=self.add_value_head)
 
     def build(self, spec: EnvSpec, *, seed: int) -> GR00TPolicy:
         """The policy; torch's global generator is neither read nor moved.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
+from rlinf.models.actor_config import acting
 from rlinf.models.granularity import LogprobType
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.tokens import check_sampling
@@ -56,12 +59,19 @@ class OpenVLAPolicyConfig:
     def __post_init__(self) -> None:
         if (self.preset is None) == (self.model_path is None):
             found = f"expected one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
-            raise ConfigError("openvla", found, "Set preset: tiny to try it, or model_path to a local checkpoint.")
+            raise ConfigError("preset", found, "Set preset: tiny to try it, or model_path to a local checkpoint.")
         if self.preset not in (None, "tiny", "base"):
             raise ConfigError("preset", f"expected tiny or base, found '{self.preset}'")
         if self.num_action_chunks < 1:
             raise ConfigError("num_action_chunks", f"expected at least 1, found {self.num_action_chunks}")
         check_sampling(self.temperature, self.temperature_eval, self.top_k)
+        expect_range("n_action_bins", self.n_action_bins, 2)
+        expect_range("max_prompt_length", self.max_prompt_length, 1)
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(critic=self.add_value_head)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAPolicy:
         """The policy; torch's global generator is neither read nor moved.

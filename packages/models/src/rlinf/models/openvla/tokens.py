@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
+from rlinf.core.generation import HOTTEST
 from rlinf.models.openvla.bins import ActionBins
 
 NEVER = -1e4
@@ -18,10 +20,8 @@ def check_sampling(temperature: float, temperature_eval: float, top_k: int) -> N
     Raises:
         ConfigError: one of them.
     """
-    if not temperature > 0.0:
-        raise ConfigError("temperature", f"expected a positive number, found {temperature}")
-    if temperature_eval < 0.0:
-        raise ConfigError("temperature_eval", f"expected 0 for the most likely token, or more, found {temperature_eval}")
+    expect_range("temperature", temperature, 0.0, HOTTEST, open_low=True)
+    expect_range("temperature_eval", temperature_eval, 0.0, HOTTEST)
     if top_k < 0:
         raise ConfigError("top_k", f"expected 0 for all bins, or a number of them, found {top_k}")
 

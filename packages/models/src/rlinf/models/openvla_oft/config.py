@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
+from rlinf.models.actor_config import acting, check_log_std
 from rlinf.models.granularity import LogprobType
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.tokens import check_sampling
@@ -66,11 +69,19 @@ class OpenVLAOFTPolicyConfig:
     def __post_init__(self) -> None:
         if (self.preset is None) == (self.model_path is None):
             found = f"preset={self.preset!r} and model_path={self.model_path!r}"
-            raise ConfigError("openvla_oft", f"expected exactly one of preset and model_path, found {found}")
+            raise ConfigError("preset", f"expected exactly one of preset and model_path, found {found}")
         for name in ("num_action_chunks", "num_images_in_input"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"openvla_oft.{name}", f"expected at least 1, found {getattr(self, name)}")
+                raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
         check_sampling(self.temperature, 0.0, self.top_k)
+        expect_range("n_action_bins", self.n_action_bins, 2)
+        expect_range("max_prompt_length", self.max_prompt_length, 1)
+        check_log_std(self.logstd_init)
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(critic=self.add_value_head)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
         """The policy for an environment.

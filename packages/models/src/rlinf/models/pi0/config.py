@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
+from rlinf.models.actor_config import acting, expect_sizes
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.granularity import LogprobType
 from rlinf.models.lora import LoRAConfig
@@ -61,12 +64,20 @@ class PiConfig:
     def __post_init__(self) -> None:
         if (self.preset is None) == (self.model_path is None):
             found = f"expected exactly one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
-            raise ConfigError(self.kind, found, "preset: tiny needs no download; model_path is a local folder.")
+            raise ConfigError("preset", found, "preset: tiny needs no download; model_path is a local folder.")
         if self.num_action_chunks < 1 or (self.horizon is not None and self.horizon < self.num_action_chunks):
             found = f"expected 1 ≤ num_action_chunks ≤ horizon, found {self.num_action_chunks} and {self.horizon}"
             raise ConfigError("num_action_chunks", found)
+        for name in ("image_size", "max_state_dim", "max_action_dim", "max_token_length"):
+            expect_range(name, getattr(self, name), 1)
+        expect_sizes("value_hidden_sizes", self.value_hidden_sizes or ())
         if self.lora is not None and self.train_expert_only:
             raise ConfigError("lora", "adapts the vision-language model, which train_expert_only freezes", "Drop one of the two.")
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(critic=self.add_value_head)
 
     def build(self, spec: EnvSpec, *, seed: int) -> PiPolicy:
         """The policy; torch's global generator is neither read nor moved.

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 
@@ -91,3 +93,26 @@ def test_two_vocabularies_are_refused(tmp_path):
         TokensConfig(alphabet="aa")
     with pytest.raises(ConfigError, match="at least 260"):
         TokensConfig(size=100)
+
+
+def test_the_tokens_that_end_a_response(tmp_path):
+    """One or several; `generation_config.json` decides over `config.json`, whose text part counts too."""
+    config = CausalLMConfig(model_path=str(tmp_path))
+    assert config.end_tokens() == CausalLMConfig(preset="tiny").end_tokens() == ()
+    for name, content, expected in (
+        ("config.json", {"text_config": {"eos_token_id": 4}}, (4,)),
+        ("config.json", {"eos_token_id": [3, 4]}, (3, 4)),
+        ("generation_config.json", {"eos_token_id": None}, (3, 4)),
+        ("generation_config.json", {"eos_token_id": [7, 5]}, (7, 5)),
+        ("generation_config.json", {"eos_token_id": 0}, (0,)),
+    ):
+        (tmp_path / name).write_text(json.dumps(content))
+        assert config.end_tokens() == expected
+    for broken, message in (
+        ('{"eos_token_id": "x"}', "expected token ids, found 'x'"),
+        ("[]", "can't be read"),
+        ("{", "can't be read"),
+    ):
+        (tmp_path / "generation_config.json").write_text(broken)
+        with pytest.raises(CheckpointError, match=message):
+            config.end_tokens()

@@ -62,6 +62,11 @@ class ToyWriter:
     temperature: float = 1.0
     precision: str | None = None
 
+    ends: tuple[int, ...] = ()
+
+    def end_tokens(self) -> tuple[int, ...]:
+        return self.ends
+
     def build(self, spec: Any, *, seed: int) -> ToyPolicy:
         policy = ToyPolicy()
         policy.temperature = self.temperature

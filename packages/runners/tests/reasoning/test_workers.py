@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.generation import SamplingConfig
-from rlinf.runners.reasoning.language import build_policy
+from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer
 from rlinf.runners.reasoning.orders import Job, Order
 from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import Generated, ReasoningRolloutWorker
-from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring
+from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring, Written
 
 WIRING = ReasoningWiring(actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, reward_ranks=1)
 
@@ -94,6 +96,21 @@ def test_the_rollout_has_a_precision_of_its_own(reasoning_data: dict[str, Any]) 
     worker.init_worker(WIRING)
     assert {tensor.dtype for tensor in worker._held.tensors.values()} == {torch.bfloat16}  # type: ignore[union-attr]
     assert {parameter.dtype for parameter in build_policy(cfg, starting_weights=True).parameters()} == {torch.float32}
+
+
+def test_a_response_ends_with_any_token_that_the_model_names(reasoning_data: dict[str, Any], line: Any) -> None:
+    """The one that ended it is no part of what is scored."""
+    reasoning_data["actor"]["model"]["ends"] = [5, 1, 6]
+    cfg = read_reasoning(reasoning_data)
+    problems, own = Problems(cfg, build_tokenizer(cfg)), SamplingConfig(max_new_tokens=3, stop_token_ids=(7,))
+    assert problems.stopped(cfg.rollout.sampling_params).stop_token_ids == (1, 5, 6)
+    assert problems.stopped(own) == own
+    completion = Completion(tokens=np.array([4, 5]), logprob=np.zeros(2, np.float32), version=np.zeros(2, int), finish="stop")
+    between = lines(line)
+    order = Order(group=0, problem=0)
+    between.completions.put(Written(order=order, completions=(completion,) * 2), key="train/0/0/0")
+    (report,), _ = scored(reasoning_data, job(0), between)
+    assert [response.text for response in report.responses] == ["c", "c"]
 
 
 def scored(data: dict[str, Any], task: Job, between: Lines) -> tuple[list[Any], RewardWorker]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
+from rlinf.core.generation import HOTTEST
 from rlinf.core.problems import Sight, Tokenizer
 from rlinf.core.registry import require_modules
-from rlinf.models.language.vocabulary import IMAGE_TOKENS, TokensConfig
+from rlinf.models.language.vocabulary import IMAGE_TOKENS, TokensConfig, folder_end_tokens
 from rlinf.models.lora import LoRAConfig
 
 if TYPE_CHECKING:
@@ -53,10 +57,33 @@ class LanguageConfig:
         if self.tokens is not None and (self.model_path is not None or "vocab_size" in self.overrides):
             other = "model_path" if self.model_path is not None else "overrides.vocab_size"
             raise ConfigError("tokens", f"expected one vocabulary, found that of {other} too", f"Set tokens or {other}.")
-        if self.temperature <= 0:
-            raise ConfigError("temperature", f"expected a number above 0, found {self.temperature}")
+        expect_range("temperature", self.temperature, 0.0, HOTTEST, open_low=True)
         if self.logit_chunk < 1:
             raise ConfigError("logit_chunk", f"expected at least 1, found {self.logit_chunk}")
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return PolicyTraits(
+            critic=self.add_value_head,
+            critic_key="add_value_head",
+            entropy=True,
+            recurrent=False,
+            language=True,
+            temperature=self.temperature,
+        )
+
+    def check(self, place: str) -> None:
+        """Refuses a folder that is not there, and a machine without transformers, or without peft where there are adapters.
+
+        Raises:
+            ConfigError: no such folder.
+            MissingExtra: something is not installed.
+        """
+        require_modules("transformers", place=f"{place}.model_type", extra="rlinf-models[language]")
+        if self.lora is not None:
+            require_modules("peft", place=f"{place}.lora", extra="rlinf-models[lora]")
+        check_folder(self.model_path, f"{place}.model_path")
 
     def tokenizer(self, corpus: Iterable[str]) -> Tokenizer:
         """The tokenizer of `model_path`, or one that is made for a preset; without a template for chats it gets a plain one.
@@ -74,6 +101,16 @@ class LanguageConfig:
         from rlinf.models.language._tokenizers import made, of_folder
 
         return of_folder(self.model_path) if self.model_path is not None else made(self._tokens(), corpus)
+
+    def end_tokens(self) -> tuple[int, ...]:
+        """What ends a response beside the tokenizer's end: see `folder_end_tokens`.
+
+        Raises:
+            CheckpointError: a file is no JSON, or has something else there.
+        """
+        if self.model_path is None:
+            return ()
+        return folder_end_tokens(Path(self.model_path))
 
     def _tokens(self) -> TokensConfig:
         """Those of a preset."""
@@ -138,6 +175,16 @@ class VisionLanguageConfig(LanguageConfig):
         from rlinf.models.language._sight import qwen_sight
 
         return qwen_sight(vision_sizes(self), self.model_path)
+
+
+def check_folder(path: str | None, place: str) -> None:
+    """Refuses the folder of a model that is not there; None passes.
+
+    Raises:
+        ConfigError: no such folder.
+    """
+    if path is not None and not Path(path).expanduser().is_dir():
+        raise ConfigError(place, f"expected a local folder, found none at '{path}'", "Download the model first.")
 
 
 def check_source(model_path: str | None, preset: str | None) -> None:

@@ -1,12 +1,14 @@
-"""Which tokens a model without a folder has; light to import."""
+"""Which tokens a model without a folder has, and which end a response where there is one; light to import."""
 
 from __future__ import annotations
 
+import json
 import string
 from dataclasses import dataclass
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal, cast
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import CheckpointError, ConfigError
 
 SPECIAL: Final = ("<pad>", "<bos>", "<eos>", "<image>")
 """Ids 0 to 3 of every tokenizer that is made here."""
@@ -38,3 +40,29 @@ class TokensConfig:
     def vocabulary(self) -> int:
         """How many tokens the model has."""
         return self.size if self.kind == "bytes" else len(SPECIAL) + len(self.alphabet)
+
+
+def folder_end_tokens(folder: Path) -> tuple[int, ...]:
+    """The tokens that end a response of a model of transformers: `eos_token_id`, which is one or several, as its folder has it.
+
+    `generation_config.json` decides, and `config.json` where that says nothing.
+
+    Raises:
+        CheckpointError: a file is no JSON, or has something else there.
+    """
+    for name in ("generation_config.json", "config.json"):
+        file = folder / name
+        if not file.is_file():
+            continue
+        try:
+            content: Any = json.loads(file.read_text(encoding="utf-8"))
+            own: object = content.get("eos_token_id")
+            found = content.get("text_config", {}).get("eos_token_id") if own is None else own
+        except (OSError, ValueError, AttributeError) as error:
+            raise CheckpointError(str(file), f"can't be read ({error})", "Use another checkpoint.") from error
+        tokens = cast("list[object]", found) if isinstance(found, list) else [] if found is None else [found]
+        if not all(isinstance(token, int) and not isinstance(token, bool) and token >= 0 for token in tokens):
+            raise CheckpointError(f"{file}: eos_token_id", f"expected token ids, found {found!r}", "Write one id, or a list.")
+        if tokens:
+            return tuple(cast("list[int]", tokens))
+    return ()

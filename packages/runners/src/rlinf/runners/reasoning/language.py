@@ -28,6 +28,15 @@ class Tokenizing(Protocol):
 
 
 @runtime_checkable
+class Ending(Protocol):
+    """A model's configuration that knows which tokens end a response."""
+
+    def end_tokens(self) -> tuple[int, ...]:
+        """Those that do so beside the tokenizer's end."""
+        ...
+
+
+@runtime_checkable
 class Sighted(Protocol):
     """A model's configuration that knows how the model reads pictures."""
 
@@ -132,6 +141,8 @@ class Problems:
 
     def __init__(self, cfg: ReasoningConfig, tokenizer: Tokenizer) -> None:
         self._task, self._tokenizer, self._model = cfg.data.task, tokenizer, cfg.actor.model.config
+        named = self._model.end_tokens() if isinstance(self._model, Ending) else ()
+        self._ends = tuple(dict.fromkeys((tokenizer.eos_token_id, *named)))
         self._splits: dict[Split, Sequence[Problem]] = {}
         self._sights: dict[Split, Sight | None] = {}
 
@@ -166,8 +177,8 @@ class Problems:
         return self._splits[split]
 
     def stopped(self, sampling: SamplingConfig) -> SamplingConfig:
-        """The same, with the tokenizer's end where there are no stop tokens."""
-        return sampling if sampling.stop_token_ids else replace(sampling, stop_token_ids=(self._tokenizer.eos_token_id,))
+        """The same, with the tokenizer's end and those that the model names where there are no stop tokens."""
+        return sampling if sampling.stop_token_ids else replace(sampling, stop_token_ids=self._ends)
 
 
 def encode_prompt(tokenizer: Tokenizer, problem: Problem) -> list[int]:

@@ -63,7 +63,8 @@ class GenerationConfig:
     generator: GeneratorConfig = field(metadata=MERGED)
     """The generator's own fields."""
     sampling_params: SamplingConfig
-    """How tokens are drawn; without `stop_token_ids` a response ends with the tokenizer's end."""
+    """How tokens are drawn; without `stop_token_ids` a response ends with the tokenizer's end, or any that the model's
+    `generation_config.json` names."""
     precision: Literal["fp32", "bf16"] | None = None
     """The type of the rollout's weights, to which the actor's are cast before they are sent; null for `actor.model.precision`, in
     which the actor computes."""

@@ -32,6 +32,20 @@ class Talker(Worker):
         time.sleep(600.0)
 
 
+def test_a_run_goes_on_when_its_logs_find_no_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "worker_logs"
+    (folder / "talker").mkdir(parents=True)
+    (folder / "talker" / "rank_0.log").symlink_to("/dev/full")
+    (folder / "other").write_text("")  # where a folder should be
+    with Cluster(cluster_cfg={"backend": "local", "log_dir": str(tmp_path)}) as cluster:
+        for name in ("talker", "other"):
+            Talker.create_group().launch(cluster, name=name, placement_strategy=NodePlacementStrategy([0])).talk().wait()
+    lost = [message for message in caplog.messages if "can't be written" in message]
+    assert len(lost) == 2
+    assert lost[0].endswith("rank_0.log' can't be written: No space left on device. What follows is not in it.")
+    assert "careful\nvery" in caplog.messages
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_workers_log_and_the_last_lines_of_one_that_fails(
     backend: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -169,6 +169,31 @@ def test_a_process_stops_at_its_limit_and_says_so(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["otherData"]["full"] == ["env.0"]
 
 
+def test_a_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / f"env.0-{os.getpid()}.jsonl").symlink_to("/dev/full")
+    recorder = record(tmp_path)
+    for _ in range(2):
+        recorder.record("put", "env[0]", "c", "", time.monotonic_ns())
+        recorder.flush()
+    recorder.close()
+    (message,) = caplog.messages
+    assert "env.0-" in message
+    assert "can't be written: No space left on device. What follows is not in the trace; the run goes on." in message
+
+
+def test_a_trace_without_room_is_lost_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    recording = Recording(tmp_path / "trace.json", "run")
+    unfinished = tmp_path / f"trace.json.{os.getpid()}.tmp"
+    unfinished.symlink_to("/dev/full")
+    with pytest.raises(RLinfError, match=r"write_trace: can't write '.*trace\.json': No space left on device\. Make room, or"):
+        recording.write()
+    unfinished.symlink_to("/dev/full")
+    recording.end()
+    (message,) = caplog.messages
+    assert "the trace of this run is lost: " in message
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     recorder = record(tmp_path)
     recorder.record("put", "env[0]", "before", "", time.monotonic_ns())

@@ -231,6 +231,15 @@ def test_without_a_folder_for_logs_stacks_go_to_a_temporary_file_and_not_to_the_
     assert len(caplog.text.splitlines()) == 1
 
 
+def test_a_full_disk_leaves_the_stacks_in_the_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "stalls").write_text("no folder")
+    error = DeadlineExceeded("a.run()", "not done after 1 s")
+    Stalls(lambda: WaitGraph(()), some_stacks, str(tmp_path)).explain(error)
+    assert "a[0]: f0 (a.py:0)" in error.__notes__[0]
+    assert "All stacks" not in error.__notes__[0]
+    assert "can't be written" in caplog.text
+
+
 def test_an_explanation_that_fails_hides_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> Any:
         raise OSError("no")

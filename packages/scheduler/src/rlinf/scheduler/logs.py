@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from rlinf.core.errors import ConfigError
 from rlinf.scheduler.calls import Failure
@@ -18,6 +20,7 @@ LEVEL_VARIABLE = "RLINF_LOG_LEVEL"
 TAIL_LINES = 20
 _ANNOUNCED = "rlinf_announced"
 """The attribute of a record by which the driver shows a failure that the worker's own process has written to its file."""
+_LOG = logging.getLogger("rlinf.scheduler")
 _FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
@@ -66,6 +69,41 @@ class _To(logging.Handler):
         self._deliver(record.levelno, self.format(record))
 
 
+class _LogFile(logging.Handler):
+    """Appends to a file. One that can't be written, as on a full disk, is given up with one warning."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.setFormatter(_FORMAT)
+        self._path = path
+        self._file: TextIO | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            self._give_up(error)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(f"{self.format(record)}\n")
+            self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        with contextlib.suppress(OSError):
+            if file is not None:
+                file.close()
+        super().close()
+
+    def _give_up(self, error: OSError) -> None:
+        self.close()
+        _LOG.warning("the log '%s' can't be written: %s. What follows is not in it.", self._path, error.strerror)
+
+
 class WorkerLog:
     """Follows the logger of one worker until it is closed.
 
@@ -83,12 +121,7 @@ class WorkerLog:
         self.tail = Tail()
         self._logger = logging.getLogger(logger_name)
         self._name = f"{WORKERS}.{group}.{rank}"
-        self._file: logging.Handler = logging.NullHandler()
-        if log_dir is not None:
-            path = log_path(log_dir, group, rank)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = logging.FileHandler(path, encoding="utf-8")
-            self._file.setFormatter(_FORMAT)
+        self._file: logging.Handler = logging.NullHandler() if log_dir is None else _LogFile(log_path(log_dir, group, rank))
         self._handlers: list[logging.Handler] = [_To(lambda _, line: self.tail.add(line), _FORMAT), self._file]
         if forward is not None:
             self._handlers.append(_To(forward))

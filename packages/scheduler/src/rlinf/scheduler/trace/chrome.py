@@ -32,6 +32,7 @@ def merge(folder: str | Path, path: str | Path) -> Path:
 
     Raises:
         RLinfError: nothing was recorded there.
+        OSError: the file can't be written; nothing is left of it.
     """
     found = parts(Path(folder))
     if not found:
@@ -40,18 +41,20 @@ def merge(folder: str | Path, path: str | Path) -> Path:
     events = _Events(base)
     target = Path(path)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write('{"traceEvents": [')
-        between = "\n"
-        for part in found:
-            for span in part_spans(part):
-                for event in events.of(span):
-                    file.write(between + json.dumps(event, separators=(",", ":")))
-                    between = ",\n"
-        about: dict[str, Any] = {"format": FORMAT, "start_ns": base, "started": _started(found[0].path)}
-        about["full"] = [part.process for part in found if is_full(part)]
-        file.write(f'\n], "displayTimeUnit": "ms", "otherData": {json.dumps(about)}}}\n')
-    unfinished.replace(target)
+    about: dict[str, Any] = {"format": FORMAT, "start_ns": base, "started": _started(found[0].path)}
+    about["full"] = [part.process for part in found if is_full(part)]
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write('{"traceEvents": [')
+            between = "\n"
+            for event in (event for part in found for span in part_spans(part) for event in events.of(span)):
+                file.write(between + json.dumps(event, separators=(",", ":")))
+                between = ",\n"
+            file.write(f'\n], "displayTimeUnit": "ms", "otherData": {json.dumps(about)}}}\n')
+        unfinished.replace(target)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
     return target
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import platform
 import secrets
@@ -30,11 +31,14 @@ ALIVE_S = 1.0
 LIMIT_BYTES = 1 << 30
 """Where a process stops recording, so that a long run can't fill the disk."""
 NAMES = 4096
+_LOG = logging.getLogger("rlinf.scheduler")
 _LINE: ContextVar[int] = ContextVar("rlinf_trace_line", default=0)
 
 
 class Recorder:
     """The events of one process. Any thread may record; a forked child does not.
+
+    A file that can't be written, as on a full disk, ends the recording with one warning, and nothing else.
 
     Args:
         folder: where the processes of the run write.
@@ -44,7 +48,14 @@ class Recorder:
 
     def __init__(self, folder: Path, process: str, *, limit_bytes: int = LIMIT_BYTES) -> None:
         self._pid = os.getpid()
-        self._file: int | None = os.open(folder / f"{process}-{self._pid}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        self._path = folder / f"{process}-{self._pid}.jsonl"
+        self._file: int | None = None
+        self.lost = False
+        """The file could not be written, and a warning has said so."""
+        try:
+            self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        except OSError as error:
+            self._give_up(error)
         self._left = limit_bytes
         self._lines: deque[str] = deque()
         self._writing = threading.Lock()
@@ -164,7 +175,11 @@ class Recorder:
             if self._left < 0:
                 data = json.dumps(["full", time.monotonic_ns()]).encode() + b"\n"
                 self._closed.set()
-            _write(self._file, data)
+            try:
+                _write(self._file, data)
+            except OSError as error:
+                self._give_up(error)
+                self._left = -1
             if self._left < 0:
                 os.close(self._file)
                 self._file = None
@@ -177,6 +192,11 @@ class Recorder:
             if self._file is not None:
                 os.close(self._file)
                 self._file = None
+
+    def _give_up(self, error: OSError) -> None:
+        self.lost = True
+        problem = "cluster.tracer: '%s' can't be written: %s. What follows is not in the trace; the run goes on."
+        _LOG.warning(problem, self._path, error.strerror)
 
     def _flush_often(self) -> None:
         said = time.monotonic()

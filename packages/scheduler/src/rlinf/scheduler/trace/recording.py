@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.messages.post import DRIVER
 from rlinf.scheduler.trace.chrome import merge
 from rlinf.scheduler.trace.recorder import Recorder
+
+_LOG = logging.getLogger("rlinf.scheduler")
 
 
 class Recording:
@@ -40,12 +43,29 @@ class Recording:
         return cls(Path(config.tracer.path or Path(config.log_dir or ".") / "trace.json"), run)
 
     def write(self, path: str | Path | None = None) -> Path:
-        """Writes the trace so far; returns where."""
+        """Writes the trace so far; returns where.
+
+        Raises:
+            RLinfError: it can't be written there.
+        """
         self.recorder.flush()
-        return merge(self.folder, path or self.path)
+        target = Path(path or self.path)
+        try:
+            return merge(self.folder, target)
+        except OSError as error:
+            raise RLinfError(
+                "write_trace", f"can't write '{target}': {error.strerror}", "Make room, or name another path."
+            ) from error
 
     def end(self) -> None:
-        """Writes the trace, and removes what it was made of. Nothing is recorded any more."""
+        """Writes the trace, and removes what it was made of. Nothing is recorded any more.
+
+        A trace that can't be written is lost with a warning: the run itself has not failed.
+        """
         self.recorder.close()
-        merge(self.folder, self.path)
+        try:
+            self.write()
+        except RLinfError as error:
+            if not self.recorder.lost:
+                _LOG.warning("the trace of this run is lost: %s", error)
         shutil.rmtree(self.folder, ignore_errors=True)

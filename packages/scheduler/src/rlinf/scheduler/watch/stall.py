@@ -55,16 +55,20 @@ class Stalls:
             if due:
                 stacks = self._stacks()
                 where = self._write(f"{error.place}: {error.problem}\n{graph}\n{full(stacks)}")
-                error.add_note(f"{shortened(stacks)}\nAll stacks: {where}")
+                error.add_note(shortened(stacks) + (f"\nAll stacks: {where}" if where else ""))
         except Exception:  # noqa: BLE001 - the error itself must not be lost
             LOG.exception("a deadline could not be explained")
 
-    def _write(self, text: str) -> Path:
+    def _write(self, text: str) -> Path | None:
         if self._log_dir is None:
             self._log_dir = tempfile.mkdtemp(prefix="rlinf-")
         path = Path(self._log_dir).absolute() / "stalls" / f"{time.strftime('%Y%m%d-%H%M%S')}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except OSError as error:
+            LOG.warning("all stacks are lost: '%s' can't be written: %s", path, error.strerror)
+            return None
         LOG.warning("a wait reached its deadline; who waits for whom, and all stacks: %s", path)
         return path
 

@@ -269,7 +269,7 @@ def test_the_configuration_is_read_from_a_mapping():
 def test_parameters_are_checked(params, message):
     with pytest.raises(ConfigError, match=message):
         CorrectionConfig(**params)
-    check_bounds("token", 0.0, 0.0, place="x")
+    check_bounds("token", 0.0, 0.0, keys="x({})")
 
 
 @pytest.mark.parametrize(

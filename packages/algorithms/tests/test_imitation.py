@@ -171,6 +171,9 @@ def test_chunks_are_discounted_by_their_steps():
     assert dsrl.chunk_discount(0.5, 1) == 0.5
     assert dsrl.chunk_discount(0.5, 3) == 0.125 == reference.chunk_discount(0.5, 3)
     assert dsrl.chunk_discount(0.5, torch.tensor([1, 2])).tolist() == [0.5, 0.25]
+    # In float64, like a number: float32 would be off in the eighth digit.
+    found = dsrl.chunk_discount(0.99, torch.tensor([1, 50], dtype=torch.int32))
+    assert (found.dtype, found.tolist()) == (torch.float64, pytest.approx([0.99, 0.99**50], rel=1e-14))
 
 
 def test_dsrl_target_by_hand():

@@ -172,7 +172,7 @@ def test_unknown_names_and_wrong_ranges_are_refused():
     x, weight = inputs(7)
     with pytest.raises(ConfigError, match="weighting: expected one of constant, t, 1-t, inv_t2, inv_t3, found 't2'"):
         time_weight(weight, weighting="t2")
-    with pytest.raises(ConfigError, match="form: expected 'mse' or 'dpo', found 'msee'"):
+    with pytest.raises(ConfigError, match="form: expected one of mse, dpo, found 'msee'"):
         nft(**x, form="msee")
     for name in ("beta", "dpo_beta"):
         with pytest.raises(ConfigError, match=rf"{name}: expected a value in \(0, inf\]"):

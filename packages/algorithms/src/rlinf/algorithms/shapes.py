@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import cast
 
+import torch
 from torch import Tensor
 
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.errors import ConfigError, ShapeError, nearest
 
 
 def expect_shape(place: str, tensor: Tensor, shape: Sequence[int]) -> None:
@@ -41,3 +44,66 @@ def expect_range(place: str, value: float | None, low: float, high: float, *, op
     if not (above and value <= high):
         bracket = "(" if open_low else "["
         raise ConfigError(place, f"expected a value in {bracket}{low:g}, {high:g}], found {value:g}")
+
+
+def expect_fraction(place: str, value: float | Tensor) -> None:
+    """Refuses a discount or a λ outside [0, 1]: one number, or a tensor of them.
+
+    Raises:
+        ConfigError: the message names the range and a value outside it.
+    """
+    if not isinstance(value, Tensor):
+        expect_range(place, value, 0.0, 1.0)
+        return
+    if value.numel() == 0:
+        return
+    low, high = cast("list[float]", torch.stack(value.detach().aminmax()).tolist())  # pyright: ignore[reportUnknownMemberType]
+    expect_range(place, low, 0.0, 1.0)
+    expect_range(place, high, 0.0, 1.0)
+
+
+def expect_ordered(place: str, low: float | None, high: float | None) -> None:
+    """Refuses two bounds between which nothing lies, and one that is not a number; None is no bound.
+
+    Raises:
+        ConfigError: the message names both.
+    """
+    least, greatest = float("-inf") if low is None else low, float("inf") if high is None else high
+    if not least <= greatest:
+        raise ConfigError(place, f"expected at most the upper bound {greatest:g}, found {least:g}")
+
+
+def expect_choice(place: str, value: str, choices: Sequence[str]) -> None:
+    """Refuses a word that is none of `choices`.
+
+    Raises:
+        ConfigError: the message has all of them, and the nearest.
+    """
+    if value not in choices:
+        guess = nearest(str(value), choices)
+        remedy = f"Did you mean '{guess}'?" if guess else ""
+        raise ConfigError(place, f"expected one of {', '.join(choices)}, found {value!r}", remedy)
+
+
+def expect_names(place: str, names: object) -> None:
+    """Refuses the names of groups or of episodes that are not whole numbers: what is rounded would be one group with another.
+
+    Raises:
+        ShapeError: the message names `place` and the type.
+    """
+    if not isinstance(names, Tensor):
+        remedy = "Number them first: torch.tensor([…])."
+        raise ShapeError(place, f"expected a tensor of integers, found {type(names).__name__}", remedy)
+    if names.is_floating_point() or names.is_complex() or names.dtype == torch.bool:
+        raise ShapeError(place, f"expected integers, found {names.dtype}", "Number the groups, then convert them with .long().")
+
+
+def expect_finite(**values: float) -> None:
+    """Refuses hyper-parameters that are infinite or not a number.
+
+    Raises:
+        ConfigError: the message names the first.
+    """
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise ConfigError(name, f"expected a finite number, found {value}")

@@ -59,6 +59,7 @@ def gae(
 
     Raises:
         ShapeError: a rank or a size disagrees; the message names the argument.
+        ConfigError: `gamma` or `lam` is outside [0, 1].
     """
     t = transitions("gae", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     advantage = t.scan(t.ahead(t.after) - t.now, t.gamma * t.factor("gae(lam)", lam))

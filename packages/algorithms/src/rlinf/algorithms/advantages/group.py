@@ -15,9 +15,9 @@ from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.moments import moments
 from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.shapes import expect_choice, expect_range, expect_shape
 from rlinf.core.declarations import Need
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
 
 Scale = Literal["group", "batch", "none"]
@@ -61,7 +61,7 @@ def grpo(
         ShapeError: a rank or a size disagrees; the message names the argument.
         ConfigError: `scale` is unknown, or `eps` is negative.
     """
-    _check_options("grpo", scale, eps)
+    _check_options(scale, eps, keys="grpo({})")
     if score.dim() != 1:
         raise ShapeError("grpo(score)", f"expected [B], found {tuple(score.shape)}")
     counted = checked("grpo", score, group, valid)
@@ -158,10 +158,9 @@ def _scaled(x: Tensor, deviation: Tensor, eps: float) -> Tensor:
     return x / torch.where(deviation > 0, deviation + eps, torch.inf)
 
 
-def _check_options(place: str, scale: str, eps: float) -> None:
-    if scale not in get_args(Scale):
-        raise ConfigError(f"{place}(scale)", f"expected one of {', '.join(get_args(Scale))}, found {scale!r}")
-    expect_range(f"{place}(eps)", eps, 0.0, float("inf"))
+def _check_options(scale: str, eps: float, *, keys: str) -> None:
+    expect_choice(keys.format("scale"), scale, get_args(Scale))
+    expect_range(keys.format("eps"), eps, 0.0, float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,7 @@ class Grpo(Estimator):
     """Whether a row is compared with the other rows of its group only."""
 
     def __post_init__(self) -> None:
-        _check_options("grpo", self.scale, self.eps)
+        _check_options(self.scale, self.eps, keys="{}")
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.advantages.masked import divisor, root
-from rlinf.algorithms.shapes import expect_shape
+from rlinf.algorithms.shapes import expect_names, expect_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,12 @@ def pairs(first: Tensor, second: Tensor) -> Tensor:
 
 
 def checked(place: str, score: Tensor, group: Tensor, valid: Tensor | None) -> Tensor | None:
-    """The rows that count as bool, None if all do; refuses shapes that disagree with `score`.
+    """The rows that count as bool, None if all do; refuses shapes that disagree with `score`, and groups that are no integers.
 
     Raises:
         ShapeError: the message names `place` and the argument.
     """
+    expect_names(f"{place}(group)", group)
     expect_shape(f"{place}(group)", group, score.shape)
     if valid is None:
         return None

@@ -13,8 +13,7 @@ from rlinf.algorithms.advantages.group import EPSILON, Scale, grpo
 from rlinf.algorithms.advantages.grouping import Grouping, checked, numbered, pairs
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.score import to_decisions
-from rlinf.algorithms.shapes import expect_range, expect_shape
-from rlinf.core.errors import ConfigError
+from rlinf.algorithms.shapes import expect_choice, expect_names, expect_range, expect_shape
 from rlinf.core.protocols import AllReduce
 
 TurnMode = Literal["turn", "trajectory"]
@@ -59,8 +58,9 @@ def grpo_dynamic(
         ShapeError: a rank or a size disagrees; the message names the argument.
         ConfigError: `mode` or `scale` is unknown, or `eps` is negative.
     """
-    _check_mode("grpo_dynamic(mode)", mode, get_args(TurnMode))
+    expect_choice("grpo_dynamic(mode)", mode, get_args(TurnMode))
     counted = checked("grpo_dynamic", score, group, valid)
+    expect_names("grpo_dynamic(episode)", episode)
     expect_shape("grpo_dynamic(episode)", episode, score.shape)
     if mode == "turn":
         return grpo(score, group, valid=counted, scale=scale, unbiased=unbiased, eps=eps, all_reduce=all_reduce)
@@ -109,19 +109,15 @@ def grpo_video(
         ShapeError: a rank or a size disagrees; the message names the argument.
         ConfigError: `mode` is unknown, or `eps` is negative.
     """
-    _check_mode("grpo_video(mode)", mode, get_args(VideoMode))
+    expect_choice("grpo_video(mode)", mode, get_args(VideoMode))
     expect_shape("grpo_video(mask)", mask, reward.shape)
+    expect_names("grpo_video(group)", group)
     expect_shape("grpo_video(group)", group, reward.shape[:1])
     name = group[:, None].expand(reward.shape)
     if mode == "frame":
         step = torch.arange(reward.shape[1], device=group.device).expand(reward.shape)
         name = pairs(name.flatten(), step.flatten())
     return grpo(reward.flatten(), name.flatten(), valid=mask.flatten(), unbiased=unbiased, eps=eps).reshape(reward.shape)
-
-
-def _check_mode(place: str, mode: str, modes: tuple[str, ...]) -> None:
-    if mode not in modes:
-        raise ConfigError(place, f"expected one of {', '.join(modes)}, found {mode!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +136,8 @@ class GrpoDynamic(Estimator):
     """What is added to the deviation, ≥ 0."""
 
     def __post_init__(self) -> None:
-        _check_mode("advantage_mode", self.advantage_mode, get_args(TurnMode))
-        _check_mode("scale", self.scale, get_args(Scale))
+        expect_choice("advantage_mode", self.advantage_mode, get_args(TurnMode))
+        expect_choice("scale", self.scale, get_args(Scale))
         expect_range("eps", self.eps, 0.0, float("inf"))
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
@@ -175,7 +171,7 @@ class GrpoVideo(Estimator):
     """What is added to the deviation, ≥ 0."""
 
     def __post_init__(self) -> None:
-        _check_mode("advantage_mode", self.advantage_mode, get_args(VideoMode))
+        expect_choice("advantage_mode", self.advantage_mode, get_args(VideoMode))
         expect_range("eps", self.eps, 0.0, float("inf"))
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:

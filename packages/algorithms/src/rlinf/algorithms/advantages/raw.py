@@ -44,6 +44,7 @@ def raw(
         ShapeError: `mask` has another shape than `reward`.
         ConfigError: `eps` is not positive.
     """
+    expect_range("raw(eps)", eps, 0.0, float("inf"), open_low=True)
     expect_shape("raw(mask)", mask, reward.shape)
     if normalize:
         return whiten(reward, mask, all_reduce, unbiased=unbiased, eps=eps)

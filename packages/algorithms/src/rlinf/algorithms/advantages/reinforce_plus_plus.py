@@ -54,7 +54,9 @@ def reinforce_plus_plus(
 
     Raises:
         ShapeError: a rank or a size disagrees; the message names the argument.
+        ConfigError: `gamma` or `kl_beta` is out of its range.
     """
+    expect_range("reinforce_plus_plus(kl_beta)", kl_beta, 0.0, float("inf"))
     expect_shape("reinforce_plus_plus(mask)", mask, reward.shape)
     paid = precise(reward)
     if group is not None:

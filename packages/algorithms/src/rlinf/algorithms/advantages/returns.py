@@ -50,6 +50,7 @@ def td_errors(
 
     Raises:
         ShapeError: a rank or a size disagrees; the message names the argument.
+        ConfigError: `gamma` or `lam` is outside [0, 1].
     """
     t = transitions("td_errors", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     return t.ahead(t.after) - t.now
@@ -88,6 +89,7 @@ def lambda_returns(
 
     Raises:
         ShapeError: a rank or a size disagrees; the message names the argument.
+        ConfigError: `gamma` or `lam` is outside [0, 1].
     """
     t = transitions("lambda_returns", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     onward = t.factor("lambda_returns(lam)", lam)
@@ -126,6 +128,7 @@ def discounted_returns(
 
     Raises:
         ShapeError: a rank or a size disagrees; the message names the argument.
+        ConfigError: `gamma` is outside [0, 1].
     """
     if value is None:
         value = torch.zeros_like(reward)
@@ -171,7 +174,7 @@ def n_step_returns(
 
     Raises:
         ShapeError: a rank or a size disagrees; the message names the argument.
-        ConfigError: `n` is less than 1.
+        ConfigError: `n` is less than 1, or `gamma` or `lam` outside [0, 1].
     """
     expect_steps("n_step_returns(n)", n)
     t = transitions("n_step_returns", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)

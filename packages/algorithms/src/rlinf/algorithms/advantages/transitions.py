@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.scan import scan_from_right
-from rlinf.algorithms.shapes import expect_shape
+from rlinf.algorithms.shapes import expect_fraction, expect_shape
 from rlinf.core.errors import ShapeError
 
 
@@ -43,6 +43,7 @@ class Transitions:
 
         Raises:
             ShapeError: it is a tensor of another shape than `[B, T]`.
+        ConfigError: it is outside [0, 1].
         """
         return _factor(place, x, self.reward, self.valid)
 
@@ -128,11 +129,12 @@ def _following(valid: Tensor) -> Tensor:
 
 
 def _factor(place: str, x: float | Tensor, reward: Tensor, valid: Tensor | None) -> float | Tensor:
-    if not isinstance(x, Tensor):
-        return x
-    expect_shape(place, x, reward.shape)
-    x = x.to(reward.dtype)
-    return x if valid is None else torch.where(valid, x, torch.zeros_like(x))
+    if isinstance(x, Tensor):
+        expect_shape(place, x, reward.shape)
+        x = x.to(reward.dtype)
+        x = x if valid is None else torch.where(valid, x, torch.zeros_like(x))
+    expect_fraction(place, x)
+    return x
 
 
 def _check_shapes(

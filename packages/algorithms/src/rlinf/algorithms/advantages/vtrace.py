@@ -65,7 +65,7 @@ def vtrace(
 
     Raises:
         ShapeError: a rank or a size disagrees; the message names the argument.
-        ConfigError: a cap is not positive.
+        ConfigError: a cap is not positive, or `gamma` or `lam` outside [0, 1].
     """
     for name, cap in (("clip_rho", clip_rho), ("clip_c", clip_c), ("clip_pg_rho", clip_pg_rho)):
         expect_range(f"vtrace({name})", cap, 0.0, math.inf, open_low=True)

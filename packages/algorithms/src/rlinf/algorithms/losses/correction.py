@@ -262,7 +262,7 @@ def _joint(train: Tensor, rollout: Tensor, mask: Tensor, *, by: str) -> Tensor:
 
 def _ratio(train: Tensor, rollout: Tensor, mask: Tensor, level: Level, bounds: tuple[float, float], *, by: str) -> Tensor:
     """The ratio that each decision has at a level, `[B, T]`."""
-    check_bounds(level, *bounds, place=by)
+    check_bounds(level, *bounds, keys=f"{by}({{}})")
     joint = _joint(train, rollout, mask, by=by)
     if level != "token":
         total = joint.sum(1, keepdim=True)
@@ -274,12 +274,12 @@ def _moments(weight: Tensor) -> dict[str, Tensor]:
     return {"rollout_weight": weight, "rollout_weight_square": weight.square()}
 
 
-def check_bounds(level: str, low: float, high: float, *, place: str) -> None:
-    """Refuses a level that does not exist and bounds that contain nothing."""
+def check_bounds(level: str, low: float, high: float, *, keys: str) -> None:
+    """Refuses a level that does not exist and bounds that contain nothing; `keys` is the pattern of the names: `rejection({})`."""
     if level not in _LEVELS:
-        raise ConfigError(f"{place}(level)", f"no level '{level}'", did_you_mean(level, _LEVELS))
+        raise ConfigError(keys.format("level"), f"no level '{level}'", did_you_mean(level, _LEVELS))
     if not 0.0 <= low <= high:
-        raise ConfigError(f"{place}(low)", f"expected 0 <= low <= high, found {low:g} and {high:g}")
+        raise ConfigError(keys.format("low"), f"expected 0 <= low <= high, found {low:g} and {high:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,12 +308,12 @@ class CorrectionConfig:
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
             raise ConfigError("mode", f"no mode '{self.mode}'", did_you_mean(self.mode, _MODES))
-        check_bounds(self.level, self.low, self.high, place="correction")
+        check_bounds(self.level, self.low, self.high, keys="{}")
         if (self.geometric_low is None) != (self.geometric_high is None):
             problem = f"expected both bounds or none, found {self.geometric_low} and {self.geometric_high}"
             raise ConfigError("geometric_low", problem)
         if self.geometric_low is not None and self.geometric_high is not None:
-            check_bounds("geometric", self.geometric_low, self.geometric_high, place="geometric")
+            check_bounds("geometric", self.geometric_low, self.geometric_high, keys="geometric_{}")
         expect_range("veto", self.veto, 0.0, 1.0, open_low=True)
 
     def of(self, logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> Correction:

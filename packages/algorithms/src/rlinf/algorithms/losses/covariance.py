@@ -19,7 +19,7 @@ from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_
 from rlinf.algorithms.losses.terms import Terms, counted
 from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.shapes import expect_ordered, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 
 
@@ -127,7 +127,7 @@ def clip_cov(
         clip_ratio_low: ε_low in [0, 1].
         clip_ratio_high: ε_high ≥ 0.
         share: how many decisions are left out, in [0, 1].
-        low: the covariance from which on a decision may be left out.
+        low: the covariance from which on a decision may be left out, at most `high`.
         high: the covariance up to which it may.
         generator: draws; None for torch's own.
         aggregation: what the total sums and the weight counts; by default decisions.
@@ -141,6 +141,7 @@ def clip_cov(
         ConfigError: a hyper-parameter is out of its range.
     """
     expect_range("share", share, 0.0, 1.0)
+    expect_ordered("clip_cov(low)", low, high)
     clip = Clip(clip_ratio_low, clip_ratio_high)
     check_logprobs("clip_cov", advantage, mask, logprob=logprob, logprob_old=logprob_old)
     score = covariance(logprob, advantage, mask)

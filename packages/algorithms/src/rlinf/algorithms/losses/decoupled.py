@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from rlinf.algorithms.losses.terms import Terms, counted, like, per_decision
 from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.losses.value import check_critic, critic_terms
 from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.shapes import expect_choice, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.declarations import Need
 
@@ -69,7 +69,7 @@ def decoupled_ppo(
 
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
-        ConfigError: a bound is out of its range.
+        ConfigError: a bound is out of its range, or `behave_weight_cap` is unknown.
     """
     clip = Clip(clip_ratio_low, clip_ratio_high, clip_ratio_c)
     cap = BehaveCap(behave_weight_threshold, behave_weight_cap)
@@ -89,6 +89,7 @@ class BehaveCap:
 
     def __post_init__(self) -> None:
         expect_range("behave_weight_threshold", self.threshold, 0.0, float("inf"), open_low=True)
+        expect_choice("behave_weight_cap", self.mode, get_args(Cap))
 
     def apply(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Capped weights, and 1 or 0 for whether they were too great."""
@@ -173,6 +174,7 @@ class DecoupledLoss(ClippedLoss):
     def __post_init__(self) -> None:
         ClippedLoss.__post_init__(self)
         BehaveCap(self.behave_weight_threshold, self.behave_weight_cap)
+        expect_choice("proximal", self.proximal, get_args(Proximal))
 
     def own_needs(self) -> Mapping[Need, str]:
         """The proximal policy, or the versions that it is interpolated from."""

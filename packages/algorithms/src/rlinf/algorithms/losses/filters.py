@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_shape
+from rlinf.algorithms.shapes import expect_names, expect_ordered, expect_shape
 from rlinf.core.errors import ConfigError, ShapeError
 
 
@@ -104,8 +104,7 @@ def check_score_bounds(low: float | None, high: float | None) -> None:
     Raises:
         ConfigError: the message names both.
     """
-    if low is not None and high is not None and not low <= high:
-        raise ConfigError("rewards_lower_bound", f"expected at most the upper bound {high:g}, found {low:g}")
+    expect_ordered("rewards_lower_bound", low, high)
 
 
 def _within(score: Tensor, member: Tensor, size: Tensor, low: float | None, high: float | None) -> Tensor:
@@ -130,4 +129,5 @@ def _members(group: Tensor) -> tuple[Tensor, Tensor]:
 def _check(score: Tensor, group: Tensor, by: str) -> None:
     if score.dim() != 1:
         raise ShapeError(f"{by}(score)", f"expected [B], found {tuple(score.shape)}")
+    expect_names(f"{by}(group)", group)
     expect_shape(f"{by}(group)", group, score.shape)

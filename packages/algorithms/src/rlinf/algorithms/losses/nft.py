@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -11,9 +11,9 @@ from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
 from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.terms import Terms, per_decision, summed
 from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.shapes import expect_choice, expect_range, expect_shape
 from rlinf.core.data import LossOutput
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.errors import ShapeError
 
 Form = Literal["mse", "dpo"]
 TimeWeight = Literal["constant", "t", "1-t", "inv_t2", "inv_t3"]
@@ -67,8 +67,7 @@ def nft(
     _check(prediction, prediction_old, target, optimality, mask, weight)
     expect_range("beta", beta, 0.0, float("inf"), open_low=True)
     expect_range("dpo_beta", dpo_beta, 0.0, float("inf"), open_low=True)
-    if form not in ("mse", "dpo"):
-        raise ConfigError("form", f"expected 'mse' or 'dpo', found '{form}'")
+    expect_choice("form", form, get_args(Form))
     new, old, aim = (known(x, mask) for x in (prediction, prediction_old.detach(), target.detach()))
     r = known(optimality.detach(), mask)
     w = torch.ones_like(r) if weight is None else known(weight.detach(), mask)
@@ -123,9 +122,8 @@ def time_weight(time: Tensor, *, weighting: TimeWeight) -> Tensor:
         ConfigError: the weighting is unknown.
     """
     t = precise(time)
+    expect_choice("weighting", weighting, get_args(TimeWeight))
     weights = {"constant": torch.ones_like(t), "t": t, "1-t": 1.0 - t, "inv_t2": t**-2, "inv_t3": t**-3}
-    if weighting not in weights:
-        raise ConfigError("weighting", f"expected one of {', '.join(weights)}, found '{weighting}'")
     return weights[weighting]
 
 

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows, one_of
+from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
 from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.shapes import expect_choice, expect_fraction, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 
@@ -39,7 +39,7 @@ def aggregate_q(q: Tensor, *, aggregate: Aggregate = "min", subset: Tensor | Seq
         ShapeError: `q` is not `[B, N]`, or nobody is asked.
         ConfigError: `aggregate` is neither of the two.
     """
-    one_of("aggregate_q(aggregate)", aggregate, ("min", "mean"))
+    expect_choice("aggregate_q(aggregate)", aggregate, ("min", "mean"))
     expect_rows("aggregate_q(q)", q, q.shape[0], None)
     asked = precise(q)
     if subset is not None:
@@ -73,14 +73,13 @@ def td_target(
         ShapeError: a shape disagrees; the message names the argument.
         ConfigError: `gamma` or `bootstrap` is out of range.
     """
-    one_of("td_target(bootstrap)", bootstrap, ("standard", "always"))
+    expect_choice("td_target(bootstrap)", bootstrap, ("standard", "always"))
     expect_rows("td_target(reward)", reward, reward.shape[0])
     for name, x in (("terminated", terminated), ("value_next", value_next)):
         expect_rows(f"td_target({name})", x, reward.shape[0])
     if isinstance(gamma, Tensor):
         expect_shape("td_target(gamma)", gamma, reward.shape)
-    else:
-        expect_range("td_target(gamma)", gamma, 0.0, 1.0)
+    expect_fraction("td_target(gamma)", gamma)
     after = precise(value_next)
     if bootstrap == "standard":
         after = torch.where(terminated.bool(), 0.0, after)

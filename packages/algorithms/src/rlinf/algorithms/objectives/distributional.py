@@ -8,7 +8,7 @@ from torch import Tensor
 from rlinf.algorithms.objectives.critic import distance
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
 from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.shapes import expect_fraction, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 
@@ -70,8 +70,7 @@ def categorical_target(reward: Tensor, terminated: Tensor, prob_next: Tensor, at
     expect_rows("categorical_target(prob_next)", prob_next, reward.shape[0], *atoms.shape)
     if isinstance(gamma, Tensor):
         expect_shape("categorical_target(gamma)", gamma, reward.shape)
-    else:
-        expect_range("categorical_target(gamma)", gamma, 0.0, 1.0)
+    expect_fraction("categorical_target(gamma)", gamma)
     discount = torch.where(terminated.bool(), 0.0, gamma * torch.ones_like(precise(reward)))
     position = precise(reward)[:, None] + discount[:, None] * precise(atoms)
     return categorical_projection(position, prob_next, atoms)

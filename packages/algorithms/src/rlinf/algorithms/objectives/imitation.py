@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.objectives.rows import Rows, expect_rows, one_of
-from rlinf.algorithms.shapes import expect_leading, expect_range, expect_shape
+from rlinf.algorithms.objectives.rows import Rows, expect_rows
+from rlinf.algorithms.shapes import expect_choice, expect_leading, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError
 
@@ -69,7 +69,7 @@ def action_loss(
         ShapeError: a shape disagrees; the message names the argument.
         ConfigError: `norm` is neither of the two.
     """
-    one_of("action_loss(norm)", norm, ("l2", "l1"))
+    expect_choice("action_loss(norm)", norm, ("l2", "l1"))
     rows = _rows("action_loss", action, executed, weight)
     error = _difference(rows, action, action_data, executed)
     loss = _mean(error.square() if norm == "l2" else error.abs(), executed)

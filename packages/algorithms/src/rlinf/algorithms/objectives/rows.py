@@ -12,7 +12,7 @@ from torch import Tensor
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import LossOutput
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 
 Aggregate = Literal["min", "mean"]
@@ -101,13 +101,3 @@ def coefficient(place: str, value: float | Tensor, low: float = 0.0, high: float
         return precise(value.detach())
     expect_range(place, value, low, high)
     return value
-
-
-def one_of(place: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuses a word that is none of `choices`.
-
-    Raises:
-        ConfigError: the message names them all.
-    """
-    if value not in choices:
-        raise ConfigError(place, f"expected one of {', '.join(choices)}, found '{value}'")

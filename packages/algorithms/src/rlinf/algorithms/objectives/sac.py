@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
-from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient, expect_rows, one_of
+from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient, expect_rows
 from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.shapes import expect_choice, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 
 Parametrisation = Literal["exp", "softplus", "fixed"]
@@ -152,7 +152,7 @@ def temperature(raw: Tensor, *, parametrisation: Parametrisation = "exp") -> Ten
         ShapeError: `raw` is not a scalar.
         ConfigError: `parametrisation` is none of the three.
     """
-    one_of("temperature(parametrisation)", parametrisation, ("exp", "softplus", "fixed"))
+    expect_choice("temperature(parametrisation)", parametrisation, ("exp", "softplus", "fixed"))
     expect_shape("temperature(raw)", raw, ())
     if parametrisation == "fixed":
         return precise(raw.detach())
@@ -174,7 +174,7 @@ def initial_temperature(alpha: float, *, parametrisation: Parametrisation = "exp
     Raises:
         ConfigError: an argument is out of range.
     """
-    one_of("initial_temperature(parametrisation)", parametrisation, ("exp", "softplus", "fixed"))
+    expect_choice("initial_temperature(parametrisation)", parametrisation, ("exp", "softplus", "fixed"))
     expect_range("initial_temperature(alpha)", alpha, 0.0, float("inf"), open_low=True)
     if parametrisation == "fixed":
         return alpha

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.imitation import squared_distance
-from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient, one_of
+from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient
 from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.shapes import expect_choice, expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.protocols import AllReduce
 
@@ -216,5 +216,5 @@ def td3_bc_actor_loss(
 
 
 def _followed(q: Tensor, aggregate: ActorAggregate) -> Tensor:
-    one_of("td3_actor_loss(aggregate)", aggregate, ("first", "min", "mean"))
+    expect_choice("td3_actor_loss(aggregate)", aggregate, ("first", "min", "mean"))
     return q.select(1, 0) if aggregate == "first" else aggregate_q(q, aggregate=aggregate)

@@ -14,7 +14,7 @@ from rlinf.algorithms.rewards.pool import VerifierPool
 from rlinf.algorithms.rewards.reward import PairReward, RuleReward
 from rlinf.algorithms.rewards.scores import Scores
 from rlinf.algorithms.rewards.text import last_boxed, last_tag
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.shapes import expect_finite, expect_range
 from rlinf.core.errors import ConfigError
 
 LETTERS: Final = "ABCDEFGHIJ"
@@ -83,6 +83,7 @@ class MultipleChoice(PairReward):
     def __post_init__(self) -> None:
         if not self.letters.isalnum() or len(set(self.letters.upper())) < len(self.letters):
             raise ConfigError("letters", f"expected different letters or digits, found '{self.letters}'")
+        expect_finite(correct=self.correct, incorrect=self.incorrect)
 
     @property
     def failure_score(self) -> float:
@@ -115,6 +116,7 @@ class VQA(RuleReward):
     def __post_init__(self) -> None:
         for name in ("qa_accuracy", "think_format", "answer_format"):
             expect_range(name, getattr(self, name), 0.0, float("inf"))
+            expect_finite(**{name: getattr(self, name)})
 
     def scores(
         self,

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from rlinf.algorithms.rewards.reward import PairReward
 from rlinf.algorithms.rewards.text import after_last, last_tag
+from rlinf.algorithms.shapes import expect_finite
 from rlinf.core.errors import ConfigError
 
 _TOKEN: Final = re.compile(r"\s*(?:(\d+)|([-+*/()]))")
@@ -41,6 +42,7 @@ class Countdown(PairReward):
     def __post_init__(self) -> None:
         if self.longest < 1:
             raise ConfigError("longest", f"expected at least 1, found {self.longest}")
+        expect_finite(correct=self.correct, other_value=self.other_value, incorrect=self.incorrect)
 
     @property
     def failure_score(self) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from rlinf.algorithms.rewards.reward import PairReward
 from rlinf.algorithms.rewards.text import after_last, last_boxed, last_number, last_tag
+from rlinf.algorithms.shapes import expect_choice, expect_finite
 
 Extraction = Literal["all", "boxed", "tag", "hashes", "number"]
 _PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
@@ -37,6 +38,10 @@ class ExactMatch(PairReward):
     """The score of a right answer."""
     incorrect: float = 0.0
     """The score of a wrong answer, or of none."""
+
+    def __post_init__(self) -> None:
+        expect_choice("extraction", self.extraction, get_args(Extraction))
+        expect_finite(correct=self.correct, incorrect=self.incorrect)
 
     @property
     def failure_score(self) -> float:

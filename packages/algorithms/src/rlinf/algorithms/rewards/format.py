@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlinf.algorithms.rewards.reward import PairReward
+from rlinf.algorithms.shapes import expect_finite
 from rlinf.core.errors import ConfigError
 
 
@@ -73,6 +74,9 @@ class ThinkFormat(PairReward):
     incorrect: float = 0.0
     """The score of another."""
 
+    def __post_init__(self) -> None:
+        expect_finite(correct=self.correct, incorrect=self.incorrect)
+
     def verify(self, completion: str, answer: str) -> float:
         """`correct` or `incorrect`."""
         return self.correct if has_think_format(completion, tag=self.tag) else self.incorrect
@@ -88,6 +92,9 @@ class AnswerFormat(PairReward):
     """The score of the right shape."""
     incorrect: float = 0.0
     """The score of another."""
+
+    def __post_init__(self) -> None:
+        expect_finite(correct=self.correct, incorrect=self.incorrect)
 
     def verify(self, completion: str, answer: str) -> float:
         """`correct` or `incorrect`."""
@@ -113,6 +120,7 @@ class TagFormat(PairReward):
     def __post_init__(self) -> None:
         if not self.tags or len(set(self.tags)) < len(self.tags):
             raise ConfigError("tags", f"expected at least one tag and none twice, found {list(self.tags)}")
+        expect_finite(correct=self.correct, incorrect=self.incorrect)
 
     def verify(self, completion: str, answer: str) -> float:
         """`correct` or `incorrect`."""

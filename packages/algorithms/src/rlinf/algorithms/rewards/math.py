@@ -9,7 +9,7 @@ from typing import Final, Literal
 from rlinf.algorithms.rewards.pool import InFile, Task
 from rlinf.algorithms.rewards.reward import IsolatedReward
 from rlinf.algorithms.rewards.text import after_last, last_boxed
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.shapes import expect_choice, expect_finite, expect_range
 from rlinf.core.registry import require_modules
 
 TAIL: Final = 5000
@@ -43,6 +43,8 @@ class Math(IsolatedReward):
     def __post_init__(self) -> None:
         IsolatedReward.__post_init__(self)
         expect_range("float_rounding", self.float_rounding, 0, 15)
+        expect_choice("extraction", self.extraction, ("boxed", "any"))
+        expect_finite(max_val=self.max_val, min_val=self.min_val, reward_scale=self.reward_scale)
         require_modules("math_verify", "sympy", place="math", extra="rlinf-algorithms[math]")
 
     @property

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.rewards.reward import PairReward
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.shapes import expect_choice, expect_range
 from rlinf.core.errors import ConfigError
 
 
@@ -59,6 +59,7 @@ class Overlong(PairReward):
 
     def __post_init__(self) -> None:
         _check(self.max_length, self.cache)
+        expect_choice("unit", self.unit, ("characters", "words"))
 
     def verify(self, completion: str, answer: str) -> float:
         """The penalty in [−1, 0]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlinf.algorithms.rewards.reward import PairReward
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.shapes import expect_finite, expect_range
 
 
 def repetition(text: str, *, ngram: int) -> float:
@@ -22,7 +22,11 @@ def repetition(text: str, *, ngram: int) -> float:
 
     Returns:
         A number in [0, 1); 0 for a text of fewer than n words.
+
+    Raises:
+        ConfigError: n is less than 1.
     """
+    expect_range("repetition(ngram)", ngram, 1, float("inf"))
     words = text.lower().split()
     grams = list(zip(*(words[start:] for start in range(ngram)), strict=False))
     return 1.0 - len(set(grams)) / len(grams) if grams else 0.0
@@ -40,6 +44,7 @@ class Repetition(PairReward):
     def __post_init__(self) -> None:
         expect_range("ngram", self.ngram, 1, float("inf"))
         expect_range("max_penalty", self.max_penalty, float("-inf"), 0.0)
+        expect_finite(max_penalty=self.max_penalty)
 
     def verify(self, completion: str, answer: str) -> float:
         """The penalty, between `max_penalty` and 0."""

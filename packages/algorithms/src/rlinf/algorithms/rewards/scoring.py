@@ -11,7 +11,7 @@ from typing import Final
 from rlinf.algorithms.rewards.pool import Task, VerifierPool
 from rlinf.algorithms.rewards.reward import IsolatedReward, RuleReward, Verifier
 from rlinf.algorithms.rewards.scores import Outcome, Scores, expect_pairs, finite, tally
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.shapes import expect_finite, expect_range
 from rlinf.core.protocols import Reward
 
 _log = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ async def score_async(
     expect_pairs("score_async", completions, answers)
     expect_range("timeout_s", timeout_s, 0.0, 86400.0, open_low=True)
     expect_range("concurrency", concurrency, 1, float("inf"))
+    expect_finite(failure_score=failure_score)
     turn = asyncio.Semaphore(concurrency)
 
     async def one(completion: str, answer: str) -> Outcome:
@@ -133,6 +134,10 @@ class Verified(IsolatedReward):
     """A function at the top of a module, or a frozen dataclass that can be called."""
     lowest: float = 0.0
     """The score of a pair that could not be verified."""
+
+    def __post_init__(self) -> None:
+        IsolatedReward.__post_init__(self)
+        expect_finite(lowest=self.lowest)
 
     @property
     def failure_score(self) -> float:

@@ -6,11 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from rlinf.algorithms.rewards.reward import PairReward
 from rlinf.algorithms.rewards.text import last_tag, squad_normal
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.shapes import expect_choice, expect_finite, expect_range
 
 Answers = Literal["text", "json"]
 
@@ -79,6 +79,9 @@ class _Search(PairReward):
     answers: Answers = "text"
     """Whether the right answer is the text itself, or a JSON list of texts of which one is enough."""
 
+    def __post_init__(self) -> None:
+        expect_choice("answers", self.answers, get_args(Answers))
+
     def prediction(self, completion: str) -> str | None:
         """The answer that a completion gives; None if it gives none."""
         return last_tag(completion, self.tag) if self.tag else completion
@@ -138,7 +141,9 @@ class SearchR1(_Search):
     """Whether it is enough that the prediction contains the right answer."""
 
     def __post_init__(self) -> None:
+        _Search.__post_init__(self)
         expect_range("max_tags", self.max_tags, 1, float("inf"))
+        expect_finite(correct=self.correct, format_score=self.format_score)
         expect_range("divisor", self.divisor, 1.0, float("inf"))
 
     def verify(self, completion: str, answer: str) -> float:

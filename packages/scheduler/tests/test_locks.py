@@ -106,7 +106,7 @@ def test_the_deadline_says_who_holds_and_who_waits() -> None:
         "device 0 is held by actor[0] since N s in train(); "
         "device 1 is held by actor[0] since N s in train(), in line: env[0] since N s in interact(); "
         "device 2 is free, in line: env[0] since N s in interact(); device 3 is free. "
-        "Raise cluster.timeout_s if this is normal."
+        "Pass a longer timeout if this is normal."
     )
     assert claimants.service.ahead("env[0]")[0] == {"actor[0]"}
     assert claimants.service.ahead("actor[0]") == (set(), "")
@@ -344,7 +344,7 @@ def test_a_deadline_across_processes_says_who_holds(tmp_path: Path) -> None:
         held = DeviceLock(one, "w[0]", [0])
         with calling("w[0]", "train"):
             held.acquire()
-        message = r"device 0: w\[1\] waited 0.2 s .*; device 0 is held by w\[0\] since 0 s in train\(\)\. R"
+        message = r"device 0: w\[1\] waited 0.2 s .*; device 0 is held by w\[0\] since 0 s in train\(\)\. Pass a longer timeout"
         with pytest.raises(DeadlineExceeded, match=message):
             DeviceLock(two, "w[1]", [0]).acquire(timeout=0.2)
         held.release()

@@ -1,5 +1,6 @@
 """The user's own code in a worker: where it is imported from, and its lines in errors, on the console and in the worker's log."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rlinf.core.errors import DeadlineExceeded
+from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
 from rlinf.scheduler.ray_cluster.process import search_path
 
 BACKENDS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
@@ -83,6 +86,23 @@ def test_the_users_own_line_is_shown_in_all_three_places(backend: str, tmp_path:
     # and where a script catches the error
     assert 'return look_up({"a": 1}, "c")' in done.stdout
     assert 'look_up({}, "born")' in done.stdout
+
+
+class Sleeper(Worker):
+    async def sleep(self) -> None:
+        await asyncio.sleep(0.8)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_deadline_names_the_timeout_that_was_too_short(ranks: int) -> None:
+    with Cluster(cluster_cfg={"backend": "local", "timeout_s": 0.3}) as cluster:
+        group = Sleeper.create_group().launch(cluster, name="s", placement_strategy=NodePlacementStrategy([0] * ranks))
+        handle = group.sleep()
+        with pytest.raises(DeadlineExceeded, match=r"\. Raise cluster\.timeout_s if this is normal\."):
+            handle.wait()
+        with pytest.raises(DeadlineExceeded, match=r"\. Pass a longer timeout if this is normal\."):
+            handle.wait(timeout=0.1)
+        handle.wait(timeout=60.0)
 
 
 def test_a_worker_looks_first_where_the_driver_looks_first_but_takes_the_libraries_of_its_own_interpreter() -> None:

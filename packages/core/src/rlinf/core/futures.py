@@ -68,6 +68,9 @@ def check_timeout(seconds: float | None, place: str, *, least: float = 0.0) -> N
         raise ConfigError(place, problem, "Every wait has a deadline; leave it out for the default.")
 
 
+LONGER = "Pass a longer timeout if this is normal."
+
+
 def gather(*futures: Future[Any], timeout: float) -> list[Any]:
     """The results of all futures, in order; the first failure ends the wait.
 
@@ -83,6 +86,11 @@ def gather(*futures: Future[Any], timeout: float) -> list[Any]:
         DeadlineExceeded: the time is over; names what was still running.
         Exception: what the first call to fail raised.
     """
+    return gather_within(timeout, futures, remedy=LONGER)
+
+
+def gather_within(timeout: float, futures: Sequence[Future[Any]], *, remedy: str) -> list[Any]:
+    """`gather` for those whose timeout has a name: `remedy` is what the error of the deadline advises."""
     check_timeout(timeout, "gather(): timeout")
     deadline = time.monotonic() + timeout
     pending = list(futures)
@@ -102,7 +110,7 @@ def gather(*futures: Future[Any], timeout: float) -> list[Any]:
             waiting = ", ".join(future.label for future in pending)
             states = "; ".join(found for future in pending if isinstance(future, Standing) and (found := future.state()))
             problem = f"not done after {timeout:g} s{states and f'; {states}'}"
-            late = DeadlineExceeded(waiting, problem, "Raise runner.timeout_s if this is normal.")
+            late = DeadlineExceeded(waiting, problem, remedy)
             if timeout >= POLL_S and isinstance(pending[0], Explaining):
                 pending[0].explain(late)
             raise late

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.futures import gather
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoint import Checkpoint
 from rlinf.runners.embodied_runner import env_slots
 from rlinf.runners.env_worker import EnvWorker
 from rlinf.runners.evaluator import Evaluator
+from rlinf.runners.phases import within
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.run_folder import RunFolder
 from rlinf.runners.schema import EmbodiedConfig
@@ -71,4 +71,4 @@ class EmbodiedEvalRunner:
         return json.loads(json.dumps(summary, default=str))
 
     def _wait(self, *handles: Any) -> list[Any]:
-        return gather(*handles, timeout=self.cfg.runner.timeout_s)
+        return within(self.cfg.runner.timeout_s, *handles)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.futures import gather
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.env_worker import EnvWorker
 from rlinf.runners.evaluation import EpisodeResult, summarise
+from rlinf.runners.phases import within
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker
 
 
@@ -43,7 +43,7 @@ class Evaluator:
             self._env.evaluate(episodes, self._requests, self._answers, film),
             self._rollout.evaluate(self._requests, self._answers),
         ]
-        per_rank: list[Any] = gather(*handles, timeout=self._timeout_s)[0]
+        per_rank: list[Any] = within(self._timeout_s, *handles)[0]
         results: list[EpisodeResult] = [result for results in per_rank for result in results]
         return summarise(sorted(results, key=_number), "eval/")
 

@@ -7,9 +7,19 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rlinf.core.futures import Future, gather
+from rlinf.core.futures import Future, gather_within
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.worker_times import slowest_times
+
+
+def within(timeout_s: float, *handles: Future[Any]) -> list[Any]:
+    """What calls return within `runner.timeout_s`.
+
+    Raises:
+        WorkerError: one failed; the first failure is the one that is raised.
+        DeadlineExceeded: one took too long.
+    """
+    return gather_within(timeout_s, handles, remedy="Raise runner.timeout_s if this is normal.")
 
 
 class Phases:
@@ -24,13 +34,8 @@ class Phases:
         self._seconds: dict[str, float] = {}
 
     def wait(self, *handles: Future[Any]) -> list[Any]:
-        """What the calls return.
-
-        Raises:
-            WorkerError: one failed; the first failure is the one that is raised.
-            DeadlineExceeded: one took too long.
-        """
-        return gather(*handles, timeout=self._timeout_s)
+        """What the calls return; see `within`."""
+        return within(self._timeout_s, *handles)
 
     def timed(self, name: str, *handles: Future[Any]) -> list[Any]:
         """The same, as a phase of that name."""

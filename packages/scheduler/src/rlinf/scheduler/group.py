@@ -8,11 +8,12 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, DuplicateName, RLinfError, UnknownName, WorkerError, did_you_mean
-from rlinf.core.futures import gather
+from rlinf.core.futures import gather_within
 from rlinf.core.protocols import Cluster
 from rlinf.core.worker import Worker
 from rlinf.scheduler.calls import Outcome, Process, RankCall, Unsendable, WorkerInfo
 from rlinf.scheduler.group_desk import kind_of
+from rlinf.scheduler.messages.waiting import longer
 from rlinf.scheduler.reattached import at_work, find
 
 W = TypeVar("W")
@@ -116,7 +117,7 @@ class Handle(Generic[R]):
                 if len(self._calls) == 1:
                     self._outcomes = [self._calls[0].wait(timeout)]
                 else:
-                    self._outcomes = self._gather(self._timeout_s if timeout is None else timeout)
+                    self._outcomes = self._gather(timeout)
             except WorkerError as error:
                 if error.problem.startswith(DeadlineExceeded.__name__) and not self._explained:
                     self._explained = True
@@ -124,9 +125,9 @@ class Handle(Generic[R]):
                 raise
         return self._outcomes
 
-    def _gather(self, seconds: float) -> list[Outcome]:
+    def _gather(self, timeout: float | None) -> list[Outcome]:
         try:
-            return gather(*self._calls, timeout=seconds)
+            return gather_within(self._timeout_s if timeout is None else timeout, self._calls, remedy=longer(timeout))
         except WorkerError:
             for call in self._calls:
                 call.forgive()

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import Future, gather
+from rlinf.runners.phases import within
 from rlinf.runners.reasoning.admission import GroupReport
 from rlinf.runners.reasoning.crew import Crew
 from rlinf.runners.reasoning.orders import Job
@@ -72,7 +73,7 @@ class Flights:
         asking = self._asking(flight.job)
         while True:
             try:
-                scored, *rest = gather(scoring, *flight.handles, *asking, timeout=self._timeout_s)
+                scored, *rest = within(self._timeout_s, scoring, *flight.handles, *asking)
                 break
             except WorkerError as error:
                 if error.group != self._crew.rollout.name or not self.revive():
@@ -179,7 +180,7 @@ class Flights:
         return tuple(group.restarts)
 
     def _wait(self, *handles: Future[Any]) -> list[Any]:
-        return gather(*handles, timeout=self._timeout_s)
+        return within(self._timeout_s, *handles)
 
 
 def _ends(handle: Future[Any]) -> bool:

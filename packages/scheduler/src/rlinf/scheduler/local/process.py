@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, WorkerError
-from rlinf.core.futures import POLL_S
+from rlinf.core.futures import LONGER, POLL_S
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker
@@ -22,7 +22,7 @@ from rlinf.scheduler.logs import WorkerLog
 from rlinf.scheduler.loops import LIMIT, Coroutines
 from rlinf.scheduler.messages.activity import calling
 from rlinf.scheduler.messages.post import DRIVER
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.messages.waiting import Wait, longer
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
 
 
@@ -60,11 +60,13 @@ class LocalCall:
         try:
             around.baton.join(lambda: self.outcome is not None, wait)
         except DeadlineExceeded as error:
+            if error.remedy == LONGER:
+                error.remedy = longer(timeout)
             if seconds >= POLL_S:
                 self.explain(error)
             raise
         if self.outcome is None:
-            raise DeadlineExceeded(self.label, f"not done after {seconds:g} s")
+            raise DeadlineExceeded(self.label, f"not done after {seconds:g} s", longer(timeout))
         if self in around.unseen:
             around.unseen.remove(self)
         return checked(self.outcome, self._info, self.method)

@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded
-from rlinf.core.futures import check_timeout
+from rlinf.core.futures import LONGER, check_timeout
 from rlinf.scheduler.messages import activity
+
+
+def longer(timeout: float | None) -> str:
+    """What to do about a wait that took too long, if its caller gave it this timeout; None: the cluster's own."""
+    return "Raise cluster.timeout_s if this is normal." if timeout is None else LONGER
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class Wait:
     def expired(self, seconds: float, why: str = "") -> DeadlineExceeded:
         """The error of a wait that reached its deadline."""
         problem = f"{self.who} waited {seconds:g} s for {self.goal} in vain"
-        return DeadlineExceeded(self.place, problem, "Raise cluster.timeout_s if this is normal.").because(why)
+        return DeadlineExceeded(self.place, problem, longer(self.timeout)).because(why)
 
     def hopeless(self, remedy: str) -> DeadlineExceeded:
         """The error of a wait whose deadline nobody waits for, because nobody is left who could end it before."""

@@ -19,7 +19,7 @@ from rlinf.scheduler.ray_cluster._ray import ray as ray  # isort: skip - sets wh
 from ray.exceptions import ActorDiedError, RayError
 
 from rlinf.core.errors import ClusterError, DeadlineExceeded, RLinfError, WorkerError
-from rlinf.core.futures import gather
+from rlinf.core.futures import gather_within
 from rlinf.core.protocols import GroupSpec
 from rlinf.scheduler.calls import Process
 from rlinf.scheduler.config import ClusterConfig
@@ -31,7 +31,7 @@ from rlinf.scheduler.messages.channels import Channels
 from rlinf.scheduler.messages.endpoint import DriverEndpoint
 from rlinf.scheduler.messages.places import Meeting, Place, short_folder
 from rlinf.scheduler.messages.post import DRIVER, Post, address
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.messages.waiting import Wait, longer
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.ray_cluster._cradle import GroupCradle, Nursery
 from rlinf.scheduler.ray_cluster._nodes import Nodes
@@ -132,7 +132,7 @@ class RayBackend:
                 self._processes[address(group, plan.rank)] = process
             pids, rendezvous = self._meet(processes)
             constructs = [process.construct(pid, rendezvous) for process, pid in zip(processes, pids, strict=True)]
-            gather(*constructs, timeout=self._config.timeout_s)
+            gather_within(self._config.timeout_s, constructs, remedy=longer(None))
             self._endpoint.desk.add(group, spec.worker, processes)
             for process in processes:
                 process.up()
@@ -184,7 +184,8 @@ class RayBackend:
             try:
                 pid, place = process.await_start(future, deadline)
             except TimeoutError as error:
-                raise DeadlineExceeded(info.label, f"its process did not start in {self._config.timeout_s:g} s") from error
+                problem = f"its process did not start in {self._config.timeout_s:g} s"
+                raise DeadlineExceeded(info.label, problem, longer(None)) from error
             except RayError as error:
                 self._services.check()
                 self.failures.check()

@@ -16,7 +16,7 @@ from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError, is_seco
 from rlinf.core.futures import POLL_S
 from rlinf.scheduler.calls import Outcome, checked
 from rlinf.scheduler.messages.post import DRIVER
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.messages.waiting import Wait, longer
 
 if TYPE_CHECKING:
     from rlinf.scheduler.ray_cluster._process import RayProcess
@@ -97,7 +97,7 @@ class RayCall:
             failures.throw()
         state = self.state()
         problem = f"not done after {seconds:g} s{state and f'; {state}'}"
-        late = DeadlineExceeded(self.label, problem, "Raise cluster.timeout_s if this is normal.")
+        late = DeadlineExceeded(self.label, problem, longer(timeout))
         if seconds >= POLL_S:
             self.explain(late)
         raise late

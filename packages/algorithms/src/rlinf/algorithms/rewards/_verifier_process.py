@@ -86,7 +86,13 @@ def _found(function: Any) -> Any:
 
 
 def _one_by_one(reward: Callable[[list[str], list[str]], Any]) -> Verify:
-    return lambda completion, answer: reward([completion], [answer])[0]
+    def only(completion: str, answer: str) -> object:
+        found = reward([completion], [answer])
+        if len(found) != 1:
+            raise ValueError(f"expected one score for one completion, the reward returned {len(found)}")
+        return found[0]
+
+    return only
 
 
 def _score(request: dict[str, Any], verifiers: dict[int, Verify]) -> dict[str, Any]:

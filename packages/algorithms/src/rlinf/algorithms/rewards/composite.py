@@ -9,7 +9,7 @@ from typing import Any
 
 from rlinf.algorithms.rewards.pool import VerifierPool
 from rlinf.algorithms.rewards.reward import RuleReward
-from rlinf.algorithms.rewards.scores import Scores, expect_pairs
+from rlinf.algorithms.rewards.scores import Scores, checked_scores, expect_pairs
 from rlinf.algorithms.rewards.scoring import score
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic
@@ -28,7 +28,14 @@ def weighted(parts: Mapping[str, tuple[float, Scores]]) -> Scores:
     Returns:
         One score for each pair. Metrics: `score`, the mean of the sum; `p`, the mean of part p before its weight; what else part p
         counts as `p/…`. A pair has failed where any part failed.
+
+    Raises:
+        ShapeError: the parts have different numbers of scores.
+        NonFiniteError: a score is infinite or not a number.
     """
+    count = max(len(scores.values) for _, scores in parts.values())
+    for name, (_, scores) in parts.items():
+        checked_scores(scores, f"weighted({name})", count)
     rows = zip(*(scores.values for _, scores in parts.values()), strict=True)
     weights = [weight for weight, _ in parts.values()]
     values = [math.fsum(w * r for w, r in zip(weights, row, strict=True)) for row in rows]

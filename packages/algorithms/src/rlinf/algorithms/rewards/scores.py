@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlinf.core.errors import ShapeError
+from rlinf.core.errors import NonFiniteError, ShapeError
 from rlinf.core.metrics import Metric, Statistic
 
 
@@ -44,6 +44,39 @@ def finite(value: object) -> float:
     if not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise ValueError(f"expected a finite number, the verifier returned {value!r:.100}")
     return float(value)
+
+
+def only(found: Sequence[float]) -> float:
+    """The score of a reward that was given one pair.
+
+    Raises:
+        ShapeError: it returned none, or several.
+    """
+    if len(found) != 1:
+        remedy = "Return a list as long as the list of completions."
+        raise ShapeError("reward", f"expected one score for one completion, found {len(found)}", remedy)
+    return found[0]
+
+
+def checked_scores(scores: Scores, place: str, count: int) -> Scores:
+    """The scores of a batch, if there is a finite number for each completion.
+
+    Args:
+        scores: what a reward says.
+        place: the reward, for the message.
+        count: how many completions there were.
+
+    Raises:
+        ShapeError: there are more or fewer.
+        NonFiniteError: one is infinite or not a number; the message has its row.
+    """
+    if len(scores.values) != count:
+        problem = f"expected {count} scores, one for each completion, found {len(scores.values)}"
+        raise ShapeError(place, problem, "Return a list as long as the list of completions.")
+    for row, value in enumerate(scores.values):
+        if not math.isfinite(value):
+            raise NonFiniteError(place, f"expected a finite score, found {value} in row {row}", "Mend the reward.")
+    return scores
 
 
 def tally(outcomes: Sequence[Outcome], *, failure_score: float) -> Scores:

@@ -10,7 +10,7 @@ from typing import Final
 
 from rlinf.algorithms.rewards.pool import Task, VerifierPool
 from rlinf.algorithms.rewards.reward import IsolatedReward, RuleReward, Verifier
-from rlinf.algorithms.rewards.scores import Outcome, Scores, expect_pairs, finite, tally
+from rlinf.algorithms.rewards.scores import Outcome, Scores, checked_scores, expect_pairs, finite, only, tally
 from rlinf.algorithms.shapes import expect_finite, expect_range
 from rlinf.core.protocols import Reward
 
@@ -44,7 +44,8 @@ def score(
         `verifier_error` or `verifier_timeout`.
 
     Raises:
-        ShapeError: there aren't as many answers as completions.
+        ShapeError: there aren't as many answers as completions, or a reward of its own kind returned more or fewer scores.
+        NonFiniteError: a reward of its own kind returned a score that is infinite or not a number.
         ConfigError: the reward can't be sent to a worker process; the message says how to define it.
     """
     expect_range("timeout_s", timeout_s, 0.0, 86400.0, open_low=True)
@@ -54,7 +55,8 @@ def score(
     else:
         with VerifierPool(max_workers) as own:
             scores = rule.scores(completions, answers, timeout_s=timeout_s, pool=own)
-    return _reported(scores, type(reward).__name__)
+    name = type(reward).__name__
+    return _reported(checked_scores(scores, name, len(completions)), name)
 
 
 async def score_async(
@@ -162,7 +164,7 @@ class OneByOne(IsolatedReward):
 
     def verify(self, completion: str, answer: str) -> float:
         """What the reward says of a batch of one."""
-        return self.reward([completion], [answer])[0]
+        return only(self.reward([completion], [answer]))
 
     def task(self) -> Task:
         """The reward alone, so that its processes import nothing of ours."""

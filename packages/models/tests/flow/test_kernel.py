@@ -68,6 +68,23 @@ def test_the_grid_has_the_known_deviations():
     assert moments(400, 0.5)[1] == pytest.approx(STD, abs=1.5e-3)
 
 
+@pytest.mark.parametrize(
+    ("level", "expected"), [(0.1, (0.096, 0.187, 0.198)), (0.5, (0.094, 0.172, 0.183)), (1.0, (0.089, 0.131, 0.139))]
+)
+def test_cps_is_narrower_than_the_flow(level, expected):
+    """Every step is linear in x: what becomes of 0 and of 1 says all of its mean."""
+    for steps, std in zip((4, 40, 400), expected, strict=True):
+        variance, ends = 1.0, torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None, None]
+        for k in range(steps):
+            time = torch.full((2,), 1 - k / steps, dtype=torch.float64)
+            velocity, _ = gaussian_flow(ends, time)
+            mean, fresh = transition(
+                ends, velocity, time, step=1 / steps, method="flow_cps", noise_level=torch.full((2,), level, dtype=torch.float64)
+            )
+            variance = (mean[1] - mean[0]).item() ** 2 * variance + fresh[0].item() ** 2
+        assert math.sqrt(variance) == pytest.approx(std, abs=6e-4)
+
+
 def test_without_noise_the_equation_is_the_ode():
     x, v = torch.randn(5, 2, 3), torch.randn(5, 2, 3)
     for k in range(4):

@@ -1,11 +1,14 @@
+import copy
 import json
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from torch import nn
 
 from rlinf.core.config import read
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
+from rlinf.models.language import CausalLMConfig
 from rlinf.models.lora import (
     LoRAConfig,
     adapter_state,
@@ -214,3 +217,28 @@ def test_configuration_is_checked():
             read(LoRAConfig, wrong, place="lora")
     with pytest.raises(ConfigError, match="no adapters"):
         merge_lora(net())
+
+
+def layers_of(**settings):
+    return [name for name, part in net(rank=2, **settings).named_modules() if hasattr(part, "lora_A")]
+
+
+def test_a_text_means_what_it_means_in_peft():
+    every = ["block.q_proj", "block.k_proj", "out.0"]
+    assert layers_of(target_modules="all-linear") == layers_of(target_modules="All-Linear") == layers_of() == every
+    assert layers_of(target_modules=r"block\.[qk]_proj") == every[:2]
+    assert layers_of(target_modules="all-linear", exclude_modules=r".*k_proj") == ["block.q_proj", "out.0"]
+    assert read(LoRAConfig, {"target_modules": "all-linear"}, place="lora").target_modules == "all-linear"
+    assert read(LoRAConfig, {"target_modules": ["q_proj"]}, place="lora").target_modules == ("q_proj",)
+    with pytest.raises(ConfigError, match=r"lora\.target_modules: 'q_proj' matches no layer"):
+        layers_of(target_modules="q_proj")  # an expression of whole names, of which there is none
+    with pytest.raises(ConfigError, match=r"target_modules: '\(q' is no regular expression"):
+        LoRAConfig(target_modules="(q")
+
+
+def test_all_linear_layers_are_those_of_peft():
+    """All but the output embedding."""
+    network = CausalLMConfig(preset="tiny", architecture="llama").build(seed=0).network
+    theirs = get_peft_model(copy.deepcopy(network), LoraConfig(r=2, target_modules="all-linear"))
+    apply_lora(network, LoRAConfig(rank=2, target_modules="all-linear"), seed=0)
+    assert sorted(adapter_state(network)) == sorted(get_peft_model_state_dict(theirs))

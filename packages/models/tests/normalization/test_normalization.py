@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.registry import MODELS
+from rlinf.models.commands import TINY
 from rlinf.models.normalization import Normalizer
 
 SCHEMES = {"quantile": ("q01", "q99"), "min_max": ("min", "max"), "mean_std": ("mean", "std")}
@@ -76,6 +78,29 @@ def test_a_dimension_that_never_varied_does_not_explode(scheme):
         assert normalizer.normalize(torch.tensor([value, 0.5]))[0].item() == only
     for value in (-1.0, 0.0, 1.0):
         assert normalizer.unnormalize(torch.tensor([value, 0.5]))[0].item() == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "expected"),
+    [
+        ("openvla", "normalizer", 0.0),
+        ("openvla_oft", "normalize_actions", 0.0),
+        ("gr00t", "action_norm", 0.0),
+        ("gr00t", "state_norm", 0.0),
+        ("pi0", "actions", 0.0),
+        ("pi05", "actions", -1.0),
+        ("pi05", "states", -1.0),
+    ],
+)
+def test_a_dimension_that_never_varied_is_what_the_model_was_trained_with(name, part, expected):
+    normalizer = getattr(MODELS.build(name, {"preset": "tiny"}, place=name).build(TINY, seed=0), part)
+    size = len(normalizer.first)
+    first = torch.full((size,), 0.3)
+    one, other = SCHEMES[normalizer.scheme]
+    normalizer.set_statistics({one: first, other: torch.zeros(size) if other == "std" else first, "mask": [True] * size})
+    for value in (0.3, 0.301, -5.0):
+        assert normalizer.normalize(torch.full((size,), value)).tolist() == [expected] * size
+        assert normalizer.unnormalize(torch.full((size,), value)).tolist() == pytest.approx([0.3] * size)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -8,11 +8,14 @@ from safetensors.torch import save_file
 
 from rlinf.core.errors import CheckpointError
 from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models.checkpoints import load_policy, save_policy
 from rlinf.models.pi0 import PI0PolicyConfig, PI05PolicyConfig
 from rlinf.models.pi0._network import PiNetwork
 from rlinf.models.pi0.architecture import base, from_checkpoint, tiny
+from rlinf.models.pi0.prompt import state_prompt
 from rlinf.models.pi0.weight_map import target
 
+TASKS = ["move to the block that is red", "push the puck", "open_it", " close\nit ", "a"]
 CONFIGS = {"pi0": PI0PolicyConfig, "pi05": PI05PolicyConfig}
 
 
@@ -144,3 +147,35 @@ def test_states_are_padded_behind(spec, obs):
     policy = PI0PolicyConfig(preset="tiny").build(spec, seed=0)
     _, state = policy.read(policy.context(obs))
     np.testing.assert_array_equal(state, np.pad(obs["states"], ((0, 0), (0, 1))))
+
+
+@pytest.mark.parametrize("folder", ["pi05 lerobot"], indirect=True)
+def test_the_state_of_a_prompt_is_as_long_as_in_training(folder, spec, obs, tmp_path):
+    """LeRobot pads it with zeros after it is normalised; openpi doesn't, and neither does a preset."""
+    _, path, _ = folder
+    described = json.loads((path / "config.json").read_text())
+    lerobot = PI05PolicyConfig(model_path=str(path))
+    policy = lerobot.build(spec, seed=0)
+    normed = policy.states.normalize(torch.as_tensor(obs["states"])).numpy()
+    padded = [
+        policy.tokenizer(state_prompt(task, np.append(row, 0.0)))["input_ids"] for task, row in zip(TASKS, normed, strict=True)
+    ]
+    plain = [policy.tokenizer(state_prompt(task, row))["input_ids"] for task, row in zip(TASKS, normed, strict=True)]
+
+    def told(made):
+        context = made.context(obs)
+        return [tokens[valid].tolist()[1:] for tokens, valid in zip(context["tokens"], context["token_masks"], strict=True)]
+
+    assert told(policy) == padded != plain
+    assert told(dataclasses.replace(lerobot, pad_prompt_state=False).build(spec, seed=0)) == plain
+    save_policy(policy, dataclasses.replace(lerobot, pad_prompt_state=True), tmp_path / "saved")
+    del described["type"]
+    (path / "config.json").write_text(json.dumps(described))
+    assert told(lerobot.build(spec, seed=0)) == plain
+    assert told(load_policy(tmp_path / "saved", spec)) == padded
+    preset = PI05PolicyConfig(preset="tiny")
+    lengths = [
+        [len(row) for row in told(config.build(spec, seed=0))]
+        for config in (preset, dataclasses.replace(preset, pad_prompt_state=True))
+    ]
+    assert lengths[0] < lengths[1]

@@ -154,17 +154,24 @@ def _targets(module: nn.Module, config: LoRAConfig) -> list[str]:
     """The names of the layers to adapt, in the module's order."""
     candidates = _candidates(module, config)
     every = [name for name in _modules(module) if name]
-    targets = [entry for entry in config.target_modules if entry != ALL_LINEAR]
+    linear_too, targets = _split(config.target_modules)
     _refuse_unmatched("lora.target_modules", targets, list(candidates))
     _refuse_unmatched("lora.exclude_modules", config.exclude_modules, every)
     excluded = [name for name in every if _matches(name, config.exclude_modules)]
     heads = _output_embeddings(module)
     linear = {name for name, part in candidates.items() if isinstance(part, _LINEAR) and part not in heads}
-    chosen = [name for name in candidates if _matches(name, targets) or (ALL_LINEAR in config.target_modules and name in linear)]
+    chosen = [name for name in candidates if _matches(name, targets) or (linear_too and name in linear)]
     chosen = [name for name in chosen if not any(name == other or name.startswith(f"{other}.") for other in excluded)]
     if not chosen:
-        raise ConfigError("lora.target_modules", f"{list(config.target_modules)} leaves no layer to adapt", "Exclude less.")
+        raise ConfigError("lora.target_modules", f"{config.target_modules} leaves no layer to adapt", "Exclude less.")
     return chosen
+
+
+def _split(entries: tuple[str, ...] | str) -> tuple[bool, Sequence[str] | str]:
+    """Whether all linear layers are meant, and what else; a text that is no list is one expression, as in peft."""
+    if isinstance(entries, str):
+        return (True, ()) if entries.lower() == ALL_LINEAR else (False, entries)
+    return ALL_LINEAR in entries, [entry for entry in entries if entry != ALL_LINEAR]
 
 
 def _candidates(module: nn.Module, config: LoRAConfig) -> dict[str, nn.Module]:
@@ -184,13 +191,15 @@ def _output_embeddings(module: nn.Module) -> set[nn.Module]:
     return {part for part in found if part is not None}
 
 
-def _matches(name: str, entries: Sequence[str]) -> bool:
+def _matches(name: str, entries: Sequence[str] | str) -> bool:
+    if isinstance(entries, str):
+        return re.fullmatch(entries, name) is not None
     return any(name == entry or name.endswith(f".{entry}") or re.fullmatch(entry, name) for entry in entries)
 
 
-def _refuse_unmatched(place: str, entries: Sequence[str], names: Sequence[str]) -> None:
-    for entry in entries:
-        if not any(_matches(name, [entry]) for name in names):
+def _refuse_unmatched(place: str, entries: Sequence[str] | str, names: Sequence[str]) -> None:
+    for entry in [entries] if isinstance(entries, str) else entries:
+        if not any(_matches(name, entry if isinstance(entries, str) else [entry]) for name in names):
             endings = sorted({name.rpartition(".")[2] for name in names if not name.rpartition(".")[2].isdigit()})
             raise ConfigError(place, f"'{entry}' matches no layer", did_you_mean(entry, endings, label="Layers"))
 

@@ -42,10 +42,11 @@ class LoRAConfig:
     """On the input of A. Dropout makes the log-probability of a decision another one in training than it was in the rollout."""
     allow_dropout: bool = False
     """Must be set for dropout > 0, which is fit for supervised training only."""
-    target_modules: tuple[str, ...] = (ALL_LINEAR,)
-    """Endings of dotted names (`q_proj`, `self_attn.q_proj`), regular expressions of whole names, or `all-linear`."""
-    exclude_modules: tuple[str, ...] = ()
-    """Modules below which, or at which, nothing is adapted; named in the same way."""
+    target_modules: tuple[str, ...] | str = (ALL_LINEAR,)
+    """Endings of dotted names (`q_proj`, `self_attn.q_proj`), regular expressions of whole names, or `all-linear`; or, as in peft,
+    one text: `all-linear`, or one regular expression of whole names."""
+    exclude_modules: tuple[str, ...] | str = ()
+    """Modules below which, or at which, nothing is adapted; named in the same way, but for `all-linear`."""
     modules_to_train: tuple[str, ...] = HEADS
     """Names of modules whose own parameters stay as they were; everything else that is no adapter is frozen."""
     init: Literal["default", "gaussian"] = "gaussian"
@@ -61,8 +62,18 @@ class LoRAConfig:
         if self.dropout > 0 and not self.allow_dropout:
             problem = f"{self.dropout} would change log-probabilities between rollout and training"
             raise ConfigError("dropout", problem, "Set 0, or allow_dropout: true for supervised training.")
+        for name in ("target_modules", "exclude_modules"):
+            _check_pattern(name, getattr(self, name))
         if not self.target_modules:
             raise ConfigError("target_modules", "expected at least one name, found none", f"Write [{ALL_LINEAR}].")
+
+
+def _check_pattern(name: str, entries: tuple[str, ...] | str) -> None:
+    try:
+        re.compile(entries if isinstance(entries, str) else "")
+    except re.error as error:
+        remedy = "Write a list of names, or mend the expression."
+        raise ConfigError(name, f"'{entries}' is no regular expression ({error})", remedy) from error
 
 
 def apply_lora(module: nn.Module, config: LoRAConfig, *, seed: int) -> None:

@@ -24,21 +24,25 @@ class Normalizer(nn.Module):
 
     The two statistics are buffers: they travel, are saved and are loaded with the weights, and stay float32 when the weights
     become bfloat16. Until `set_statistics` they change nothing. OpenVLA and π0.5 use quantiles, π0 and GR00T mean and standard
-    deviation, or the least and the greatest. A dimension that never varied is normalised to what its only value gives, −1 (0 for
-    mean_std), whatever comes, and un-normalised to that value.
+    deviation, or the least and the greatest.
+
+    A dimension that never varied is normalised to one number, whatever comes: with mean_std to 0, else to `constant`.
 
     Args:
         size: D, the last axis of what is normalised.
         scheme: which statistics.
         clip: whether normalised values are clipped to ±1; never for mean_std.
+        constant: −1, what the formula gives for the only value there was (openpi, LeRobot); or 0, as OpenVLA, OpenVLA-OFT and
+            GR00T have it in their data.
     """
 
     first: Tensor
     second: Tensor
     mask: Tensor
 
-    def __init__(self, size: int, scheme: Scheme, *, clip: bool = False) -> None:
+    def __init__(self, size: int, scheme: Scheme, *, clip: bool = False, constant: float = -1.0) -> None:
         super().__init__()
+        self.constant = 0.0 if scheme == "mean_std" else constant
         self.scheme: Scheme = scheme
         self.clip = clip and scheme != "mean_std"
         neutral = (0.0, 1.0) if scheme == "mean_std" else (-1.0, 1.0)
@@ -84,10 +88,10 @@ class Normalizer(nn.Module):
         if self.scheme == "identity":
             return x
         if self.scheme == "mean_std":
-            scaled, only = (x - self.first) / (self.second + _EPS), 0.0
+            scaled = (x - self.first) / (self.second + _EPS)
         else:
-            scaled, only = 2.0 * (x - self.first) / (self.second - self.first + _EPS) - 1.0, -1.0
-        scaled = torch.where(self._spread(self.first, self.second) < _LEAST, only, scaled)
+            scaled = 2.0 * (x - self.first) / (self.second - self.first + _EPS) - 1.0
+        scaled = torch.where(self._spread(self.first, self.second) < _LEAST, self.constant, scaled)
         scaled = scaled.clamp(-1.0, 1.0) if self.clip else scaled
         return torch.where(self.mask, scaled, x)
 

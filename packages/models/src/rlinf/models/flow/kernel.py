@@ -24,6 +24,10 @@ def transition(
       μ = x̂₀ (1 − τ′) + x̂₁ (τ′ − s² δ / (2 τ)), σ = s √δ;
     - flow_cps: μ = x̂₀ (1 − τ′) + x̂₁ τ′ cos(π η / 2), σ = τ′ sin(π η / 2).
 
+    Only flow_ode and flow_sde end at the data as steps become many. flow_cps keeps the coefficients of a step, not the marginals:
+    the noise that is seen in x is in part predicted, and counts as if it were all drawn, so that what it ends with is too narrow.
+    Of data of deviation 0.200 it makes 0.183 at η = ½ and 0.139 at η = 1, with 400 steps, and no more with more of them.
+
     The reverse stochastic equation of Song et al., "Score-Based Generative Modeling through Stochastic Differential Equations"
     (2021), eq. 6, arXiv:2011.13456, with the score −x̂₁ / τ, as in Liu et al., "Flow-GRPO" (2025), eq. 9, arXiv:2505.05470, and Chen
     et al., "πRL" (2025), arXiv:2510.25889; flow_cps: Wang and Yu, "Coefficients-Preserving Sampling for Reinforcement Learning with

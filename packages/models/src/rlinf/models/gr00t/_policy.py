@@ -61,8 +61,8 @@ class GR00TPolicy(BasePolicy):
         self.noise_shape = (shape.head.horizon, shape.head.action_size)
         self.backbone = EagleBackbone(shape)
         self.head = ActionHead(shape.head, shape.language.width)
-        self.state_norm = Normalizer(reader.state_size, "min_max")
-        self.action_norm = Normalizer(action_size, "min_max")
+        self.state_norm = Normalizer(reader.state_size, "min_max", constant=0.0)
+        self.action_norm = Normalizer(action_size, "min_max", constant=0.0)
         width, hidden = shape.language.width + shape.head.width, config.value_hidden
         hidden = shape.value_hidden if hidden is None else hidden
         self.value_head = ValueHead(width, hidden, "relu") if config.add_value_head else None

@@ -93,7 +93,7 @@ def load_prismatic(folder: Path, config: PrismaticConfig) -> PrismaticVLM:
 
 def bounds_normalizer(spec: EnvSpec) -> Normalizer:
     """From the bounds of actions to ±1; nothing where they are not known."""
-    normalizer = Normalizer(spec.action.shape[0], "quantile")
+    normalizer = Normalizer(spec.action.shape[0], "quantile", constant=0.0)
     if spec.action.low is not None and spec.action.high is not None:
         normalizer.set_statistics({"q01": spec.action.low, "q99": spec.action.high})
     return normalizer

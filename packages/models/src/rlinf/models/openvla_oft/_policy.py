@@ -56,10 +56,10 @@ class OpenVLAOFTPolicy(BasePolicy):
         self.proprio_projector = self.normalize_states = None
         if config.use_proprio:
             self.proprio_projector = ProprioProjector(state_size(spec), width)
-            self.normalize_states = Normalizer(state_size(spec), config.normalization, clip=True)
+            self.normalize_states = Normalizer(state_size(spec), config.normalization, clip=True, constant=0.0)
             self.normalize_states.mask.fill_(False)  # until statistics are known, states stay as they are
         self.value_head = ValueHead(width, last_bias=False) if config.add_value_head else None
-        self.normalize_actions = Normalizer(actions, config.normalization, clip=True)
+        self.normalize_actions = Normalizer(actions, config.normalization, clip=True, constant=0.0)
 
     @torch.no_grad()
     def predict_action_batch(

@@ -23,7 +23,7 @@ from rlinf.models.normalization import Normalizer, Scheme
 from rlinf.models.pi0 import _checkpoint as checkpoint
 from rlinf.models.pi0._network import PiNetwork
 from rlinf.models.pi0.architecture import PiArchitecture, base, tiny
-from rlinf.models.pi0.config import PiConfig
+from rlinf.models.pi0.config import PI05PolicyConfig, PiConfig
 from rlinf.models.pi0.policy import CAMERAS, PiPolicy
 from rlinf.models.seeding import seeded_weights
 
@@ -48,6 +48,7 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
             actions=_normalizer(config, actions, statistics.get("actions"), spec.action),
             value_head=_value_head(config, of),
             noise_net=_noise_net(config, of),
+            prompt_states=_prompt_states(config, folder, of),
         )
     if folder is not None:
         checkpoint.load_network(network, folder)
@@ -118,6 +119,16 @@ def _normalizer(config: PiConfig, size: int, statistics: Mapping[str, Any] | Non
         if np.isfinite(low).all() and np.isfinite(high).all():
             normalizer.set_statistics({"q01": low, "q99": high, "mean": 0.5 * (low + high), "std": 0.5 * (high - low)})
     return normalizer
+
+
+def _prompt_states(config: PiConfig, folder: Path | None, of: PiArchitecture) -> int:
+    """To how many numbers the state in the prompt is padded; 0 for those of the environment."""
+    if not isinstance(config, PI05PolicyConfig):
+        return 0
+    padded = config.pad_prompt_state
+    if padded is None:
+        padded = folder is not None and checkpoint.of_lerobot(folder)
+    return of.max_state_dim if padded else 0
 
 
 def _value_head(config: PiConfig, of: PiArchitecture) -> ValueHead | None:

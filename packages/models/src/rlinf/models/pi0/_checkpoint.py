@@ -25,6 +25,11 @@ def read_architecture(folder: Path, kind: Kind) -> PiArchitecture:
     return from_checkpoint(_json(path), kind, place=str(path))
 
 
+def of_lerobot(folder: Path) -> bool:
+    """Whether LeRobot wrote the folder: its `config.json` names the `type` of the policy, those of others don't."""
+    return "type" in _json(folder / "config.json")
+
+
 @torch.no_grad()
 def load_network(network: nn.Module, folder: Path) -> None:
     """Copies all tensors of `*.safetensors` into a network.

@@ -118,3 +118,6 @@ class PI05PolicyConfig(PiConfig):
     kind: ClassVar[Kind] = "pi05"
 
     value_after_vlm: bool = True
+    pad_prompt_state: bool | None = None
+    """Whether the state in the prompt is padded with zeros to `max_state_dim`, as by LeRobot, or has the environment's size, as by
+    openpi. None: as `model_path` was trained, if it is a folder of LeRobot padded; a preset is not."""

@@ -67,8 +67,10 @@ class PiPolicy(BasePolicy):
         actions: Normalizer,
         value_head: ValueHead | None,
         noise_net: ExploreNoiseNet | None,
+        prompt_states: int = 0,
     ) -> None:
         super().__init__()
+        self._prompt_states = prompt_states
         self.config = config
         self.network = network
         self.tokenizer = tokenizer
@@ -235,7 +237,10 @@ class PiPolicy(BasePolicy):
             prompts = [task_prompt(task) for task in texts(tasks)]
         else:
             normed = as_numpy(self.states.normalize(states))
-            prompts = [state_prompt(task, row) for task, row in zip(texts(tasks), normed, strict=True)]
+            # After normalisation, so that what is padded is in the middle of its range.
+            missing = max(0, self._prompt_states - normed.shape[1])
+            told = np.pad(normed, ((0, 0), (0, missing)))
+            prompts = [state_prompt(task, row) for task, row in zip(texts(tasks), told, strict=True)]
         unique, index = np.unique(np.array(prompts), return_inverse=True)
         encoded = self.tokenizer(unique.tolist(), add_special_tokens=False)["input_ids"]
         rows = [[self.tokenizer.bos_token_id, *row] for row in encoded]

@@ -40,6 +40,7 @@ def test_a_reasoning_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
         pytest.skip(str(error))
     assert cfg.runner.experiment_name == recipe
     assert resolved(read_reasoning(resolved(cfg))) == resolved(cfg)
+    assert resolved(cfg)["reference"]["source"] == cfg.reference.source
     template = cfg.cluster.get("virtual_accelerators") is None
     if not template:
         cfg.check()

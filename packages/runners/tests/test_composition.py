@@ -54,3 +54,59 @@ def test_options_and_overrides_mix(recipes: Path) -> None:
     assert command.composition.name == "base"
     assert command.composition.data["runner"]["seed"] == 5
     assert command.explain == "runner"
+
+
+def test_a_missing_recipe_or_group_in_the_defaults_is_named(recipes: Path) -> None:
+    for text in ("defaults: [bsae, _self_]\n", "defaults: [{model: tiny}, _self_]\n", "defaults: [model/tiny, _self_]\n"):
+        (recipes / "wrong.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=r"^recipe wrong: .*(bsae|tiny)"):
+            compose_recipe(recipes, "wrong")
+
+
+def test_groups_in_the_defaults_are_composed_and_remembered(recipes: Path) -> None:
+    (recipes / "model").mkdir()
+    (recipes / "model/tiny.yaml").write_text("width: 4\n")
+    (recipes / "model/large.yaml").write_text("defaults: [tiny, _self_]\ndepth: 9\n")
+    (recipes / "grouped.yaml").write_text("defaults: [base, {model: large}, {optional kind: nothing}, _self_]\nrunner: {seed: 3}\n")
+    composed = compose_recipe(recipes, "grouped")
+    assert composed.data["model"] == {"width": 4, "depth": 9}
+    said = explain(composed.data, composed.provenance, "model")
+    assert said.splitlines() == ["model.width = 4  (model/tiny.yaml)", "model.depth = 9  (model/large.yaml)"]
+    assert explain(composed.data, composed.provenance, "runner.seed").endswith("(grouped.yaml)")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("# für alle\nrunner: {}\n".encode("latin-1"), r"odd\.yaml: expected text in UTF-8.*line 1"),
+        (b"runner: {seed: 1}\n# \xe9\n", r"odd\.yaml: expected text in UTF-8.*line 2"),
+        (b"\xff\xfer\x00u\x00n\x00", r"odd\.yaml: expected text in UTF-8"),
+        (b"- a\n- b\n", r"odd"),
+        (b"just a text\n", r"odd"),
+        (b"defaults: [odd]\n", r"odd"),
+        (b"defaults: 5\n", r"odd"),
+        (b"defaults: [[1, 2]]\n", r"odd"),
+        (b"a: ${b}\n", r"odd"),
+        (b"a: !!python/object:os.system {}\n", r"odd"),
+        (b"a: {b: 1, b: 2}\n", r"odd"),
+        (b"hydra: {run: {dir: x}}\n", r"hydra.*runner\.logger\.log_path"),
+    ],
+)
+def test_a_recipe_that_can_not_be_read_is_named(recipes: Path, content: bytes, message: str) -> None:
+    (recipes / "odd.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        compose_recipe(recipes, "odd")
+
+
+def test_a_recipe_that_a_recipe_builds_on_is_named_too(recipes: Path) -> None:
+    (recipes / "latin.yaml").write_bytes("# für alle\n".encode("latin-1"))
+    (recipes / "on_latin.yaml").write_text("defaults: [latin]\n")
+    with pytest.raises(ConfigError, match=r"latin\.yaml: expected text in UTF-8"):
+        compose_recipe(recipes, "on_latin")
+
+
+def test_an_empty_recipe_and_a_byte_order_mark_are_fine(recipes: Path) -> None:
+    (recipes / "empty.yaml").write_text("")
+    assert compose_recipe(recipes, "empty", ["a.b=1"]).data == {"a": {"b": 1}}
+    (recipes / "marked.yaml").write_bytes(b"\xef\xbb\xbfrunner: {seed: 1}\n")
+    assert compose_recipe(recipes, "marked").data == {"runner": {"seed": 1}}

@@ -15,8 +15,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from rlinf.core.config.provenance import Provenance, flatten
+from rlinf.core.config.provenance import Provenance
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
+from rlinf.runners.recipe_files import file_origins, refuse_hydra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,7 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
     if not (config_dir / f"{name}.yaml").is_file():
         hint = did_you_mean(name, recipes(config_dir), label="Recipes")
         raise UnknownName("--config-name", f"no recipe '{name}'", hint)
+    origins = file_origins(config_dir, name)
     forced = [_forced(override) for override in overrides]
     try:
         with initialize_config_dir(str(config_dir.resolve()), version_base="1.3"):
@@ -87,7 +89,7 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
     return Composition(
         name=name,
         data=cast("Mapping[str, Any]", data),
-        provenance={**_file_origins(config_dir, name), **_override_origins(overrides)},
+        provenance={**origins, **_override_origins(overrides)},
     )
 
 
@@ -95,32 +97,10 @@ def _forced(override: str) -> str:
     """`key=value` as Hydra's `++key=value`: set it, whether or not it is there."""
     if "=" not in override and not override.startswith("~"):
         raise ConfigError(override, "not an override", "Write key=value, such as runner.max_steps=20.")
-    _refuse_hydra(override.lstrip("+~").partition("=")[0])
+    refuse_hydra(override.lstrip("+~").partition("=")[0])
     return override if override[0] in "+~" else f"++{override}"
-
-
-def _refuse_hydra(key: str) -> None:
-    """Hydra composes here and runs nothing, so that its own settings would change nothing."""
-    if key.replace("/", ".").partition(".")[0] == "hydra":
-        problem = "nothing here reads the settings of Hydra itself"
-        raise ConfigError(key, problem, "Set runner.logger.log_path and runner.experiment_name for where a run writes.")
 
 
 def _override_origins(overrides: Sequence[str]) -> dict[str, str]:
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     return {override.key_or_group: "command line" for override in parsed}
-
-
-def _file_origins(config_dir: Path, name: str) -> dict[str, str]:
-    """Dotted path → file, following `defaults` in the order in which Hydra merges them."""
-    path = config_dir / f"{name}.yaml"
-    content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    if not isinstance(content, Mapping):
-        raise ConfigError(str(path), "expected a mapping of sections")
-    sections = dict(cast("Mapping[str, Any]", content))
-    defaults: Sequence[Any] = sections.pop("defaults", [])
-    own = dict.fromkeys(flatten(sections), path.name)
-    origins: dict[str, str] = {}
-    for default in defaults:
-        origins.update(own if default == "_self_" else _file_origins(config_dir, str(default)))
-    return origins if "_self_" in defaults else {**origins, **own}

@@ -20,6 +20,9 @@ GATE_DEFAULTS = {"fp32": (1e-3, 0.0), "fp16": (0.02, 0.01), "bf16": (0.1, 0.01)}
 MERGED = {"merged": True}
 """Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
 
+DERIVED = {"derived": True}
+"""Metadata of a field that no key of YAML sets."""
+
 
 def positive(**values: float | None) -> None:
     """Refuses values that are 0 or less, by name."""
@@ -292,7 +295,7 @@ class EmbodiedConfig:
     rollout: RolloutConfig
     actor: ActorConfig
     algorithm: AlgorithmConfig
-    source: Mapping[str, Any]
+    source: Mapping[str, Any] = field(metadata=DERIVED)
     """The mapping that all this was read from; a checkpoint carries it, so that `eval` needs nothing else."""
 
     @property

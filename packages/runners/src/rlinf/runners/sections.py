@@ -167,7 +167,7 @@ def resolved(config: object) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for field in dataclasses.fields(cast("Any", config)):
         value = getattr(config, field.name)
-        if field.name == "source":
+        if field.metadata.get("derived"):
             continue
         if field.metadata.get("merged") and dataclasses.is_dataclass(value):
             plain.update(resolved(value))

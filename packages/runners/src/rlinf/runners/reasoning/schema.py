@@ -14,7 +14,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.problems import TaskConfig
 from rlinf.core.protocols import Advantage, Loss, Reward, WeightSync
-from rlinf.runners.schema import MERGED, ActorConfig, AlgorithmConfig, ModelSection, RunnerConfig, not_negative, positive
+from rlinf.runners.schema import DERIVED, MERGED, ActorConfig, AlgorithmConfig, ModelSection, RunnerConfig, not_negative, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,20 @@ class DataConfig:
     """Problems of the last evaluation, which the summary reports; null takes `val_problems`."""
     shuffle: bool = True
     """Whether each pass over the training problems has an order of its own."""
+    max_prompt_length: int | None = None
+    """Tokens of the longest prompt, those of pictures among them; null for as many as leave room for
+    `rollout.sampling_params.max_new_tokens` in what the generator can hold."""
+    filter_overlong_prompts: bool = True
+    """Whether problems with longer prompts are left out, and counted as `data/overlong_prompts`; otherwise the first one is named
+    with its file and line, and the run does not begin."""
 
     def __post_init__(self) -> None:
-        positive(rollout_batch_size=self.rollout_batch_size, val_problems=self.val_problems, final_problems=self.final_problems)
+        positive(
+            rollout_batch_size=self.rollout_batch_size,
+            val_problems=self.val_problems,
+            final_problems=self.final_problems,
+            max_prompt_length=self.max_prompt_length,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +248,7 @@ class ReasoningConfig:
     eval: ReasoningEvalConfig
     sft: Mapping[str, Any] | None
     """The warm start that comes before the run; read by `rlinf.runners.sft`. Null for none."""
-    source: Mapping[str, Any]
+    source: Mapping[str, Any] = field(metadata=DERIVED)
     """The mapping that all this was read from; a checkpoint carries it, so that `eval` needs nothing else."""
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlinf.core.problems import TaskConfig
-from rlinf.runners.schema import MERGED, RunnerConfig, TrainingConfig, positive
+from rlinf.runners.schema import DERIVED, MERGED, RunnerConfig, TrainingConfig, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class SFTConfig:
     """Read by the cluster that is given it."""
     data: SFTDataConfig
     actor: SFTActorConfig
-    source: Mapping[str, Any]
+    source: Mapping[str, Any] = field(metadata=DERIVED)
     """The mapping that all this was read from; a checkpoint carries it."""
 
     @property

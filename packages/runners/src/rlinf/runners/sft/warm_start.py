@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from rlinf.core.errors import CheckpointError
 from rlinf.core.protocols import WorkerGroup
+from rlinf.core.registry import TASKS
 from rlinf.runners.checkpoint import read_checkpoint
 from rlinf.runners.run_folder import open_run_folder, run_folder
 from rlinf.runners.schema import LoggerConfig
-from rlinf.runners.sections import Section, resolved, subsection
+from rlinf.runners.sections import Section, keys, resolved, subsection
 from rlinf.runners.sft.actor_worker import SFTActor
 from rlinf.runners.sft.reading import read_sft
 from rlinf.runners.sft.runner import SFTRunner
@@ -25,7 +26,6 @@ FOLDER: Final = "warm_starts"
 """Below `runner.logger.log_path`, holds a folder for each warm start that was ever made there."""
 _NOT_OF_SFT: Final = ("temperature", "add_value_head")
 """What the model of a reasoning run may have that learning from examples has no use for."""
-_NOT_OF_DATA: Final = ("rollout_batch_size", "final_problems", "shuffle", "val_problems")
 
 
 def warm_start(source: Section, launch: Callable[[SFTConfig], WorkerGroup[SFTActor]]) -> Path:
@@ -65,11 +65,18 @@ def warm_start_config(source: Section) -> SFTConfig:
         **own,
         "runner": {"experiment_name": FOLDER, **common, **subsection(own, "runner")},
         "cluster": {},  # where the run's actors are
-        "data": {**{k: v for k, v in data.items() if k not in _NOT_OF_DATA}, **subsection(own, "data")},
+        "data": {**_of_task(data, subsection(own, "data")), **subsection(own, "data")},
         "actor": {"model": model, **subsection(own, "actor")},
     }
     digest = _digest(read_sft(merged))
     return read_sft({**merged, "runner": {**merged["runner"], "experiment_name": digest}})
+
+
+def _of_task(data: Section, own: Section) -> dict[str, Any]:
+    """What a run says of its task, as far as the task of the warm start knows it."""
+    kind = own.get("type", data.get("type"))
+    known = keys(TASKS.get(kind, place="data.type")) if kind is not None else []
+    return {key: value for key, value in {**data, "type": kind}.items() if key in ("type", *known)}
 
 
 def _digest(cfg: SFTConfig) -> str:

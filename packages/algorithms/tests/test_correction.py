@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms import reference
+from rlinf.algorithms.advantages.teacher import opd_advantage
 from rlinf.algorithms.losses.correction import (
     Correction,
     CorrectionConfig,
@@ -20,6 +21,7 @@ from rlinf.algorithms.losses.correction import (
     truncated_importance,
     veto,
 )
+from rlinf.algorithms.losses.decoupled import interpolated_proximal
 from rlinf.algorithms.losses.terms import Terms
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, ShapeError
@@ -75,6 +77,36 @@ def test_rejection_leaves_weight_one():
     assert found.keep.tolist() == [[False, True, True], [False, True, False]]
     assert torch.equal(found.weight, MASK.double())
     assert found.observed["rollout_dropped"].tolist() == [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_bounds_may_be_those_of_the_inverse(level):
+    """As verl's: a row whose π_rollout / π_train is 4 is above a bound of 2, and below one of its inverse."""
+    train, rollout, mask = torch.zeros(1, 1), torch.full((1, 1), math.log(4.0)), MASK[:1, :1]
+    for low, high, inverse in ((0.5, 2.0, False), (0.2, 2.0, False), (0.5, 5.0, True), (0.2, 0.3, True)):
+        kept = rejection(train, rollout, mask, level=level, low=low, high=high, inverse=inverse).keep.item()
+        assert kept == (low <= (4.0 if inverse else 0.25) <= high)
+    assert geometric_rejection(train, rollout, mask, low=3.0, high=5.0, inverse=True).keep.item()
+    for config in (
+        CorrectionConfig(mode="reject", level=level, low=3.0, high=5.0, inverse=True),
+        CorrectionConfig(level=level, geometric_low=3.0, geometric_high=5.0, inverse=True),
+    ):
+        assert config.of(train, rollout, mask).keep.item()
+    with pytest.raises(ConfigError, match="inverse: expected something that rejects, found mode 'truncate' alone"):
+        CorrectionConfig(inverse=True)
+
+
+def test_what_is_impossible_for_both_has_a_ratio_of_one():
+    """−∞ and −∞ is no NaN; −∞ on one side is the bound."""
+    never, mask = torch.tensor([[-math.inf, -math.inf, -1.0]]), MASK[:1]
+    other = torch.tensor([[-math.inf, -1.0, -math.inf]])
+    found = truncated_importance(never, other, mask, high=2.0)
+    torch.testing.assert_close(found.weight, torch.tensor([[1.0, math.exp(-20.0), 2.0]]))
+    assert all(x.isfinite().all() for x in mismatch(never[:, :1], other[:, :1], mask[:, :1]).values())
+    assert veto(never[:, :1], other[:, :1], mask[:, :1], threshold=1e-4).keep.all()
+    assert opd_advantage(never, other).tolist() == [[0.0, math.inf, -math.inf]]
+    version = torch.zeros(1, 1, dtype=torch.long)
+    assert interpolated_proximal(never[:, :1], other[:, :1], version, version_now=3).isneginf().all()
 
 
 def test_geometric_rejection_drops_rows_by_their_mean():
@@ -261,7 +293,7 @@ def test_the_configuration_is_read_from_a_mapping():
         ({"low": -0.1}, "expected 0 <= low <= high, found -0.1 and 2"),
         ({"low": 3.0}, "expected 0 <= low <= high, found 3 and 2"),
         ({"geometric_low": 0.5}, "geometric_low: expected both bounds or none"),
-        ({"geometric_low": 2.0, "geometric_high": 1.0}, r"geometric\(low\): expected 0 <= low <= high"),
+        ({"geometric_low": 2.0, "geometric_high": 1.0}, "geometric_low: expected 0 <= low <= high"),
         ({"veto": 0.0}, r"veto: expected a value in \(0, 1\]"),
         ({"veto": 1.5}, r"veto: expected a value in \(0, 1\]"),
     ],

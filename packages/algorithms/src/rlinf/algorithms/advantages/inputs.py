@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.advantages.score import joint, row_score
+from rlinf.algorithms.precision import difference
 from rlinf.algorithms.required import required
 from rlinf.algorithms.shapes import expect_shape
 from rlinf.core.trajectory import Trajectory
@@ -105,7 +106,7 @@ class CreditInputs:
         """
         above, below = joint(self.need(over, by=by)), joint(self.need(under, by=by))
         expect_shape(f"{by}({under})", below, above.shape)
-        return above - below
+        return difference(above, below)
 
 
 _REMEDIES = {

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlinf.algorithms.advantages.estimator import Estimator
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.score import joint
-from rlinf.algorithms.precision import precise
+from rlinf.algorithms.precision import difference
 from rlinf.algorithms.shapes import expect_shape
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
@@ -39,7 +39,7 @@ def opd_advantage(logprob: Tensor, logprob_teacher: Tensor, *, mask: Tensor | No
         ShapeError: the shapes differ.
     """
     expect_shape("opd_advantage(logprob_teacher)", logprob_teacher, logprob.shape)
-    found = precise(logprob_teacher) - precise(logprob)
+    found = difference(logprob_teacher, logprob)
     if mask is None:
         return found
     expect_shape("opd_advantage(mask)", mask, logprob.shape)

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import Aggregation
 from rlinf.algorithms.losses.granularity import at_granularity
+from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
-from rlinf.algorithms.losses.terms import Terms, like
-from rlinf.algorithms.precision import precise
+from rlinf.algorithms.losses.terms import Terms
+from rlinf.algorithms.precision import difference
 from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 from rlinf.core.protocols import AllReduce
@@ -112,8 +113,22 @@ def masked_importance(
     return Correction(torch.where(valid, ratio, 0.0), keep, {**_moments(torch.where(keep, ratio, 0.0)), **dropped})
 
 
-def rejection(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, level: Level, low: float, high: float) -> Correction:
+def rejection(
+    logprob_train: Tensor,
+    logprob_rollout: Tensor,
+    mask: Tensor,
+    *,
+    level: Level,
+    low: float,
+    high: float,
+    inverse: bool = False,
+) -> Correction:
     """Drops what lies outside the bounds, as `masked_importance` does, and leaves the rest with weight 1.
+
+    keep where low ≤ ρ ≤ high,   ρ = π_train(a) / π_rollout(a), or with `inverse` 1 / ρ
+
+    verl's `rollout_rs` bounds the inverse, π_rollout / π_train: its `token_k1`, `seq_sum_k1` and `seq_mean_k1` with thresholds
+    "low_high" are the levels "token", "sequence" and "geometric" with `inverse`, or without it the bounds 1 / high and 1 / low.
 
     Args:
         logprob_train: `[B, T]`, `[B, T, K]` or `[B, T, K, A]`, by the trainer before the update; a decision's elements are summed.
@@ -122,6 +137,7 @@ def rejection(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, l
         level: what has one ratio.
         low: the lower bound, ≥ 0; itself inside.
         high: the upper bound, ≥ `low`; itself inside.
+        inverse: whether the bounds are those of π_rollout / π_train.
 
     Returns:
         Metrics: `rollout_dropped`, the share of decisions outside the bounds.
@@ -130,16 +146,19 @@ def rejection(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, l
         ShapeError: a shape disagrees; the message names the argument.
         ConfigError: the bounds are not in order, or there is no such level.
     """
-    ratio = _ratio(logprob_train, logprob_rollout, mask, level, (low, high), by="rejection")
+    over, under = (logprob_rollout, logprob_train) if inverse else (logprob_train, logprob_rollout)
+    ratio = _ratio(over, under, mask, level, (low, high), by="rejection")
     valid = mask.bool()
     keep = valid & (ratio >= low) & (ratio <= high)
     return Correction(valid.to(ratio.dtype), keep, {"rollout_dropped": (valid & ~keep).float()})
 
 
-def geometric_rejection(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, low: float, high: float) -> Correction:
+def geometric_rejection(
+    logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, low: float, high: float, inverse: bool = False
+) -> Correction:
     """Drops whole rows by the geometric mean of their ratios, which, unlike the product, does not grow with length.
 
-    keep the row if low ≤ exp(meanₜ (log π_train − log π_rollout)) ≤ high
+    keep the row if low ≤ exp(meanₜ log ρₜ) ≤ high,   ρ = π_train(a) / π_rollout(a), or with `inverse` 1 / ρ
 
     Liu et al., "When Speed Kills Stability" (2025), part 3, https://richardli.xyz/rl-collapse-3. It is `rejection` at level
     "geometric".
@@ -150,6 +169,7 @@ def geometric_rejection(logprob_train: Tensor, logprob_rollout: Tensor, mask: Te
         mask: `[B, T]` bool.
         low: the lower bound, ≥ 0; itself inside.
         high: the upper bound, ≥ `low`; itself inside.
+        inverse: whether the bounds are those of π_rollout / π_train, as verl's are; see `rejection`.
 
     Returns:
         Weight 1 for all. Metrics: `rollout_dropped`.
@@ -158,7 +178,7 @@ def geometric_rejection(logprob_train: Tensor, logprob_rollout: Tensor, mask: Te
         ShapeError: a shape disagrees; the message names the argument.
         ConfigError: the bounds are not in order.
     """
-    return rejection(logprob_train, logprob_rollout, mask, level="geometric", low=low, high=high)
+    return rejection(logprob_train, logprob_rollout, mask, level="geometric", low=low, high=high, inverse=inverse)
 
 
 def veto(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, threshold: float) -> Correction:
@@ -256,8 +276,7 @@ def _joint(train: Tensor, rollout: Tensor, mask: Tensor, *, by: str) -> Tensor:
         raise ShapeError(f"{by}(logprob_train)", f"expected [B, T], [B, T, K] or [B, T, K, A], found {tuple(train.shape)}")
     expect_shape(f"{by}(logprob_rollout)", rollout, train.shape)
     expect_shape(f"{by}(mask)", mask, train.shape[:2])
-    elements = torch.where(like(mask.bool(), train), precise(train) - precise(rollout), 0.0)
-    return at_granularity(elements, "chunk_level")
+    return at_granularity(known(difference(train, rollout), mask), "chunk_level")
 
 
 def _ratio(train: Tensor, rollout: Tensor, mask: Tensor, level: Level, bounds: tuple[float, float], *, by: str) -> Tensor:
@@ -302,6 +321,9 @@ class CorrectionConfig:
     """The lower bound of `geometric_rejection`, on top of the rest; None for none of it."""
     geometric_high: float | None = None
     """The upper bound of `geometric_rejection`; None for none of it."""
+    inverse: bool = False
+    """Whether the bounds of `reject` and of `geometric_rejection` are those of π_rollout / π_train, as verl's are, instead of
+    π_train / π_rollout; see `rejection`. Weights are always π_train / π_rollout."""
     veto: float | None = None
     """The smallest ratio that a decision may have, else its row is dropped; None for any."""
 
@@ -314,6 +336,9 @@ class CorrectionConfig:
             raise ConfigError("geometric_low", problem)
         if self.geometric_low is not None and self.geometric_high is not None:
             check_bounds("geometric", self.geometric_low, self.geometric_high, keys="geometric_{}")
+        if self.inverse and self.mode != "reject" and self.geometric_low is None:
+            remedy = "Use mode 'reject', or give geometric_low and geometric_high."
+            raise ConfigError("inverse", f"expected something that rejects, found mode '{self.mode}' alone", remedy)
         expect_range("veto", self.veto, 0.0, 1.0, open_low=True)
 
     def of(self, logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> Correction:
@@ -328,15 +353,16 @@ class CorrectionConfig:
             ShapeError: a shape disagrees; the message names the argument.
         """
         pair = (logprob_train, logprob_rollout, mask)
-        found = _BY_MODE[self.mode](*pair, level=self.level, low=self.low, high=self.high)
+        if self.mode == "reject":
+            found = rejection(*pair, level=self.level, low=self.low, high=self.high, inverse=self.inverse)
+        else:
+            weigh = truncated_importance if self.mode == "truncate" else masked_importance
+            found = weigh(*pair, level=self.level, low=self.low, high=self.high)
         if self.geometric_low is not None and self.geometric_high is not None:
-            found = found & geometric_rejection(*pair, low=self.geometric_low, high=self.geometric_high)
+            found = found & geometric_rejection(*pair, low=self.geometric_low, high=self.geometric_high, inverse=self.inverse)
         if self.veto is not None:
             found = found & veto(*pair, threshold=self.veto)
         return replace(found, observed={**found.observed, **mismatch(*pair)})
-
-
-_BY_MODE = {"truncate": truncated_importance, "mask": masked_importance, "reject": rejection}
 
 
 def corrected(terms: Terms, correction: Correction) -> Terms:

@@ -18,7 +18,7 @@ from rlinf.algorithms.losses.ratio import check_logprobs, observed_ratio, ratio_
 from rlinf.algorithms.losses.terms import Terms, counted, like, per_decision
 from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.losses.value import check_critic, critic_terms
-from rlinf.algorithms.precision import precise
+from rlinf.algorithms.precision import difference, precise
 from rlinf.algorithms.shapes import expect_choice, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.declarations import Need
@@ -156,7 +156,7 @@ def interpolated_proximal(logprob: Tensor, logprob_old: Tensor, version: Tensor,
     expect_shape("interpolated_proximal(version)", version, logprob.shape[:2])
     new, old = precise(logprob), precise(logprob_old)
     lag = (version_now - version).clamp(min=1).to(new.dtype)
-    return old + like((lag - 1.0) / lag, new) * (new - old)
+    return old + like((lag - 1.0) / lag, new) * difference(new, old)
 
 
 @dataclass(frozen=True, slots=True)

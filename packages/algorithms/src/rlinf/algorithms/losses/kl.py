@@ -22,13 +22,11 @@ from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError, did_you_mean
 
-KLType = Literal[
-    "k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl", "k3_unclamped", "k1+", "kl+", "abs+", "k3+", "low_var_kl+", "k3_unclamped+"
-]  # fmt: skip
+KLType = Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl", "k1+", "kl+", "abs+", "k3+", "low_var_kl+"]
 """See `kl_penalty`."""
 
 _CANONICAL: dict[str, str] = {
-    "k1": "k1", "kl": "k1", "abs": "abs", "k2": "k2", "mse": "k2", "k3": "k3", "low_var_kl": "k3", "k3_unclamped": "k3_unclamped",
+    "k1": "k1", "kl": "k1", "abs": "abs", "k2": "k2", "mse": "k2", "k3": "k3", "low_var_kl": "low_var_kl",
 }  # fmt: skip
 
 
@@ -42,8 +40,8 @@ def kl_penalty(logprob: Tensor, logprob_ref: Tensor, kind: KLType) -> Tensor:
     | `k1`, `kl` | −d | unbiased, of either sign |
     | `abs` | abs(d) | biased |
     | `k2`, `mse` | ½ d² | biased; its *gradient* is unbiased |
-    | `k3`, `low_var_kl` | min(eᵈ − 1 − d, 10), d within ±20 | never negative; the bounds are those of verl |
-    | `k3_unclamped` | eᵈ − 1 − d | unbiased, never negative |
+    | `k3` | eᵈ − 1 − d | unbiased, never negative |
+    | `low_var_kl` | min(eᵈ − 1 − d, 10), d within ±20 | k3 with the bounds of verl, beyond which it has no gradient |
     | any of them with `+` | its value | with the gradient of k2 |
 
     Schulman, "Approximating KL Divergence" (2020), http://joschu.net/blog/kl-approx.html. As a loss, k1 has a gradient whose
@@ -88,7 +86,7 @@ def _estimate(toward: Tensor, kind: str) -> Tensor:
         return toward.abs()
     if kind == "k2":
         return 0.5 * toward.square()
-    if kind == "k3_unclamped":
+    if kind == "k3":
         return toward.expm1() - toward
     near = bounded(toward, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     return bounded(near.expm1() - near, high=10.0)

@@ -54,8 +54,8 @@ class PolicyLoss(ABC):
     """What log-probabilities are added up to; see `at_granularity`. Each of the parts of a decision that are left has a ratio."""
     kl_beta: float = field(default=0.0, kw_only=True)
     """β, the weight of the divergence from the reference policy."""
-    kl_type: KLType = field(default="k3", kw_only=True)
-    """How the divergence is estimated; see `kl_penalty`."""
+    kl_type: KLType = field(default="low_var_kl", kw_only=True)
+    """How the divergence is estimated; see `kl_penalty`. By default k3 with bounds, so that one token can't spoil an update."""
     correction: CorrectionConfig | None = field(default=None, kw_only=True)
     """What corrects for a rollout engine that computes other probabilities than the trainer; None for nothing."""
 

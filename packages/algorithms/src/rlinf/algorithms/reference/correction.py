@@ -31,8 +31,12 @@ def masked_importance(
     return weight, keep
 
 
-def rejection(logprob_train: Rows, logprob_rollout: Rows, mask: Mask, level: str, low: float, high: float) -> Found:
-    """Weight 1; what lies outside the bounds is dropped."""
+def rejection(
+    logprob_train: Rows, logprob_rollout: Rows, mask: Mask, level: str, low: float, high: float, inverse: bool = False
+) -> Found:
+    """Weight 1; what lies outside the bounds is dropped, of π_train / π_rollout or of its inverse."""
+    if inverse:
+        logprob_train, logprob_rollout = logprob_rollout, logprob_train
     _, keep = masked_importance(logprob_train, logprob_rollout, mask, level, low, high)
     return _ones(mask), keep
 
@@ -77,7 +81,7 @@ def mismatch(logprob_train: Rows, logprob_rollout: Rows, mask: Mask) -> dict[str
 
 def _difference(train: Any, rollout: Any) -> float:
     """The log-ratio of a decision: the sum over its elements."""
-    return sum(p - q for p, q in zip(leaves(train), leaves(rollout), strict=True))
+    return sum(0.0 if p == q == -math.inf else p - q for p, q in zip(leaves(train), leaves(rollout), strict=True))
 
 
 def _bounded(log_ratio: float) -> float:

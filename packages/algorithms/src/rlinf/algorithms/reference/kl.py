@@ -20,9 +20,9 @@ def kl_penalty(logprob: Any, logprob_ref: Any, kind: str) -> Any:
         return abs(logprob - logprob_ref)
     if kind in ("k2", "mse"):
         return (logprob - logprob_ref) ** 2 / 2
-    if kind == "k3_unclamped":
+    if kind == "k3":
         return math.exp(ratio_log) - 1 - ratio_log
-    if kind in ("k3", "low_var_kl"):
+    if kind == "low_var_kl":
         near = max(-20.0, min(20.0, ratio_log))
         return max(-10.0, min(10.0, math.exp(near) - 1 - near))
     raise ValueError(kind)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from rlinf.core.metrics import Statistic, merge
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig
+from rlinf.models.checkpoints import write_tensors
 from rlinf.runners.tensors import to_torch
 
 LOGPROB_TOLERANCE = 1e-3
@@ -49,7 +51,9 @@ class Run:
     seconds: float
 
 
-def learn(recipe: Recipe, seed: int, *, control: bool = False, report: Callable[[str], None] = print) -> Run:
+def learn(
+    recipe: Recipe, seed: int, *, control: bool = False, report: Callable[[str], None] = print, weights: Path | None = None
+) -> Run:
     """Runs a recipe with one seed; the same arguments give the same curve.
 
     Args:
@@ -57,6 +61,7 @@ def learn(recipe: Recipe, seed: int, *, control: bool = False, report: Callable[
         seed: of everything that is random.
         control: shuffle the advantages over decisions.
         report: gets a line for each evaluation.
+        weights: a folder that gets what imitation taught, as `runner.ckpt_path` reads it; none if None.
     """
     torch.set_num_threads(1)
     started = time.perf_counter()
@@ -64,6 +69,9 @@ def learn(recipe: Recipe, seed: int, *, control: bool = False, report: Callable[
     policy: Any = recipe.model.build(rollout.spec, seed=keyed_seed(seed, "model"))
     if recipe.imitation is not None:
         imitate(recipe, policy, chunk=_chunk(rollout, policy), seed=seed)
+    if weights is not None:
+        weights.mkdir(parents=True, exist_ok=True)
+        write_tensors(policy.weights().tensors, weights)
     learner = Learner(recipe, policy, seed, control=control)
     points: list[Point] = []
     metrics: Mapping[str, Statistic] = {}

@@ -32,7 +32,7 @@ def main(name: str, title: str, variants: Mapping[str, Recipe]) -> None:
     else:
         results = _runs(given, variants, command)
     say(table(results))
-    if given.out is None and not given.short:
+    if given.out is None and given.weights is None and not given.short:
         write_json(ROOT / "benchmarks" / "results" / f"{name}.json", results, command=command)
         draw(ROOT / "docs" / "pictures" / f"{name}.png", results, title=title)
 
@@ -50,12 +50,16 @@ def _runs(given: argparse.Namespace, variants: Mapping[str, Recipe], command: st
     results: dict[str, list[Run]] = {}
     for label in given.variants:
         recipe = variants[label]
-        iterations = given.iterations or (recipe.short_iterations if given.short else recipe.iterations)
+        iterations = (
+            given.iterations if given.iterations is not None else (recipe.short_iterations if given.short else recipe.iterations)
+        )
         runs = results[label] = []
         for seed, control in [(seed, False) for seed in given.seeds] + [(given.seeds[0], True)] * (not given.no_control):
             length = min(iterations, recipe.control_iterations or iterations) if control else iterations
             say(f"{label}: {length} iterations{' with shuffled advantages' * control}")
-            runs.append(learn(replace(recipe, iterations=length), seed, control=control, report=say))
+            first = label == given.variants[0] and not runs
+            weights = given.weights if first else None
+            runs.append(learn(replace(recipe, iterations=length), seed, control=control, report=say, weights=weights))
             if given.out is not None:
                 write_json(given.out, results, command=command)
     return results
@@ -69,5 +73,6 @@ def _arguments(title: str, labels: list[str]) -> argparse.Namespace:
     parser.add_argument("--short", action="store_true", help="few iterations; nothing is written unless --out is given")
     parser.add_argument("--no-control", action="store_true", help="without the runs with shuffled advantages")
     parser.add_argument("--out", type=Path, default=None, help="where the JSON file goes; then no figure is drawn")
+    parser.add_argument("--weights", type=Path, default=None, help="a folder for what imitation taught the first run: a ckpt_path")
     parser.add_argument("--join", type=Path, nargs="+", default=[], help="runs nothing; joins files that --out wrote")
     return parser.parse_args()

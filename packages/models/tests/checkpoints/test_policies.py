@@ -144,6 +144,10 @@ def test_a_language_model_needs_no_environment(tmp_path):
     save_language_model(model, tmp_path / "folder", shard_size="100KB")
     assert len(list((tmp_path / "folder").glob("*.safetensors"))) > 1
     assert same(load_policy(tmp_path / "folder", model_type="causal_lm"), model)
+    shards = {"model_type": "causal_lm", "preset": "tiny", "architecture": "llama", "ckpt_path": str(tmp_path / "folder")}
+    assert same(get_model(shards, seed=5), model)
+    with pytest.raises(CheckpointError, match=r"folder.*(can't be read|missing)"):
+        get_model({**shards, "overrides": {"hidden_size": 32}})
 
 
 def test_a_map_and_what_it_leaves(policy, tmp_path):

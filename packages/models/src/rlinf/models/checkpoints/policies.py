@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 
+from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.data import EnvSpec, Weights
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import MODELS
@@ -163,22 +164,28 @@ def load_weights(
 ) -> Fitted:
     """Copies weights into a policy, once all of them are known to fit; its version becomes 0.
 
-    Prefixes of FSDP, DDP and torch.compile are removed.
+    Prefixes of FSDP, DDP and torch.compile are removed. A language model reads a folder of Hugging Face, whose names are not its
+    own, by itself.
 
     Args:
         policy: what gets them.
-        path: a file or a folder; see `read_tensors`.
+        path: a file or a folder, also a run; see `read_tensors`.
         weight_map: from the names of the file to the policy's, such as `WeightMap.to_policy`.
         allow_missing: patterns of names that may keep their values, such as `value_head.*`.
         allow_unused: patterns of names that are skipped.
 
     Returns:
-        What was copied, what wasn't there and what nobody needed.
+        What was copied, what wasn't there and what nobody needed; of a folder of Hugging Face all tensors of the policy.
 
     Raises:
         CheckpointError: the file is damaged or made for another policy; nothing was changed.
     """
     file = find_weights(path)
+    reader: object = policy
+    if weight_map is None and isinstance(reader, LoadsNetwork) and _of_hugging_face(file.parent):
+        reader.load_network(file.parent)
+        policy.version = 0
+        return Fitted(tensors=policy.weights().tensors, missing=(), unused=())
     found: Mapping[str, Tensor] = read_tensors(file)
     if weight_map is not None:
         found = weight_map(unwrapped(found))
@@ -186,6 +193,11 @@ def load_weights(
     fitted = fit(own, found, place=str(file), allow_missing=allow_missing, allow_unused=allow_unused)
     policy.load(Weights(tensors={**own, **fitted.tensors}, version=0))
     return fitted
+
+
+def _of_hugging_face(folder: Path) -> bool:
+    """Whether transformers wrote a folder: it names a class of its own."""
+    return "architectures" in _read_json(folder / CONFIG)
 
 
 def _described(policy: BasePolicy, config: Any, model_type: str | None) -> str:

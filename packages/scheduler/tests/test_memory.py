@@ -1,3 +1,4 @@
+import errno
 import gc
 import os
 import signal
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -305,3 +307,56 @@ def test_a_forked_child_makes_no_segments(arena: Arena) -> None:
     assert os.read(reading, 4) == b"none"
     os.close(reading)
     os.close(writing)
+
+
+FEW_FILES = """
+import gc, os, resource, secrets, sys, tempfile
+from pathlib import Path
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from channel_runs import Run, through
+from rlinf.scheduler.messages.endpoint import DriverEndpoint
+from rlinf.scheduler.messages.places import Meeting, Place
+
+with tempfile.TemporaryDirectory() as folder:
+    meeting = Meeting(run="r", driver=Place("here", folder + "/driver"), authkey=b"k", timeout_s=60.0)
+    run = Run(DriverEndpoint(meeting, lambda *_: None, lambda *_: None), meeting, [])
+    worker = run.endpoint("a.0")
+    run.driver.channel_list.hosts = lambda: {"driver": 0, "a.0": 0}
+    for host in ({}, {"near": "a"}):
+        for by, to in ((run.driver, worker), (worker, run.driver), (worker, worker)):
+            channel = run.create(secrets.token_hex(4), **host)
+            putter, getter = through(by, channel), through(to, channel)
+            for number in range(int(sys.argv[2])):
+                putter.put(np.full(1 << 19, number % 251, np.uint8))
+            kept = [getter.get() for _ in range(int(sys.argv[2]))]
+            assert all((array == number % 251).all() for number, array in enumerate(kept))
+            assert all(array.flags.writeable for array in kept)
+            del kept
+            gc.collect()
+    print("all came", flush=True)
+    os._exit(0)
+"""
+
+
+def test_more_large_items_than_files_can_be_open() -> None:
+    """Both ends and their host are one process here, which so needs as many files as three."""
+    folder = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_FILES, folder, "200"], capture_output=True, text=True, timeout=120.0, check=False
+    )
+    assert done.stdout == "all came\n", done.stderr[-2000:]
+
+
+def test_a_view_is_a_copy_where_no_file_can_be_opened(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    first, second = held(arena, 5, 70_000)
+    memory.trim(time.monotonic() + 1.0)
+    monkeypatch.setattr(memory, "_opened", refuse)
+    assert bytes(first) == b"\1" * 5
+    assert bytes(second) == b"\2" * 70_000
+    assert arena.hold([b"x"]) is None

@@ -1,6 +1,10 @@
+import socket
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, boolean_dtypes, floating_dtypes, integer_dtypes
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded
+from rlinf.scheduler.messages import server
+from rlinf.scheduler.messages.client import Clients
 from rlinf.scheduler.messages.encoding import BESIDE_BYTES, decode, encode, snapshot
 from rlinf.scheduler.messages.frames import FrameReader, send_frame
+from rlinf.scheduler.messages.places import Meeting, Place
+from rlinf.scheduler.messages.post import DRIVER
 from rlinf.scheduler.messages.queues import Queues
 from rlinf.scheduler.messages.waiting import ThreadMonitor, Wait
 
@@ -155,3 +163,48 @@ def test_frames_arrive_as_they_were_sent(frames: list[tuple[int, list[int]]]) ->
         with pytest.raises(EOFError):
             reader.read()
         thread.join()
+
+
+SILENT = """
+import socket, sys, time
+silent = []
+for _ in range(40):
+    silent.append(socket.socket(socket.AF_UNIX))
+    silent[-1].connect(sys.argv[1])
+print("connected", flush=True)
+time.sleep(60.0)
+"""
+
+
+def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "GREET_S", 1.0)
+    monkeypatch.setattr(server, "GREETINGS", 8)
+    place = Place("here", str(tmp_path / "s"))
+    serving = server.Server(place, b"k")
+    serving.serve("hello", lambda peer, request, _: server.Answer((peer, *request)))
+    serving.start()
+    before = threading.active_count()
+    with subprocess.Popen([sys.executable, "-c", SILENT, place.path], stdout=subprocess.PIPE, text=True) as clients:
+        assert clients.stdout is not None
+        assert clients.stdout.readline() == "connected\n"
+        assert threading.active_count() - before <= 8
+        meeting = Meeting(run="r", driver=place, authkey=b"k", timeout_s=60.0)
+        try:
+            wait = Wait("me", "queue 'q'", "an answer", 50.0)
+            assert Clients(meeting, "a.0", "here").ask(DRIVER, ("hello", 7), (), wait)[0] == ("a.0", 7)
+            deadline = time.monotonic() + 50.0
+            while threading.active_count() - before > 1:  # that of the client that spoke
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            clients.kill()
+            serving.stop()
+
+
+def test_a_server_that_accepts_nobody_is_not_waited_for_in_vain(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        meeting = Meeting(run="r", driver=Place("here", str(tmp_path / "s")), authkey=b"k", timeout_s=60.0)
+        with pytest.raises(DeadlineExceeded, match=r"me waited 0\.3 s for room in vain; driver does not answer"):
+            Clients(meeting, "a.0", "here").ask(DRIVER, ("hello",), (), Wait("me", "queue", "room", 0.3))

@@ -111,6 +111,8 @@ class Clients:
         place = self._place(host, wait)
         try:
             return connect(place, self._node, self._meeting.authkey, (kind, self._me, os.getpid(), extra), self.seconds(wait))
+        except BlockingIOError as error:
+            raise wait.expired(self.seconds(wait), f"{label(host)} does not answer") from error
         except (OSError, EOFError) as error:
             self._leave(host)
             reason = "its cluster was shut down" if self._meeting.over(self._node) else f"{label(host)} is gone"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rlinf.scheduler.messages.encoding import Blob, Buffer
-from rlinf.scheduler.messages.memory import Lease, Region, crowded
+from rlinf.scheduler.messages.memory import LEASES, Lease, Region, crowded
 
 _PREFIX = struct.Struct("<HHIQ")
 """How many parts it has, how many leases, nothing, and how many bytes follow."""
@@ -30,8 +30,8 @@ _ALIGN = 16
 _ZEROS = bytes(_ALIGN)
 _JOIN_BYTES = 1 << 16
 _READ_BYTES = 1 << 16
-_LEASES = 64
-"""How many leases one frame carries at most; the kernel's limit is 253."""
+_LEASES = max(1, min(64, LEASES // 4))
+"""How many leases one frame carries at most; the kernel's limit is 253. They are open before their receiver can decline them."""
 _ANCILLARY = socket.CMSG_SPACE(4 * _LEASES)
 _CROWDED_S = 0.001
 
@@ -210,3 +210,11 @@ def _without_regions(blobs: Sequence[Blob], leases: list[Lease] | None) -> list[
     if leases:
         inline.append(b"".join([*(_SEGMENT.pack(lease.segment, lease.size) for lease in leases), *table]))
     return inline
+
+
+def limit_socket(sock: socket.socket, seconds: float, *, reads: bool = True) -> None:
+    """A transfer that makes no progress for so long fails with `BlockingIOError`, without a look at the clock for each."""
+    limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    if reads:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from rlinf.scheduler.messages.encoding import Blob, Blobs
-from rlinf.scheduler.messages.frames import FrameReader, send_frame
+from rlinf.scheduler.messages.frames import FrameReader, limit_socket, send_frame
 from rlinf.scheduler.messages.requests import Problem, failure
 from rlinf.scheduler.messages.waiting import Wait
 
@@ -250,11 +249,3 @@ def split(counts: Sequence[int], blobs: Blobs) -> list[Blobs]:
         items.append(blobs[at : at + count])
         at += count
     return items
-
-
-def limit_socket(sock: socket.socket, seconds: float, *, reads: bool = True) -> None:
-    """A transfer that makes no progress for so long fails with `BlockingIOError`, without a look at the clock for each."""
-    limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-    if reads:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)

@@ -26,10 +26,15 @@ import numpy as np
 
 IDLE_S = 60.0
 """Segments and mappings that nobody used for so long are given back."""
-SEGMENTS = 256
-"""How many segments a process has at most: each takes two file descriptors, and each waiting item one in its host."""
-LEASES = min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-"""How many leases a process holds at most: each is a file descriptor. What comes beyond is copied into its own memory."""
+FILES = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] % (1 << 64), 1 << 16)
+"""How many files this process may open, as `ulimit -n` says. The limits below take four fifths of it at most."""
+SEGMENTS = min(256, FILES // 12)
+"""How many segments a process has at most: each takes two file descriptors. What comes beyond goes by the socket."""
+LEASES = min(1024, FILES // 4)
+"""How many leases a process holds at most: each is a file descriptor, and one more while arrays have views of it. What comes beyond
+is copied into its own memory."""
+MAPPINGS = FILES // 12
+"""How many mappings stay without being used: each keeps a file descriptor."""
 RECENT, OLDER = 8, 32
 """How many segments are tried before a new one is made: the last used ones, which caches still have, then the oldest."""
 WASTE = 4
@@ -85,11 +90,14 @@ class Region:
         return bytes(self.view())
 
     def view(self) -> memoryview:
-        """The bytes, writable; the lease lasts as long as any object that shares this memory."""
-        if self.several:
-            whole = np.frombuffer(mmap.mmap(self.lease.fd, self.lease.size, access=mmap.ACCESS_COPY), np.uint8)
-        else:
-            whole = _mapping(self.lease)
+        """The bytes, writable; the lease lasts as long as any object that shares this memory. A copy if no mapping can be made."""
+        try:
+            if self.several:
+                whole = np.frombuffer(mmap.mmap(self.lease.fd, self.lease.size, access=mmap.ACCESS_COPY), np.uint8)
+            else:
+                whole = _mapping(self.lease)
+        except OSError:  # no file descriptor is left for a mapping
+            return _copied(self.lease.fd, self.offset, self.length)
         held: Any = whole[self.offset : self.offset + self.length].view(_Held)
         held.lease = self.lease
         return memoryview(held)
@@ -130,12 +138,15 @@ class Arena:
             several: whether they go to several processes.
 
         Returns:
-            A region for each; None if there is no room.
+            A region for each; None if there is no room, or no file can be opened for it.
         """
         lengths = [len(blob) for blob in blobs]
         ends = list(itertools.accumulate(length + -length % _ALIGN for length in lengths))
-        with self._lock:
-            found = self._take(ends[-1])
+        try:
+            with self._lock:
+                found = self._take(ends[-1])
+        except OSError:
+            return None
         if found is None:
             return None
         lease, memory = found
@@ -188,12 +199,14 @@ class _Segment:
         self.name = name
         self.size = size
         self.used = 0.0
+        self._fd = -1
         self._fd = os.memfd_create("rlinf", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, size)
         self.memory = _remember(name, self._fd, size)
 
     def __del__(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
 
     def free(self) -> bool:
         """Whether there is no lease on it."""
@@ -254,6 +267,8 @@ def _remember(name: bytes, fd: int, size: int) -> np.ndarray[Any, Any]:
         if not _tending.is_set():
             _tending.set()
             threading.Thread(target=_tend, name="rlinf-memory", daemon=True).start()
+        while len(_mappings) >= max(1, MAPPINGS):
+            del _mappings[min(_mappings, key=lambda known: _mappings[known].used)]
         return _mappings.setdefault(name, _Mapping(memory)).memory
 
 
@@ -271,6 +286,14 @@ def trim(before: float) -> None:
             _mappings.pop(name, None)
     for arena in list(_arenas):
         arena.trim(before)
+
+
+def _copied(fd: int, offset: int, length: int) -> memoryview:
+    found = memoryview(bytearray(length))
+    done = 0
+    while done < length:
+        done += os.preadv(fd, [found[done:]], offset + done)
+    return found
 
 
 def _opened(fd: int) -> int:

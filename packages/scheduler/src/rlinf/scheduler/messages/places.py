@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import Any
 
-from rlinf.scheduler.messages.frames import send_frame
+from rlinf.scheduler.messages.frames import limit_socket, send_frame
 from rlinf.scheduler.messages.routes import RouteChoice
 from rlinf.scheduler.messages.waiting import ThreadMonitor, Wait
 
@@ -147,6 +149,7 @@ def connect(place: Place, node: str, authkey: bytes, hello: object, seconds: flo
     """An authenticated connection from a process of `node`; `hello` is its first frame.
 
     Raises:
+        BlockingIOError: who listens there says nothing for so long.
         OSError, EOFError: nobody answers there.
     """
     if place.node == node:
@@ -156,18 +159,44 @@ def connect(place: Place, node: str, authkey: bytes, hello: object, seconds: flo
     else:
         raise ConnectionRefusedError(f"{place.path} is on another node")
     try:
-        sock.settimeout(seconds if place.node == node else min(seconds, SILENCE_S))
-        sock.connect(target)
+        limit = seconds if place.node == node else min(seconds, SILENCE_S)
+        sock.settimeout(limit)
+        _reach(sock, target, limit)
         sock.settimeout(None)
         _notice_silence(sock)
         connection: Connection[Any, Any] = Connection(os.dup(sock.fileno()))
     finally:
         sock.close()
-    answer_challenge(connection, authkey)
-    deliver_challenge(connection, authkey)
-    sock = as_socket(connection)
+    try:
+        with deadline(connection, seconds):
+            answer_challenge(connection, authkey)
+            deliver_challenge(connection, authkey)
+        sock = as_socket(connection)
+    except BaseException:
+        connection.close()
+        raise
     send_frame(sock, hello)
     return sock
+
+
+@contextlib.contextmanager
+def deadline(connection: Connection[Any, Any], seconds: float) -> Generator[None]:
+    """Each step of a connection's beginning fails inside with `BlockingIOError` if the other end takes longer."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as sock:
+        limit_socket(sock, max(seconds, 0.001))
+        yield
+        limit_socket(sock, 0.0)
+
+
+def _reach(sock: socket.socket, target: Any, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return sock.connect(target)
+        except BlockingIOError:  # a Unix socket with many clients that it has not accepted yet says so at once
+            if time.monotonic() >= end:
+                raise
+            time.sleep(0.01)
 
 
 def as_socket(connection: Connection[Any, Any]) -> socket.socket:

@@ -19,8 +19,8 @@ from rlinf.core.errors import DeadlineExceeded
 from rlinf.scheduler.messages import activity
 from rlinf.scheduler.messages.client import GRACE_S, Clients
 from rlinf.scheduler.messages.encoding import Blob, Blobs
-from rlinf.scheduler.messages.frames import FrameReader, send_frame
-from rlinf.scheduler.messages.lanes import Errand, Lane, limit_socket, split
+from rlinf.scheduler.messages.frames import FrameReader, limit_socket, send_frame
+from rlinf.scheduler.messages.lanes import Errand, Lane, split
 from rlinf.scheduler.messages.pending import Pending
 from rlinf.scheduler.messages.queue_service import Sender
 from rlinf.scheduler.messages.requests import Problem, failure

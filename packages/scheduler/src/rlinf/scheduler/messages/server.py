@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
@@ -14,7 +16,7 @@ from typing import Any
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
 from rlinf.scheduler.messages.encoding import Blob
 from rlinf.scheduler.messages.frames import FrameReader, send_frame
-from rlinf.scheduler.messages.places import Place, as_socket
+from rlinf.scheduler.messages.places import Place, as_socket, deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,12 @@ class _Service:
     silent: bool
 
 
+GREET_S = 10.0
+"""How long a client may take to show that it belongs to the run."""
+GREETINGS = 128
+"""How many clients may be about to show it at a time, each in a thread of its own; the next ones wait to be accepted."""
+
+
 class Server:
     """Listens on a Unix socket, and on TCP if it is to be reached from other nodes.
 
@@ -49,6 +57,9 @@ class Server:
         self._services: dict[str, _Service] = {}
         self._connections: dict[str, Callable[[socket.socket, FrameReader, str, int, Any], None]] = {}
         self._authkey = authkey
+        self._room = threading.Semaphore(GREETINGS)
+        self._greeted: dict[Connection[Any, Any], float] = {}
+        """The clients that have not shown yet that they belong to the run, and since when."""
         self._listeners = [Listener(place.path, "AF_UNIX", backlog=64)]
         if place.tcp is not None:
             self._listeners.append(Listener(place.tcp, "AF_INET", backlog=64))
@@ -81,18 +92,32 @@ class Server:
                 continue
             except OSError:
                 return
+            self._greeted[connection] = time.monotonic()
+            while not self._room.acquire(timeout=GREET_S / 4):
+                self._hurry()
             threading.Thread(target=self._greet, args=(connection,), name="rlinf-serve", daemon=True).start()
 
     def _greet(self, connection: Connection[Any, Any]) -> None:
         """In a thread of its own, so that a client that says nothing keeps nobody else waiting."""
         try:
-            deliver_challenge(connection, self._authkey)
-            answer_challenge(connection, self._authkey)
+            with deadline(connection, GREET_S):
+                deliver_challenge(connection, self._authkey)
+                answer_challenge(connection, self._authkey)
             sock = as_socket(connection)
         except (AuthenticationError, EOFError, OSError):
             connection.close()
             return
+        finally:
+            del self._greeted[connection]
+            self._room.release()
         self._attend(sock)
+
+    def _hurry(self) -> None:
+        """Ends the connections of clients that say something now and then, but do not come to an end."""
+        for connection, since in list(self._greeted.items()):
+            if time.monotonic() - since > 2 * GREET_S:
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as sock:
+                    sock.shutdown(socket.SHUT_RDWR)
 
     def _attend(self, sock: socket.socket) -> None:
         reader = FrameReader(sock)

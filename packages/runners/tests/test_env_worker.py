@@ -1,10 +1,11 @@
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rlinf.core.data import Decision
-from rlinf.core.errors import NonFiniteError, RLinfError
+from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.random import keyed_seed
 from rlinf.core.registry import ENVS
 from rlinf.runners.embodied_runner import env_slots
@@ -225,3 +226,26 @@ def test_a_simulator_that_cannot_start_a_group_alike_is_told_of(
     with caplog.at_level("WARNING"):
         worker(toy_data)
     assert ("does not keep place (one seed)" in caplog.text) == (group_size == 2 and bool(waived))
+
+
+@pytest.mark.parametrize(
+    ("place", "key"),
+    [
+        ("env.max_episode_steps", "env.train.max_episode_steps"),
+        ("env.level", "env.train.init_params.level"),
+        ("env.level.low", "env.train.init_params.level.low"),
+        ("env.keys", "env.keys"),
+        ("env", "env"),
+    ],
+)
+def test_what_a_simulator_refuses_when_it_is_built_has_its_key(
+    toy_data: dict[str, Any], monkeypatch: pytest.MonkeyPatch, place: str, key: str
+) -> None:
+    def make(*args: Any, **options: Any) -> Any:
+        raise ConfigError(place, "can't be so")
+
+    monkeypatch.setattr(ENVS.get("countdown"), "make", make)
+    with pytest.raises(ConfigError) as caught:
+        worker(toy_data)
+    assert str(caught.value) == f"{key}: can't be so"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

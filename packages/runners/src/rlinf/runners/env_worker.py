@@ -6,14 +6,15 @@ reset ──► obs ──ask──►  rollout worker  ──answer──► ac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.protocols import Channel
 from rlinf.core.random import keyed_seed
 from rlinf.core.trajectory import Trajectory
@@ -174,12 +175,13 @@ class EnvWorker(Worker):
         seats: list[Seat] = []
         spec: EnvSpec | None = None
         for slot in slots:
-            env = config.init_params.make(
-                slot.num_envs,
-                max_episode_steps=config.max_episode_steps,
-                ignore_terminations=config.ignore_terminations,
-                render=render and slot.index == 0,
-            )
+            with _keyed(config):
+                env = config.init_params.make(
+                    slot.num_envs,
+                    max_episode_steps=config.max_episode_steps,
+                    ignore_terminations=config.ignore_terminations,
+                    render=render and slot.index == 0,
+                )
             spec = config.init_params.describe(env)
             seats.append(Seat(slot, env, spec.action, knows_success=spec.knows_success))
         if spec is None:
@@ -204,3 +206,19 @@ class EnvWorker(Worker):
         if self._wiring is None:
             raise RLinfError(f"env[{self.rank}]", "not connected to the other workers", "Call connect(wiring) first.")
         return self._wiring
+
+
+@contextmanager
+def _keyed(config: TrainEnvConfig | EvalEnvConfig) -> Generator[None]:
+    """What an environment refuses inside, which it calls `env.…` as it knows no run, is called by its key outside."""
+    try:
+        yield
+    except ConfigError as error:
+        section = "env.train" if isinstance(config, TrainEnvConfig) else "env.eval"
+        env, _, name = error.place.partition(".")
+        for part, prefix in ((config, section), (config.init_params, f"{section}.init_params")):
+            if env == "env" and is_dataclass(part) and name.partition(".")[0] in [field.name for field in fields(part)]:
+                error.place = f"{prefix}.{name}"
+                error.args = (error.place, *error.args[1:])
+                break
+        raise

@@ -35,6 +35,10 @@ class Drunk(Cart):
     def step(self, action):
         return super().step(action + np.random.default_rng().normal(size=1))
 
+def single():
+    return Cart()
+
+
 def carts(num_envs):
     return assemble([Cart] * num_envs, max_episode_steps=20, camera=None)
 
@@ -87,6 +91,12 @@ def test_a_strangers_factory(capsys):
     assert "for 5 environments" in out
 
 
+def test_a_bare_class_is_examined_as_a_run_would_take_it(capsys):
+    words = ["gymnasium.envs.classic_control:PendulumEnv", 'kwargs={"g": 9.0}', "--max-episode-steps", "9", "--steps", "9"]
+    assert check_env(words) == 0
+    assert "FAIL" not in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("stranger")
 def test_every_broken_line_is_told(capsys):
     assert check_env(["stranger:drunk"]) == 1
@@ -112,7 +122,7 @@ def test_another_librarys_environment_is_told_what_it_lacks(capsys):
 @pytest.mark.usefixtures("stranger")
 def test_what_is_no_vector_environment():
     with pytest.raises(ContractError, match=r"factory: expected a gymnasium\.vector\.VectorEnv, found Cart"):
-        check_env(["stranger:Cart"])
+        check_env(["stranger:single"])
     with pytest.raises(ConfigError, match="takes no parameters"):
         check_env(["stranger:carts", "size=3"])
 

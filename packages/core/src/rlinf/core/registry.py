@@ -9,6 +9,7 @@ are one step; a plain function is fine where there are none.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import threading
@@ -22,6 +23,9 @@ from rlinf.core.errors import ConfigError, DuplicateName, MissingExtra, UnknownN
 from rlinf.core.installing import FIND_MODULE, install_command, is_there
 
 T = TypeVar("T")
+HINTS: Final = "rlinf.hints"
+"""The entry-point group of hints: named as a registry's group, each is a mapping from words of the field, in lower case, that are
+nobody's name to a sentence that says what to use instead."""
 _PATH: Final = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 """`module:attr`."""
 
@@ -38,11 +42,14 @@ class Registry(Generic[T]):
     Args:
         kind: what is registered, for messages ("policy loss").
         group: the entry-point group that packages use ("rlinf.losses").
+        adapter: the name of what makes one of this kind of any other class or function, and the parameter in which it is told
+            which. None: there is no such thing.
     """
 
-    def __init__(self, kind: str, group: str) -> None:
+    def __init__(self, kind: str, group: str, *, adapter: tuple[str, str] | None = None) -> None:
         self.kind: Final = kind
         self.group: Final = group
+        self._adapter = adapter
         self._claims: dict[str, _Claim] = {}
         self._lock = threading.Lock()
         self._scanned = False
@@ -94,14 +101,14 @@ class Registry(Generic[T]):
         self._scan()
         claim = self._claims.get(name.casefold())
         if claim is None:
-            hint = did_you_mean(name.casefold(), self.names(), label="Installed")
-            raise UnknownName(place, f"no {self.kind} named '{name}'", hint)
+            raise UnknownName(place, f"no {self.kind} named '{name}'", self._hint(name.casefold()))
         return self._load(claim, name, place)
 
     def build(self, name: str, params: Mapping[str, Any], *, place: str, allowed: Collection[str] = ()) -> T:
         """The thing of that name with its parameters read, checked and applied.
 
-        A registered dataclass is read from `params` (see `rlinf.core.config.read`); anything else takes no parameters.
+        A registered dataclass is read from `params` (see `rlinf.core.config.read`). Any other class or function is given to the
+        registry's adapter, with `params`; without one it takes no parameters.
 
         Args:
             name: a registered name, or `module:attr`.
@@ -112,6 +119,10 @@ class Registry(Generic[T]):
         item = self.get(name, place=place)
         if isinstance(item, type) and dataclasses.is_dataclass(cast("type[Any]", item)):
             return read(cast("type[T]", item), params, place=place, allowed=allowed)
+        if self._adapter is not None and callable(item) and self._adapter[0] in self.names():
+            adapter, parameter = self._adapter
+            path = name if ":" in name else self.owner(name)
+            return self.build(adapter, {**params, parameter: path}, place=place, allowed=allowed)
         extra = sorted(str(key) for key in params if key not in allowed)
         if extra:
             raise ConfigError(f"{place}.{extra[0]}", f"the {self.kind} '{name}' takes no parameters", "Remove the key.")
@@ -126,6 +137,15 @@ class Registry(Generic[T]):
         """Who claims `name`, as `module:attr`."""
         self._scan()
         return self._claims[name.casefold()].owner
+
+    def _hint(self, name: str) -> str:
+        """What to do about a name that nobody claims: what a package says of that word, else the nearest name; and all names."""
+        for point in entry_points(group=HINTS, name=self.group):
+            with contextlib.suppress(ImportError):
+                said = cast("Mapping[str, str]", point.load()).get(name)
+                if said is not None:
+                    return f"{said} Installed: {', '.join(self.names()) or 'none'}."
+        return did_you_mean(name, self.names(), label="Installed")
 
     def _scan(self) -> None:
         with self._lock:
@@ -188,7 +208,7 @@ ADVANTAGES: Registry[Any] = Registry("advantage", "rlinf.advantages")
 LOSSES: Registry[Any] = Registry("policy loss", "rlinf.losses")
 REWARDS: Registry[Any] = Registry("reward", "rlinf.rewards")
 MODELS: Registry[Any] = Registry("model", "rlinf.models")
-ENVS: Registry[Any] = Registry("environment", "rlinf.envs")
+ENVS: Registry[Any] = Registry("environment", "rlinf.envs", adapter=("custom", "env"))
 TRAINERS: Registry[Any] = Registry("trainer", "rlinf.trainers")
 WEIGHT_SYNCS: Registry[Any] = Registry("weight sync", "rlinf.weight_syncs")
 GENERATORS: Registry[Any] = Registry("generator", "rlinf.generators")

@@ -6,6 +6,7 @@ from rlinf.envs.names import get_env_cls as get_env_cls
 # isort: split
 from rlinf.envs.behavior import Behavior as Behavior
 from rlinf.envs.calvin import Calvin as Calvin
+from rlinf.envs.custom import Custom as Custom
 from rlinf.envs.envpool import EnvPool as EnvPool
 from rlinf.envs.franka import Franka as Franka
 from rlinf.envs.frankasim import FrankaSim as FrankaSim

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -29,24 +30,27 @@ Info = dict[str, Any]
 
 
 def make(
-    config: Gymnasium, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+    config: Gymnasium,
+    num_envs: int,
+    *,
+    max_episode_steps: int | None,
+    ignore_terminations: bool,
+    render: bool,
+    spec: EnvSpec | None = None,
 ) -> VectorEnv[Any, Any, Any]:
-    """See `Gymnasium.make`."""
-    if config.module is not None:
-        # gymnasium-robotics prints a notice about its old versions whenever it is imported.
-        with contextlib.redirect_stderr(io.StringIO()):
-            importlib.import_module(config.module)
-    env_id = config.env_id.rpartition(":")[2]
-    limit = max_episode_steps or find_spec(env_id, "env.env_id").max_episode_steps
+    """See `Gymnasium.make`; `spec` is what to make instead of what is registered under the id."""
+    spec = _registered(config) if spec is None else spec
+    env_id = spec.id
+    limit = max_episode_steps or spec.max_episode_steps
     if limit is None:
         raise ConfigError("env", f"'{env_id}' has no step limit of its own", "Set max_episode_steps.")
     if (render or config.obs_mode == "rgb") and can_render():
         use_rendering("env.render")
-    native = render and (config.obs_mode == "rgb" or _can_render(config, env_id))
+    native = render and (config.obs_mode == "rgb" or _can_render(config, spec))
     tasks: list[_Task] = []
 
     def task() -> Task:
-        tasks.append(_Task(config, env_id, ignore_terminations, native))
+        tasks.append(_Task(config, spec, ignore_terminations, native))
         return tasks[-1]
 
     camera: Camera | None = None
@@ -59,20 +63,28 @@ def make(
     return assemble([task] * num_envs, max_episode_steps=limit, camera=camera)
 
 
+def _registered(config: Gymnasium) -> EnvSpec:
+    if config.module is not None:
+        # gymnasium-robotics prints a notice about its old versions whenever it is imported.
+        with contextlib.redirect_stderr(io.StringIO()):
+            importlib.import_module(config.module)
+    return find_spec(config.env_id.rpartition(":")[2], "env.env_id")
+
+
 class _Task(gymnasium.Env[dict[str, Any], Any]):
     """One environment in the project's words: observations by embodied key, `success`, an end that can be ignored.
 
     Args:
         config: which environment, and what is observed of it.
-        env_id: its registered id.
+        spec: how Gymnasium makes it.
         ignore_terminations: never say that an episode terminated.
         native: frames are wanted, whether or not they are observed.
     """
 
-    def __init__(self, config: Gymnasium, env_id: str, ignore_terminations: bool, native: bool) -> None:
+    def __init__(self, config: Gymnasium, spec: EnvSpec, ignore_terminations: bool, native: bool) -> None:
         self.metadata = {"render_modes": [], "knows_success": config.success_key is not None}
         self._images = config.obs_mode == "rgb"
-        self.env = _build(config, env_id, "rgb_array" if native or self._images else None)
+        self.env = _build(config, spec, "rgb_array" if native or self._images else None)
         self.action_space = self.env.action_space
         self._reader = _Reader(self.env.observation_space)
         self._viewer: Any = self._new_viewer(config) if native or self._images else None
@@ -165,7 +177,7 @@ def _is_image(space: Any) -> bool:
     return is_a(space, gymnasium.spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[-1] == 3
 
 
-def _build(config: Gymnasium, env_id: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+def _build(config: Gymnasium, spec: EnvSpec, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     given: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     if config.image_size is not None:
         given |= {"width": config.image_size, "height": config.image_size}
@@ -173,11 +185,12 @@ def _build(config: Gymnasium, env_id: str, render_mode: str | None) -> gymnasium
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # -1 leaves the step limit to us; the checker costs time at each step.
-            return gymnasium.make(env_id, max_episode_steps=-1, disable_env_checker=True, **given, **config.kwargs)
+            return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, **given, **config.kwargs)
     except TypeError as error:
-        if "unexpected keyword argument 'width'" not in str(error):
-            raise
-        raise ConfigError("env.image_size", f"'{env_id}' takes no width and height", "Leave it out.") from error
+        for argument, key in (("width", "image_size"), ("render_mode", "obs_mode")):
+            if f"unexpected keyword argument '{argument}'" in str(error):
+                raise ConfigError(f"env.{key}", f"'{spec.id}' takes no {argument}", "Leave it out.") from error
+        raise
 
 
 def _renderer(env: Any) -> Any:
@@ -189,10 +202,10 @@ def _renderer(env: Any) -> Any:
     return find_renderer(env)
 
 
-def _can_render(config: Gymnasium, env_id: str) -> bool:
+def _can_render(config: Gymnasium, spec: EnvSpec) -> bool:
     """Whether the environment gives a frame on this machine, asked by trying; what can be missing differs for each simulator."""
     try:
-        env = _build(config, env_id, "rgb_array")
+        env = _build(config, spec, "rgb_array")
         # MuJoCo ends the process when it fails to draw for the second time.
         if _renderer(env) is not None:
             require_rendering("env.render")
@@ -200,7 +213,7 @@ def _can_render(config: Gymnasium, env_id: str) -> bool:
         frame = env.render()
         env.close()
     except Exception as error:  # noqa: BLE001
-        logger.warning("%s can't render here (%s): its videos are drawn schematics", env_id, _first_line(error))
+        logger.warning("%s can't render here (%s): its videos are drawn schematics", spec.id, _first_line(error))
         return False
     return isinstance(frame, np.ndarray)
 

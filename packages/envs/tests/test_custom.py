@@ -1,0 +1,185 @@
+"""Environments of a user's own, named by `module:attr` and nothing else."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rlinf.core.errors import ConfigError, UnknownName
+from rlinf.core.registry import ENVS, register_env
+from rlinf.core.testing.env import EnvContract
+from rlinf.envs import Custom, Tabletop
+
+
+class Dot(gymnasium.Env):
+    """A dot that walks to the goal, and has reached it above 0.9."""
+
+    def __init__(self, speed=0.1, goal=0.9):
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.speed, self.goal = speed, goal
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = float(self.np_random.uniform(-0.5, 0.5))
+        return np.array([self.at, self.goal]), {}
+
+    def step(self, action):
+        self.at += self.speed * float(action[0])
+        there = self.at > self.goal
+        return np.array([self.at, self.goal]), -abs(self.at - self.goal), there, False, {"is_success": there}
+
+
+class Pictured(Dot):
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.full((16, 16, 3), int(100 + 50 * self.at), np.uint8)
+
+
+class NoEnvironment:
+    pass
+
+
+def limited(speed=0.1):
+    return gymnasium.wrappers.TimeLimit(Dot(speed), 7)
+
+
+def vectors(num_envs, mode="Disabled"):
+    return SyncVectorEnv([Dot] * num_envs, autoreset_mode=AutoresetMode(mode))
+
+
+def ours(num_envs, max_episode_steps, ignore_terminations):
+    return Tabletop(task="reach").make(
+        num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=False
+    )
+
+
+def surprising():
+    return vectors(2)
+
+
+CARTPOLES = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
+
+
+@pytest.fixture(autouse=True)
+def mystuff(monkeypatch):
+    module = types.ModuleType("mystuff")
+    for item in (Dot, Pictured, NoEnvironment, limited, vectors, ours, surprising):
+        setattr(module, item.__name__, item)
+    monkeypatch.setitem(sys.modules, "mystuff", module)
+
+
+def make(name, num_envs=3, limit=12, ignore=False, render=False, **params):
+    config = ENVS.build(name, params, place="env.train")
+    config.check("env.train")
+    env = config.make(num_envs, max_episode_steps=limit, ignore_terminations=ignore, render=render)
+    return config, env
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("mystuff:Dot", {}),
+        ("mystuff:Dot", {"kwargs": {"speed": 0.3}, "success_key": "is_success"}),
+        ("mystuff:limited", {"success_key": "is_success", "limit": 7}),
+        ("mystuff:vectors", {}),
+        ("mystuff:vectors", {"kwargs": {"mode": "SameStep"}}),
+        ("gymnasium.envs.classic_control:PendulumEnv", {}),
+        pytest.param(CARTPOLES, {}, id="a library that resets by itself"),
+    ],
+)
+def test_it_keeps_the_contract(name, params):
+    EnvContract(factory=lambda: make(name, **params)[1], steps=4).run()
+
+
+def test_what_is_known_of_it():
+    config, env = make("mystuff:Dot", success_key="is_success", kwargs={"goal": 0.5})
+    spec = config.describe(env)
+    assert spec.knows_success
+    assert spec.max_episode_steps == 12
+    assert env.reset(seed=0)[0]["states"][:, 1].tolist() == [0.5] * 3
+    config, env = make(CARTPOLES)
+    assert not config.describe(env).knows_success
+    for name in ("mystuff:Dot", "mystuff:vectors"):
+        config, env = make(name)
+        assert not config.describe(env).knows_success
+
+
+def test_an_end_can_be_ignored():
+    _, env = make("mystuff:Dot", kwargs={"speed": 1.0}, success_key="is_success", ignore=True)
+    env.reset(seed=0)
+    for _ in range(12):
+        _, _, terminated, truncated, infos = env.step(np.ones((3, 1), np.float32))
+    assert not terminated.any()
+    assert truncated.all()
+    assert infos["episode"]["success_once"].all()
+    with pytest.raises(ConfigError, match=r"env\.ignore_terminations: 'mystuff:vectors' makes vector environments"):
+        make("mystuff:vectors", ignore=True)
+
+
+def test_one_of_ours_is_left_as_it_is():
+    _, env = make("mystuff:ours", ignore=True)
+    assert env.unwrapped.__class__.__name__ == "TabletopEnv"
+    assert env.metadata["max_episode_steps"] == 12
+
+
+def test_a_class_that_was_registered():
+    register_env("my_dot", Dot)
+    assert ENVS.build("my_dot", {}, place="env.train") == Custom(env=ENVS.owner("my_dot"))
+
+
+@pytest.mark.parametrize("name", ["mystuff:Dot", "mystuff:Pictured", "mystuff:vectors", CARTPOLES])
+def test_it_is_filmed_in_one_way_or_the_other(name):
+    pytest.importorskip("imageio_ffmpeg")
+    _, env = make(name, render=True)
+    env.reset(seed=0)
+    frames = env.render()
+    assert len(frames) == 3
+    assert frames[0].shape[-1] == 3
+    assert (frames[0].shape[0] == 16) == (name == "mystuff:Pictured")
+
+
+def test_its_own_pictures_can_be_observed():
+    _, env = make("mystuff:Pictured", obs_mode="rgb")
+    observation, _ = env.reset(seed=0)
+    assert observation["main_images"].shape == (3, 16, 16, 3)
+    with pytest.raises(ConfigError, match=r"env\.obs_mode: 'Dot' takes no render_mode"):
+        make("mystuff:Dot", obs_mode="rgb")
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        (
+            "mystuff:NoEnvironment",
+            {},
+            r"env\.train\.env_type: expected a gymnasium\.Env or .*found the class NoEnvironment",
+        ),
+        ("mystuff:Dot", {"kwargs": {"sped": 1}}, r"env\.train\.kwargs: 'mystuff:Dot' can't be called with them: .*'sped'"),
+        ("mystuff:surprising", {}, r"env\.env_type: 'mystuff:surprising' returns a vector environment\. Give it .*num_envs"),
+    ],
+)
+def test_what_is_refused(name, params, message):
+    with pytest.raises(ConfigError, match=message):
+        make(name, **params)
+
+
+def test_a_limit_is_needed():
+    with pytest.raises(ConfigError, match=r"'Dot' has no step limit of its own\. Set max_episode_steps"):
+        make("mystuff:Dot", limit=None)
+
+
+@pytest.mark.parametrize("name", [5, [], None])
+def test_a_name_that_is_none(name):
+    with pytest.raises(UnknownName, match=r"^env\.train: expected the name of an environment, found"):
+        ENVS.build(name, {}, place="env.train")

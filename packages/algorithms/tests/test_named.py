@@ -6,12 +6,15 @@ import torch
 from rlinf.algorithms.advantages.estimator import Estimator
 from rlinf.algorithms.advantages.gae import gae
 from rlinf.algorithms.advantages.inputs import INPUT_NAMES as CREDIT_INPUTS
+from rlinf.algorithms.compat import ADVANTAGES, ALIASES, ARGUMENTS, LOSSES
+from rlinf.algorithms.losses.aggregation import Aggregation
+from rlinf.algorithms.losses.correction import CorrectionConfig
+from rlinf.algorithms.losses.gmpo import GMPO
 from rlinf.algorithms.losses.inputs import INPUT_NAMES as LOSS_INPUTS
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
 from rlinf.algorithms.losses.ppo import PPOClip, ppo_clip
 from rlinf.algorithms.losses.terms import Terms, aggregate
 from rlinf.algorithms.named import (
-    ALIASES,
     calculate_adv_and_returns,
     get_adv_and_returns,
     get_policy_loss,
@@ -20,6 +23,8 @@ from rlinf.algorithms.named import (
 )
 from rlinf.core import Credit, register_advantage, register_policy_loss
 from rlinf.core.errors import ConfigError, DuplicateName, ShapeError, UnknownName
+from rlinf.core.registry import ADVANTAGES as ADVANTAGE_REGISTRY
+from rlinf.core.registry import LOSSES as LOSS_REGISTRY
 from rlinf.core.registry import register_reward
 
 G = torch.Generator().manual_seed(0)
@@ -256,3 +261,38 @@ def test_a_reward_by_name():
     assert get_reward_class("test_named_REWARD") is Exact
     with pytest.raises(UnknownName, match=r"reward_type: no reward named 'test_named_rewardd'. Did you mean 'test_named_reward'"):
         get_reward_class("test_named_rewardd")
+
+
+def test_words_of_the_field_are_accepted():
+    assert get_policy_loss("geo_mean") is GMPO
+    assert Aggregation("seq-mean-token-sum-norm", 7) == Aggregation("constant-length", 7)
+    with pytest.raises(ConfigError, match="loss_agg_length: expected a length"):
+        Aggregation("seq-mean-token-sum-norm")
+    assert CorrectionConfig(mode="tis") == CorrectionConfig(mode="truncate")
+    assert CorrectionConfig(mode="icepop") == CorrectionConfig(mode="mis") == CorrectionConfig(mode="mask")
+    theirs = {"log_prob": LOGPROB, "old_log_prob": OLD, "advantages": ADVANTAGE, "response_mask": MASK}
+    options = {"loss_agg_func": "seq-mean-token-sum-norm", "loss_agg_length": 4}
+    found = policy_loss(loss_type="actor_critic", **theirs, values=VALUE, prev_values=OLD_VALUE, returns=TARGET, **options)
+    ours = {**PPO, "value": VALUE, "value_old": OLD_VALUE, "target": TARGET}
+    assert found == policy_loss(loss_type="actor_critic", **ours, loss_agg_func="constant-length", loss_agg_length=4)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: get_policy_loss("grpo"), "GRPO names an advantage: set adv_type to 'grpo' and loss_type to 'ppo_clip'"),
+        (lambda: get_policy_loss("PPO"), "PPO's clipped loss is 'ppo_clip', and 'actor_critic'"),
+        (lambda: get_adv_and_returns("gspo"), "GSPO's advantage is 'grpo'; 'gspo' is a loss_type"),
+        (lambda: policy_loss(loss_type="ppo_clip", **PPO, epsilon=0.2), "Pass clip_ratio_low and clip_ratio_high"),
+        (lambda: policy_loss(loss_type="ppo_clip", **PPO, epsilo=0.2), "unknown argument"),
+    ],
+)
+def test_words_that_are_no_names_have_a_hint(call, said):
+    with pytest.raises(ConfigError, match=said):
+        call()
+
+
+def test_no_word_has_a_hint_and_a_meaning():
+    assert not LOSSES.keys() & set(LOSS_REGISTRY.names())
+    assert not ADVANTAGES.keys() & set(ADVANTAGE_REGISTRY.names())
+    assert not ARGUMENTS.keys() & ({*ALIASES} | set(LOSS_INPUTS) | set(CREDIT_INPUTS))

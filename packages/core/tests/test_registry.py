@@ -138,3 +138,22 @@ def test_what_is_no_name_is_refused_with_the_installed_ones(losses: Registry[obj
 def test_a_malformed_name_is_a_configuration_error(losses: Registry[object], name: str) -> None:
     with pytest.raises(ConfigError, match="loss_type"):
         losses.get(name, place="loss_type")
+
+
+def test_a_package_says_what_to_use_for_a_word_that_is_no_name(install: Install) -> None:
+    install(
+        "wordy",
+        "[rlinf.test_worded]\nppo_clip = wordy:plain\n"
+        "[rlinf.hints]\nrlinf.test_worded = wordy:HINTS\nrlinf.test_losses = absent:X\n",
+        "HINTS = {'grpo': \"'grpo' is an advantage; use 'ppo_clip'.\"}\ndef plain():\n    return 1.0\n",
+    )
+    registry: Registry[object] = Registry("policy loss", "rlinf.test_worded")
+    with pytest.raises(UnknownName) as caught:
+        registry.get("GRPO", place="algorithm.loss_type")
+    assert str(caught.value) == (
+        "algorithm.loss_type: no policy loss named 'GRPO'. 'grpo' is an advantage; use 'ppo_clip'. Installed: ppo_clip."
+    )
+    with pytest.raises(UnknownName, match="Did you mean 'ppo_clip'"):
+        registry.get("ppo_clp")
+    with pytest.raises(UnknownName, match="Installed: none"):
+        Registry[object]("policy loss", "rlinf.test_losses").get("grpo")

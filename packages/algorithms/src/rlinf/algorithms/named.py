@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from rlinf.algorithms.advantages.estimator import Estimator
 from rlinf.algorithms.advantages.inputs import INPUT_NAMES as CREDIT_INPUTS
 from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.compat import ALIASES, ARGUMENTS
 from rlinf.algorithms.losses.inputs import INPUT_NAMES as LOSS_INPUTS
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
@@ -22,25 +23,6 @@ from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.metrics import means
 from rlinf.core.registry import ADVANTAGES, LOSSES, REWARDS
 from rlinf.core.trajectory import Credit
-
-ALIASES: Final[Mapping[str, str]] = {
-    "rewards": "reward",
-    "values": "value",
-    "loss_mask": "mask",
-    "logprobs": "logprob",
-    "old_logprobs": "logprob_old",
-    "proximal_logprobs": "logprob_proximal",
-    "ref_logprobs": "logprob_ref",
-    "teacher_logprobs": "logprob_ref",
-    "advantages": "advantage",
-    "returns": "target",
-    "prev_values": "value_old",
-    "versions": "version",
-    "current_version": "version_now",
-    "scores": "score",
-    "idx_to_traj": "episode",
-}
-"""Names that RLinf's users know, and what they are called here."""
 
 
 def get_policy_loss(name: str) -> Any:
@@ -79,7 +61,7 @@ def policy_loss(*, loss_type: str, **inputs: Any) -> tuple[Tensor, dict[str, flo
 
     Args:
         loss_type: a registered policy loss, in any case.
-        inputs: tensors by the names of `LossInputs` (or those of `ALIASES`) and the loss's hyper-parameters. A function
+        inputs: tensors by the names of `LossInputs` (or those of `compat.ALIASES`) and the loss's hyper-parameters. A function
             that was registered is called with them as they are, and returns a `LossOutput` or a pair.
 
     Returns:
@@ -108,7 +90,7 @@ def calculate_adv_and_returns(*, adv_type: str, **inputs: Any) -> tuple[Tensor, 
 
     Args:
         adv_type: a registered advantage, in any case.
-        inputs: tensors by the names of `CreditInputs` (or those of `ALIASES`), the estimator's hyper-parameters, and
+        inputs: tensors by the names of `CreditInputs` (or those of `compat.ALIASES`), the estimator's hyper-parameters, and
             `all_reduce`. A function that was registered is called with them as they are, and returns a `Credit` or a pair.
 
     Returns:
@@ -142,7 +124,8 @@ def _sorted_out(
     for given, value in inputs.items():
         name = given if given in known else ALIASES.get(given, given)
         if name not in known:
-            raise ConfigError(f"{place}.{given}", "unknown argument", did_you_mean(given, sorted(known)))
+            hint = ARGUMENTS.get(given) or did_you_mean(given, sorted(known))
+            raise ConfigError(f"{place}.{given}", "unknown argument", hint)
         if name in found:
             raise ConfigError(f"{place}.{name}", "given twice, under two names", f"Pass '{name}' alone.")
         found[name] = value

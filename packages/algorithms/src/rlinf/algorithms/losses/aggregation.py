@@ -8,9 +8,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.compat import AGGREGATIONS
 from rlinf.core.errors import ConfigError, did_you_mean
 
-Mode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "constant-length"]
+Mode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "constant-length", "seq-mean-token-sum-norm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Aggregation:
     | `seq-mean-token-mean` | mean over rows of their mean ℓ | GRPO (2024), eq. 3, arXiv:2402.03300 |
     | `constant-length` | mean over rows of Σₜ ℓ / length | Dr. GRPO (2025), arXiv:2503.20783 |
 
+    `seq-mean-token-sum-norm` is verl's name of the last.
+
     A row without decisions is padding and counts nowhere. A row must not be parted: where decisions are trained on one by one
     (`Batch.decisions`), every row is one decision, and the four differ by `length` at most.
     """
@@ -35,6 +38,7 @@ class Aggregation:
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
             raise ConfigError("loss_agg_func", f"no aggregation '{self.mode}'", did_you_mean(self.mode, get_args(Mode)))
+        object.__setattr__(self, "mode", AGGREGATIONS.get(self.mode, self.mode))
         if (self.mode == "constant-length") != (self.length is not None):
             problem = f"expected a length with 'constant-length' and with no other mode, found {self.length} with '{self.mode}'"
             raise ConfigError("loss_agg_length", problem)

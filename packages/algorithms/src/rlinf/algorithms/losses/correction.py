@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.compat import CORRECTIONS
 from rlinf.algorithms.losses.aggregation import Aggregation
 from rlinf.algorithms.losses.granularity import at_granularity
 from rlinf.algorithms.losses.known import known
@@ -309,8 +310,8 @@ class CorrectionConfig:
     verl takes it, apply `of` before the batch is parted and narrow the mask to `mask & correction.keep`.
     """
 
-    mode: Literal["truncate", "mask", "reject"] = "truncate"
-    """`truncated_importance` (TIS), `masked_importance` (MIS, IcePop) or `rejection`."""
+    mode: Literal["truncate", "mask", "reject", "tis", "mis", "icepop"] = "truncate"
+    """`truncated_importance` (also "tis"), `masked_importance` (also "mis" and "icepop") or `rejection`."""
     level: Level = "token"
     """What has one ratio."""
     low: float = 0.0
@@ -328,6 +329,7 @@ class CorrectionConfig:
     """The smallest ratio that a decision may have, else its row is dropped; None for any."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "mode", CORRECTIONS.get(self.mode, self.mode))
         if self.mode not in _MODES:
             raise ConfigError("mode", f"no mode '{self.mode}'", did_you_mean(self.mode, _MODES))
         check_bounds(self.level, self.low, self.high, keys="{}")

@@ -41,8 +41,12 @@ def rejection(
     return _ones(mask), keep
 
 
-def geometric_rejection(logprob_train: Rows, logprob_rollout: Rows, mask: Mask, low: float, high: float) -> Found:
-    """Weight 1; rows whose geometric mean lies outside the bounds are dropped."""
+def geometric_rejection(
+    logprob_train: Rows, logprob_rollout: Rows, mask: Mask, low: float, high: float, inverse: bool = False
+) -> Found:
+    """Weight 1; rows whose geometric mean, of π_train / π_rollout or of its inverse, lies outside the bounds are dropped."""
+    if inverse:
+        logprob_train, logprob_rollout = logprob_rollout, logprob_train
     keep: list[list[bool]] = []
     for train, rollout, valid in zip(logprob_train, logprob_rollout, mask, strict=True):
         differences = [_difference(p, q) for p, q, v in zip(train, rollout, valid, strict=True) if v]

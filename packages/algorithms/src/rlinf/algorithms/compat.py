@@ -1,0 +1,87 @@
+"""Words of other systems and of papers, and what they are called here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+ALIASES: Final[Mapping[str, str]] = {
+    "rewards": "reward",
+    "token_level_rewards": "reward",
+    "values": "value",
+    "loss_mask": "mask",
+    "response_mask": "mask",
+    "completion_mask": "mask",
+    "logprobs": "logprob",
+    "log_prob": "logprob",
+    "old_logprobs": "logprob_old",
+    "old_log_prob": "logprob_old",
+    "proximal_logprobs": "logprob_proximal",
+    "ref_logprobs": "logprob_ref",
+    "ref_log_prob": "logprob_ref",
+    "teacher_logprobs": "logprob_ref",
+    "advantages": "advantage",
+    "returns": "target",
+    "prev_values": "value_old",
+    "versions": "version",
+    "current_version": "version_now",
+    "scores": "score",
+    "idx_to_traj": "episode",
+}
+"""Arguments, by the names that users of RLinf, verl and TRL know."""
+
+AGGREGATIONS: Final[Mapping[str, str]] = {"seq-mean-token-sum-norm": "constant-length"}
+"""Aggregations by verl's names. verl divides by the width of the batch if no constant is given; here one is needed."""
+
+CORRECTIONS: Final[Mapping[str, str]] = {"tis": "truncate", "mis": "mask", "icepop": "mask"}
+"""Modes of a correction, by the names of their papers."""
+
+_GRPO: Final = "{} names an advantage: set adv_type to '{}' and loss_type to 'ppo_clip' (or another loss)."
+
+LOSSES: Final[Mapping[str, str]] = {
+    "grpo": _GRPO.format("GRPO", "grpo"),
+    "dr_grpo": "Dr. GRPO is adv_type 'grpo' with scale 'none', loss_type 'ppo_clip' and loss_agg_func 'constant-length'.",
+    "rloo": _GRPO.format("RLOO", "rloo"),
+    "opo": _GRPO.format("OPO", "opo"),
+    "remax": _GRPO.format("ReMax", "remax"),
+    "gae": _GRPO.format("GAE", "gae"),
+    "reinforce++": _GRPO.format("REINFORCE++", "reinforce_plus_plus"),
+    "reinforce_plus_plus": _GRPO.format("REINFORCE++", "reinforce_plus_plus"),
+    "ppo": "PPO's clipped loss is 'ppo_clip', and 'actor_critic' with a critic's loss added.",
+    "vanilla": "verl's 'vanilla' is 'ppo_clip'.",
+    "gpg": "verl's 'gpg' is 'reinforce'.",
+    "clip_cov": "Clip-Cov depends on the whole batch, so it is a function, rlinf.algorithms.clip_cov, and no loss by name.",
+    "kl_cov": "KL-Cov depends on the whole batch, so it is a function, rlinf.algorithms.kl_cov, and no loss by name.",
+}
+"""What to say of a word that is no policy loss."""
+
+ADVANTAGES: Final[Mapping[str, str]] = {
+    "ppo": "PPO's advantage is 'gae', with a critic.",
+    "dapo": "DAPO's advantage is 'grpo'; 'dapo' is a loss_type.",
+    "gspo": "GSPO's advantage is 'grpo'; 'gspo' is a loss_type.",
+    "gmpo": "GMPO's advantage is 'grpo'; 'gmpo' is a loss_type.",
+    "dr_grpo": "Dr. GRPO's advantage is 'grpo' with scale 'none'.",
+    "reinforce": "REINFORCE's advantage is 'discounted_returns'; 'reinforce' is a loss_type.",
+    "returns": "Returns as advantages are 'discounted_returns'.",
+    "reinforce++": "REINFORCE++ is 'reinforce_plus_plus'.",
+    "v-trace": "V-trace is 'vtrace'.",
+}
+"""What to say of a word that is no advantage."""
+
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "epsilon": "Pass clip_ratio_low and clip_ratio_high.",
+    "clip_ratio": "Pass clip_ratio_low and clip_ratio_high.",
+    "clip_eps": "Pass clip_ratio_low and clip_ratio_high.",
+    "cliprange": "Pass clip_ratio_low and clip_ratio_high.",
+    "epsilon_low": "Pass clip_ratio_low.",
+    "epsilon_high": "Pass clip_ratio_high.",
+    "beta": "The weight of the divergence from the reference is kl_beta.",
+    "kl_coef": "The weight of the divergence from the reference is kl_beta.",
+    "kl_loss_coef": "The weight of the divergence from the reference is kl_beta.",
+    "entropy_coeff": "The weight of the entropy is entropy_bonus.",
+    "entropy_coef": "The weight of the entropy is entropy_bonus.",
+    "loss_agg_mode": "The aggregation is loss_agg_func.",
+    "loss_scale_factor": "The constant of 'constant-length' is loss_agg_length.",
+    "lambda": "λ is gae_lambda (of 'gae') or lam.",
+}
+"""What to say of an argument that nothing takes by that name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from rlinf.core.data import Completion
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer
 from rlinf.runners.reasoning.orders import Job, Order
@@ -159,6 +160,30 @@ def test_rewards_reports_and_rows_agree(reasoning_data: dict[str, Any], line: An
             assert response.reward == 0.5 * (response.tokens - 1), "the token that ends a response is no text"
             assert response.success == (response.reward >= 1.0)
     assert [report.prompt for report in sorted(reports, key=lambda r: r.group)] == ["a", None, None]
+
+
+@pytest.mark.parametrize(
+    ("scores", "error", "message"),
+    [
+        (
+            [1.0, float("nan")],
+            NonFiniteError,
+            r"reward 'toy_reward' for problem 1 of the train split, found nan; the response",
+        ),
+        ([1.0], RLinfError, r"expected one score of reward 'toy_reward' for each of 2 responses to problem 1 .* found 1"),
+    ],
+)
+def test_a_reward_that_is_no_number_is_refused_with_its_problem(
+    reasoning_data: dict[str, Any], line: Any, scores: list[float], error: type[Exception], message: str
+) -> None:
+    between = lines(line)
+    written(reasoning_data, job(1), between)
+    cfg = read_reasoning(reasoning_data)
+    broken = replace(cfg.reward, reward=lambda completions, answers: scores)
+    worker: Any = RewardWorker(replace(cfg, reward=broken))
+    worker.init_worker(WIRING)
+    with pytest.raises(error, match=message):
+        worker.compute_rewards(job(1), between)
 
 
 def test_a_policy_that_scores_at_another_temperature_is_refused(reasoning_data: dict[str, Any]) -> None:

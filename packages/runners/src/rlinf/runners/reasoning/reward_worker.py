@@ -7,12 +7,13 @@ completions ──► text ──► reward ──► report to the runner
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rlinf.core.data import Completion
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import NonFiniteError, RLinfError
 from rlinf.core.problems import Tokenizer
 from rlinf.core.protocols import Reward
 from rlinf.core.registry import REWARDS
@@ -92,7 +93,7 @@ class RewardWorker(Worker):
         problem = desk.problems.get(job.split, order.problem)
         stops = set(desk.problems.stopped(job.sampling).stop_token_ids)
         texts = [desk.tokenizer.decode(_said(c, stops), skip_special_tokens=True) for c in written.completions]
-        scores = self.cfg.reward.reward(texts, [problem.answer] * len(texts))
+        scores = self._given(self.cfg.reward.reward(texts, [problem.answer] * len(texts)), texts, job.split, order.problem)
         rewards = self._shaped(scores, written.completions)
         return GroupReport(
             group=order.group,
@@ -111,6 +112,19 @@ class RewardWorker(Worker):
             prompt=desk.problems.text(job.split, order.problem) if with_text else None,
             answer=problem.answer if with_text else "",
         )
+
+    def _given(self, scores: Sequence[float], texts: Sequence[str], split: str, problem: int) -> Sequence[float]:
+        """The scores, if there is a number for each response."""
+        place, name = f"reward[{self.rank}]", self.cfg.reward.reward_type
+        where = f"problem {problem} of the {split} split"
+        if len(scores) != len(texts):
+            found = f"expected one score of reward '{name}' for each of {len(texts)} responses to {where}, found {len(scores)}"
+            raise RLinfError(place, found, "Return a list as long as the list of completions.")
+        for score, text in zip(scores, texts, strict=True):
+            if not math.isfinite(score):
+                found = f"expected a finite score of reward '{name}' for {where}, found {score}; the response is {text[:80]!r}"
+                raise NonFiniteError(place, found, "Mend the reward: no number can be trained on.")
+        return scores
 
     def _shaped(self, scores: Sequence[float], completions: Sequence[Completion[Any]]) -> list[float]:
         """Scores with the penalty of length, if there is one."""

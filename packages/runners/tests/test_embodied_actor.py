@@ -1,0 +1,245 @@
+"""The embodied actor without a cluster, on a trainer that says what it is told to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from threading import Barrier
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rlinf.core.data import Evaluation, Scores
+from rlinf.core.errors import ConfigError, NonFiniteError
+from rlinf.core.metrics import Metric
+from rlinf.core.registry import GATES
+from rlinf.core.trajectory import Credit, Trajectory
+from rlinf.core.worker import WorkerContext, injected
+from rlinf.runners.actor_worker import EmbodiedFSDPActor
+from rlinf.runners.finite import SkippedSteps
+from rlinf.runners.reading import read_embodied
+
+SEEN: list[tuple[Any, Scores[Any]]] = []
+
+
+@dataclass(frozen=True)
+class SeesScores:
+    tolerance: float
+    allowed_share: float
+
+    def measure(self, scores: Scores[Any]) -> dict[str, Any]:
+        return {}
+
+    def check(self, scores: Scores[Any], *, place: str) -> dict[str, Any]:
+        SEEN.append((self, scores))
+        return {"gap": Metric(1.0)}
+
+
+GATES.register("sees_scores")(SeesScores)
+
+
+@dataclass
+class Tells:
+    """A trainer of several ranks; a decision's log-probability is that of its number."""
+
+    precision: str | None = None
+    version: int = 3
+    asked: list[int] = field(default_factory=list[int])
+
+    def build(self, policy: Any, **ranks: Any) -> Any:
+        return self
+
+    def evaluate(self, batch: Any) -> Evaluation[Any]:
+        self.asked.append(len(batch))
+        number = batch.trajectory.context["number"]
+        return Evaluation(logprob=number[..., None, None].expand(batch.trajectory.logprob.shape))
+
+    def step(self, micro_batches: Sequence[Any], loss: Any) -> dict[str, Any]:
+        return {"loss": Metric(1.0)}
+
+    def all_reduce(self, value: Any) -> Any:
+        return value
+
+
+def rows(count: int, horizon: int = 3) -> Trajectory[Any]:
+    """Rows of decisions of two control steps and two action dimensions; the last decision of each is padding."""
+    mask = torch.arange(horizon).expand(count, horizon) < horizon - 1
+    number = torch.arange(count * horizon, dtype=torch.float32).reshape(count, horizon)
+    return Trajectory(
+        context={"number": number},
+        action=torch.zeros(count, horizon, 2, 2),
+        logprob=number[..., None, None].expand(count, horizon, 2, 2) + 0.5,
+        reward=torch.ones(count, horizon),
+        terminated=~mask,
+        truncated=~mask,
+        mask=mask,
+        version=torch.full((count, horizon), 3),
+        group=torch.arange(count),
+        task=torch.zeros(count, dtype=torch.int64),
+    )
+
+
+def actor(
+    data: dict[str, Any],
+    trainer: Any,
+    trajectory: Trajectory[Any],
+    advantage: float = 0.0,
+    ranks: tuple[int, int] = (0, 1),
+    **changes: Any,
+) -> Any:
+    data["actor"] |= {"gate": "sees_scores", **changes}
+    cfg = read_embodied(data)
+
+    def credit(trajectory: Any, *, all_reduce: Any = None) -> Credit[Any]:
+        found = torch.zeros_like(trajectory.reward)
+        found[0, 1] = advantage
+        return Credit(advantage=found)
+
+    cfg = replace(cfg, actor=replace(cfg.actor, trainer=trainer, model=replace(cfg.actor.model, config=_built)))
+    cfg = replace(cfg, algorithm=replace(cfg.algorithm, advantage=credit))
+    with injected(WorkerContext(group="actor", rank=ranks[0], world_size=ranks[1])):
+        worker: Any = EmbodiedFSDPActor(cfg)
+    wiring: Any = SimpleNamespace(spec=None)
+    worker.init_worker(wiring)
+    worker._trajectory = trajectory
+    return worker
+
+
+def _built(spec: Any, *, seed: int) -> Any:
+    return SimpleNamespace()
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return tuple(tensor.shape)
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    SEEN.clear()
+
+
+def test_the_gate_is_asked_once_and_in_micro_batches(toy_data: dict[str, Any]) -> None:
+    trainer = Tells()
+    worker = actor(toy_data, trainer, rows(4), micro_batch_size=3)
+    worker.compute_advantages_and_returns()
+    metrics = worker.run_training(0)
+    assert trainer.asked == [3, 3, 2]
+    ((gate, scores),) = SEEN
+    assert (scores.rollout - scores.trainer).unique().tolist() == [0.5], "each decision with its own"
+    assert scores.mask.shape == scores.rollout.shape == _shape(scores.version) == (8, 1, 2, 2)
+    assert scores.trainer_version == 3
+    assert (gate.tolerance, gate.allowed_share) == (1e-3, 0.0)
+    assert metrics["gap"].mean == 1.0
+    worker._trajectory = rows(4)
+    worker.compute_advantages_and_returns()
+    worker.run_training(1)
+    assert len(SEEN) == 1
+
+
+def test_without_micro_batches_a_pass_is_no_larger_than_in_training(toy_data: dict[str, Any]) -> None:
+    trainer = Tells()
+    worker = actor(toy_data, trainer, rows(4), global_batch_size=4)
+    worker.compute_advantages_and_returns()
+    worker.run_training(0)
+    assert trainer.asked == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("precision", "changes", "expected"),
+    [
+        ("bf16", {}, (0.1, 0.01)),
+        ("fp16", {}, (0.02, 0.01)),
+        (None, {}, (1e-3, 0.0)),
+        ("bf16", {"logprob_tolerance": 0.3}, (0.3, 0.01)),
+        ("bf16", {"logprob_outliers": 0.0}, (0.1, 0.0)),
+    ],
+)
+def test_the_tolerance_follows_the_precision_unless_it_is_set(
+    toy_data: dict[str, Any], precision: str | None, changes: dict[str, Any], expected: tuple[float, float]
+) -> None:
+    worker = actor(toy_data, Tells(precision), rows(2), **changes)
+    worker.compute_advantages_and_returns()
+    worker.run_training(0)
+    assert (SEEN[0][0].tolerance, SEEN[0][0].allowed_share) == expected
+
+
+def test_a_gate_that_nobody_registered_is_refused(toy_data: dict[str, Any]) -> None:
+    toy_data["actor"] |= {"gate": "sees_score"}
+    with pytest.raises(ConfigError, match=r"actor\.gate: no gate named 'sees_score'\. Did you mean 'sees_scores'"):
+        read_embodied(toy_data).actor.build_gate()
+
+
+@pytest.mark.parametrize(("key", "value"), [("logprob_tolerance", 0), ("logprob_outliers", 1.0), ("logprob_tolerance", math.nan)])
+def test_a_tolerance_that_is_none_is_refused(toy_data: dict[str, Any], key: str, value: float) -> None:
+    toy_data["actor"] |= {key: value}
+    with pytest.raises(ConfigError, match=rf"actor\.{key}"):
+        read_embodied(toy_data)
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_a_reward_that_is_no_number_is_refused_unless_it_is_padding(toy_data: dict[str, Any], bad: float) -> None:
+    trajectory = rows(3)
+    trajectory.reward[1, 2] = bad
+    worker = actor(toy_data, Tells(), trajectory)
+    worker.compute_advantages_and_returns()
+    trajectory.reward[2, 1] = bad
+    worker._trajectory = trajectory
+    message = rf"actor\[0\]: expected a finite reward, found {bad} for decision 1 of row 2 \(group 2\), and 1 such of 6 in all"
+    with pytest.raises(NonFiniteError, match=message):
+        worker.compute_advantages_and_returns()
+
+
+def test_an_advantage_that_is_no_number_is_refused(toy_data: dict[str, Any]) -> None:
+    worker = actor(toy_data, Tells(), rows(3), advantage=math.nan)
+    with pytest.raises(NonFiniteError, match=r"finite advantage, found nan for decision 1 of row 0 .* Look at algorithm\.adv_type"):
+        worker.compute_advantages_and_returns()
+
+
+def test_steps_that_were_skipped_are_told_and_a_run_of_nothing_else_is_refused() -> None:
+    skipped = SkippedSteps()
+    skipped.check()
+    assert skipped.add({"train/skipped": 1.0}) == ["skipped 100% of optimizer steps: gradients are not finite"]
+    with pytest.raises(NonFiniteError, match=r"train/skipped: every optimizer step of 1 iterations was skipped"):
+        skipped.check()
+    assert skipped.add({"train/skipped": 0.25}) == ["skipped 25% of optimizer steps: gradients are not finite"]
+    assert skipped.add({}) == []
+    skipped.check()
+
+
+class Meeting:
+    """Adds over ranks in threads of one process."""
+
+    def __init__(self, ranks: int) -> None:
+        self.barrier, self.values = Barrier(ranks, timeout=20), [torch.zeros(())] * ranks
+
+    def adder(self, rank: int) -> Any:
+        def add(value: torch.Tensor) -> torch.Tensor:
+            self.values[rank] = value
+            self.barrier.wait()
+            total = torch.stack(self.values).sum(0)
+            self.barrier.wait()
+            return total
+
+        return add
+
+
+def test_ranks_ask_equally_often(toy_data: dict[str, Any]) -> None:
+    meeting, trainers, workers = Meeting(2), [Tells(), Tells()], list[Any]()
+    for rank, count in enumerate((4, 1)):
+        trainer: Any = trainers[rank]
+        worker = actor(toy_data, trainer, rows(count), ranks=(rank, 2), micro_batch_size=3)
+        trainer.all_reduce = meeting.adder(rank)
+        workers.append(worker)
+
+    def train(worker: Any) -> None:
+        worker.compute_advantages_and_returns()
+        worker.run_training(0)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, workers))
+    assert [trainer.asked for trainer in trainers] == [[3, 3, 2], [2, 2, 2]]
+    assert sorted(len(scores.rollout) for _, scores in SEEN) == [2, 8]

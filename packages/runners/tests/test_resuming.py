@@ -1,0 +1,86 @@
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.runners.checkpoint import write_checkpoint
+from rlinf.runners.reading import read_embodied
+from rlinf.runners.resuming import check_resume, resumed_checkpoint
+
+
+@dataclass(frozen=True)
+class Optim:
+    lr_scheduler: str = "linear"
+    total_training_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    optim: Optim = field(default_factory=Optim)
+
+    def build(self, policy: Any, **ranks: Any) -> Any: ...
+
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def resumed(toy_data: dict[str, Any], tmp_path: Path) -> Make:
+    """A run of so many iterations that goes on from a checkpoint after 4 of 5 iterations, which were to take 40 optimizer steps."""
+    folder = tmp_path / "checkpoints/global_step_4"
+    write_checkpoint(folder, lambda part: None, config={}, state={"step": 4, "optimizer_steps": 40, "env_steps": 0})
+
+    def make(max_steps: int, *, optim: Optim | None = None, **train: Any) -> Any:
+        toy_data["runner"] |= {"resume_dir": str(folder), "max_steps": max_steps}
+        toy_data["env"]["train"] |= train
+        cfg = read_embodied(toy_data)
+        trainer = cfg.actor.trainer if optim is None else Scheduled(optim)
+        return replace(cfg, actor=replace(cfg.actor, trainer=trainer))
+
+    return make
+
+
+def test_a_run_that_is_shorter_than_its_checkpoint_is_refused(resumed: Make) -> None:
+    for check in (check_resume, resumed_checkpoint):
+        with pytest.raises(ConfigError, match=r"runner\.max_steps: expected at least the 4 iterations that '.*global_step_4' has"):
+            check(resumed(3))
+
+
+def test_a_run_that_is_as_long_is_only_evaluated(resumed: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    check_resume(resumed(4))
+    assert "all 4 iterations are done; only the last evaluation is run" in capsys.readouterr().err
+
+
+def test_a_schedule_does_not_stretch_in_silence(resumed: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = resumed(5).optimizer_steps
+    assert steps == 40, "as the checkpoint was planned"
+    check_resume(resumed(5, optim=Optim()))
+    message = r"actor\.optim\.total_training_steps: expected the 40 optimizer steps .* found 48: .* Set it to 40 for .* or to 48"
+    with pytest.raises(ConfigError, match=message):
+        check_resume(resumed(6, optim=Optim()))
+    check_resume(resumed(6, optim=Optim("constant")))
+    check_resume(resumed(6, optim=Optim("linear", 48)))
+    check_resume(resumed(6))
+
+
+def test_that_simulators_begin_anew_is_said(resumed: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    check_resume(resumed(6, auto_reset=False))
+    assert not capsys.readouterr().err
+    check_resume(resumed(6, auto_reset=True))
+    assert "env.train.auto_reset=false gives the same ones" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_is_not_there_is_refused_at_once(resumed: Make, toy_data: dict[str, Any], tmp_path: Path) -> None:
+    resumed(6)
+    toy_data["runner"]["resume_dir"] = str(tmp_path / "nowhere")
+    with pytest.raises((CheckpointError, ConfigError), match="nowhere"):
+        check_resume(read_embodied(toy_data))
+
+
+def test_a_run_that_starts_anew_needs_no_checkpoint(toy_data: dict[str, Any]) -> None:
+    cfg = read_embodied(toy_data)
+    check_resume(cfg)
+    assert resumed_checkpoint(cfg) is None

@@ -15,9 +15,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from rlinf.core.config.provenance import Provenance
+from rlinf.core.config.provenance import Provenance, flatten
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
-from rlinf.runners.recipe_files import file_origins, refuse_hydra
+from rlinf.runners.choices import NAMES, replace_parameters
+from rlinf.runners.recipe_files import file_origins, refuse_hydra, refuse_sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,8 @@ def recipes(config_dir: Path) -> list[str]:
 def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -> Composition:
     """Composes a recipe with Hydra.
 
-    An override may set any key, whether or not the recipe's YAML has it: the typed schema decides later which keys exist.
+    An override may set any key, whether or not the recipe's YAML has it: the typed schema decides later which keys exist. Where it
+    names another type, the recipe's parameters of the old one go; see `rlinf.runners.choices`.
 
     Raises:
         UnknownName: no such recipe.
@@ -80,17 +82,23 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
         raise UnknownName("--config-name", f"no recipe '{name}'", hint)
     origins = file_origins(config_dir, name)
     forced = [_forced(override) for override in overrides]
+    data = _composed(config_dir, name, forced)
+    explicit, dropped = _set_by(overrides), dict[str, str]()
+    if any(path.rpartition(".")[2] in NAMES for path in explicit):
+        try:
+            data, dropped = replace_parameters(_composed(config_dir, name, []), data, explicit=explicit, provenance=origins)
+        except ConfigError:
+            dropped = {}  # without the overrides there is no whole recipe that would name another type
+    return Composition(name=name, data=data, provenance={**origins, **dict.fromkeys(explicit, "command line"), **dropped})
+
+
+def _composed(config_dir: Path, name: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     try:
         with initialize_config_dir(str(config_dir.resolve()), version_base="1.3"):
-            composed = compose(config_name=name, overrides=forced)
-        data = OmegaConf.to_container(composed, resolve=True)
+            composed = compose(config_name=name, overrides=list(overrides))
+        return cast("Mapping[str, Any]", OmegaConf.to_container(composed, resolve=True))
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(f"recipe {name}", " ".join(str(error).split())) from error
-    return Composition(
-        name=name,
-        data=cast("Mapping[str, Any]", data),
-        provenance={**origins, **_override_origins(overrides)},
-    )
 
 
 def _forced(override: str) -> str:
@@ -98,9 +106,12 @@ def _forced(override: str) -> str:
     if "=" not in override and not override.startswith("~"):
         raise ConfigError(override, "not an override", "Write key=value, such as runner.max_steps=20.")
     refuse_hydra(override.lstrip("+~").partition("=")[0])
+    refuse_sweep(override)
     return override if override[0] in "+~" else f"++{override}"
 
 
-def _override_origins(overrides: Sequence[str]) -> dict[str, str]:
+def _set_by(overrides: Sequence[str]) -> list[str]:
+    """The dotted paths that overrides set; of a section all that is in it."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return {override.key_or_group: "command line" for override in parsed}
+    values: list[tuple[str, Any]] = [(each.key_or_group, each.value()) for each in parsed]
+    return [path for key, value in values for path in {key: None, **flatten(value, key)}]

@@ -13,8 +13,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from rlinf.core.config.provenance import flatten
 from rlinf.core.errors import ConfigError
 from rlinf.runners.checkpoint import Checkpoint, hold_checkpoint, read_checkpoint
+from rlinf.runners.choices import replace_parameters
 from rlinf.runners.paths import moved_paths
 from rlinf.runners.run_folder import RunFolder
 from rlinf.runners.summary import rate
@@ -66,11 +68,13 @@ def parse_evaluation(argv: Sequence[str], *, description: str, example: str) -> 
     checkpoint = read_checkpoint(args.checkpoint.expanduser().absolute())
     hold_checkpoint(checkpoint)
     try:
-        merged = OmegaConf.merge(OmegaConf.create(_own_configuration(checkpoint)), OmegaConf.from_dotlist(overrides))
-        data = OmegaConf.to_container(merged)
+        before, changes = OmegaConf.create(_own_configuration(checkpoint)), OmegaConf.from_dotlist(overrides)
+        merged = cast("Mapping[str, Any]", OmegaConf.to_container(OmegaConf.merge(before, changes)))
+        explicit = flatten(OmegaConf.to_container(changes))
+        data, _ = replace_parameters(_own_configuration(checkpoint), merged, explicit=explicit)
     except (OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(" ".join(overrides), " ".join(str(error).split()), f"Write key=value, such as {example}.") from error
-    return EvaluationCommand(checkpoint=checkpoint, data=cast("Mapping[str, Any]", data), started=started)
+    return EvaluationCommand(checkpoint=checkpoint, data=data, started=started)
 
 
 def _own_configuration(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -43,8 +43,9 @@ def read_embodied(data: Section) -> EmbodiedConfig:
 
 def explain_embodied(cfg: EmbodiedConfig, provenance: Provenance, key: str) -> str:
     """One line per value at or below `key`, with where it came from; "" explains all."""
-    evaluation = subsection(subsection(cfg.source, "env"), "eval", "env")
-    like_train = {f"env.eval.{name}": f"as env.train.{name}" for name in EVAL_LIKE_TRAIN if name not in evaluation}
+    env = subsection(cfg.source, "env")
+    inherited = _like_train(subsection(env, "train", "env"), subsection(env, "eval", "env"))
+    like_train = {f"env.eval.{name}": f"as env.train.{name}" for name in inherited}
     return explain(resolved(cfg), {**like_train, **provenance}, key)
 
 
@@ -53,11 +54,18 @@ def _read_env(section: Section) -> EnvSection:
     if unknown:
         raise ConfigError(f"env.{unknown[0]}", "unknown key", did_you_mean(unknown[0], ["train", "eval"]))
     train, evaluation = (subsection(section, name, "env") for name in ("train", "eval"))
-    inherited = {key: train[key] for key in EVAL_LIKE_TRAIN if key in train}
+    inherited = {key: train[key] for key in _like_train(train, evaluation) if key in train}
     return EnvSection(
         train=_read_simulated(TrainEnvConfig, train, "env.train"),
         eval=_read_simulated(EvalEnvConfig, {**inherited, **evaluation}, "env.eval"),
     )
+
+
+def _like_train(train: Section, evaluation: Section) -> list[str]:
+    """What `env.eval` takes from `env.train`: what it does not say itself, and parameters of the same environment only."""
+    inherited = [name for name in EVAL_LIKE_TRAIN if name not in evaluation]
+    same = evaluation.get("env_type", train.get("env_type")) == train.get("env_type")
+    return inherited if same else [name for name in inherited if name != "init_params"]
 
 
 def _read_simulated(cls: type[T], section: Section, place: str) -> T:

@@ -1,0 +1,157 @@
+"""Nonsense is refused before anything starts, with the keys that have to change: recipes, one override off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners import read_embodied
+from rlinf.runners.composition import compose_recipe
+from rlinf.runners.reasoning import read_reasoning
+from rlinf.runners.sft import read_sft
+
+APPS = Path(__file__).parents[1] / "apps"
+CONFIG, REASONING, SFT = APPS / "embodied/config", APPS / "reasoning/config", APPS / "reasoning/config_sft"
+
+
+def embodied(*overrides: str, recipe: str = "maniskill_ppo_mlp") -> Any:
+    return read_embodied(compose_recipe(CONFIG, recipe, overrides).data)
+
+
+def reasoning(*overrides: str, recipe: str = "grpo_arithmetic") -> Any:
+    return read_reasoning(compose_recipe(REASONING, recipe, overrides).data)
+
+
+def sft(*overrides: str) -> Any:
+    return read_sft(compose_recipe(SFT, "sft_arithmetic", overrides).data)
+
+
+READERS = {"embodied": embodied, "reasoning": reasoning, "sft": sft}
+
+REFUSED: Sequence[tuple[str, str, str]] = [
+    # numbers that make no run
+    ("embodied", "env.eval.max_episode_steps=-1", r"^env\.eval\.max_episode_steps: expected .*found -1"),
+    ("embodied", "env.eval.max_episode_steps=0", r"^env\.eval\.max_episode_steps: expected .*found 0"),
+    ("embodied", "env.eval.final_episodes=0", r"^env\.eval\.final_episodes: expected .*found 0"),
+    ("embodied", "env.eval.final_episodes=-16", r"^env\.eval\.final_episodes: expected .*found -16"),
+    ("embodied", "runner.val_check_interval=-1", r"^runner\.val_check_interval: "),
+    ("embodied", "runner.save_interval=-1", r"^runner\.save_interval: "),
+    ("reasoning", "runner.val_check_interval=-1", r"^runner\.val_check_interval: "),
+    ("sft", "runner.val_check_interval=-1", r"^runner\.val_check_interval: "),
+    ("embodied", "actor.optim.lr=1e30", r"^actor\.optim\.lr: expected a value in \(0, 1\], found 1e\+30"),
+    ("embodied", "actor.optim.value_lr=1e30", r"^actor\.optim\.value_lr: "),
+    ("embodied", "actor.optim.adam_eps=-1", r"^actor\.optim\.adam_eps: "),
+    ("embodied", "actor.optim.weight_decay=1e30", r"^actor\.optim\.weight_decay: "),
+    ("embodied", "runner.timeout_s=nan", r"^runner\.timeout_s: expected a finite number, found nan"),
+    ("embodied", "runner.timeout_s=1e30", r"^runner\.timeout_s: "),
+    ("embodied", "actor.model.logstd_init=nan", r"^actor\.model\.logstd_init: expected a finite number, found nan"),
+    ("embodied", "actor.model.logstd_init=1e30", r"^actor\.model\.logstd_init: "),
+    ("reasoning", "reward.success=nan", r"^reward\.success: expected a finite number, found nan"),
+    ("reasoning", "runner.transcripts=-1", r"^runner\.transcripts: "),
+    ("reasoning", "rollout.sampling_params.stop_token_ids=[-1]", r"^rollout\.sampling_params\.stop_token_ids: .*found -1"),
+    ("reasoning", "reward.overlong={max_length: 33, cache: 4}", r"^reward\.overlong\.max_length: .*max_new_tokens.*32"),
+    ("reasoning", "rollout.sampling_params.max_new_tokens=64", r"^rollout\.max_model_len: .*64"),
+    ("reasoning", "eval.temperature=-1", r"^eval\.temperature: "),
+    ("reasoning", "rollout.timeout_s=nan", r"^rollout\.timeout_s: "),
+    # batches
+    ("embodied", "actor.global_batch_size=300", r"^actor\.global_batch_size: 300 .*800.*whole.*400"),
+    ("reasoning", "actor.global_batch_size=96", r"^actor\.global_batch_size: 96 .*256.*whole.*64"),
+    # names
+    ("embodied", "runner.experiment_name=..", r"^runner\.experiment_name: expected the name of a folder, found '\.\.'"),
+    ("embodied", "runner.experiment_name=.", r"^runner\.experiment_name: "),
+    ("embodied", "runner.experiment_name='  '", r"^runner\.experiment_name: "),
+    ("embodied", "runner.task_type=reasoning", r"^runner\.task_type: .*'embodied'.*found 'reasoning'"),
+    ("reasoning", "runner.task_type=sft", r"^runner\.task_type: .*'reasoning'.*found 'sft'"),
+    ("sft", "runner.task_type=embodied", r"^runner\.task_type: .*'sft'.*found 'embodied'"),
+    ("embodied", "env.train.env_type=5", r"^env\.train\.env_type: expected the name of an environment, found 5\. Installed: "),
+    ("embodied", "env.train.env_type=[]", r"^env\.train\.env_type: expected the name of an environment, found \[\]"),
+    ("embodied", "env.train.env_type=null", r"^env\.train\.env_type: "),
+    ("embodied", "algorithm.adv_type=1.5", r"^algorithm\.adv_type: expected the name of an advantage, found 1\.5"),
+    ("embodied", "algorithm.loss_type=[gae]", r"^algorithm\.loss_type: expected the name of a policy loss"),
+    ("embodied", "actor.training_backend=[]", r"^actor\.training_backend: expected the name of a trainer"),
+    ("embodied", "actor.weight_syncer.type=3", r"^actor\.weight_syncer\.type: expected the name of a weight sync"),
+    ("reasoning", "reward.reward_type=5", r"^reward\.reward_type: expected the name of a reward"),
+    ("reasoning", "data.type=5", r"^data\.type: expected the name of a task"),
+    ("reasoning", "actor.gate=no_such_gate", r"^actor\.gate: no gate named 'no_such_gate'"),
+    # components
+    ("embodied", "cluster.component_placement.evn=0", r"^cluster\.component_placement\.evn: .*Did you mean 'env'"),
+    ("reasoning", "~cluster.component_placement.reward", r"^cluster\.component_placement\.reward: .*not placed"),
+    ("reasoning", "+cluster.component_placement.rewrad=0", r"^cluster\.component_placement\.rewrad: .*Did you mean 'reward'"),
+    ("sft", "cluster.component_placement.rollout=0", r"^cluster\.component_placement\.rollout: "),
+    # what one section needs of another
+    ("reasoning", "algorithm.kl_beta=0.1", r"^algorithm\.kl_beta: .*reference.*reference\.source"),
+    ("reasoning", "algorithm.adv_type=opd", r"^algorithm\.adv_type: 'opd' .*reference\.source"),
+    ("reasoning", "algorithm={adv_type: reinpp, reinpp_kl_beta: 0.1}", r"^algorithm\.reinpp_kl_beta: .*reference\.source"),
+    ("reasoning", "algorithm.adv_type=gae", r"^algorithm\.adv_type: 'gae' .*critic.*actor\.model\.add_value_head"),
+    ("reasoning", "algorithm={adv_type: vtrace}", r"^algorithm\.adv_type: 'vtrace' .*actor\.model\.add_value_head"),
+    ("reasoning", "algorithm.loss_type=actor_critic", r"algorithm\.loss_type: 'actor_critic' .*actor\.model\.add_value_head"),
+    ("reasoning", "algorithm.loss_type=decoupled_ppo", r"^algorithm\.loss_type: .*algorithm\.recompute_logprobs"),
+    ("reasoning", "+algorithm.correction={mode: truncate}", r"^algorithm\.correction: .*algorithm\.recompute_logprobs"),
+    ("reasoning", "algorithm.adv_type=remax", r"^algorithm\.adv_type: 'remax' .*greedy"),
+    (
+        "reasoning",
+        "rollout.sampling_params.temperature=0.7",
+        r"^actor\.model\.temperature: .*0\.7.*rollout\.sampling_params\.temp.*found 1",
+    ),
+    ("reasoning", "actor.reference=cpu", r"^actor\.reference: .*reference\.source"),
+    ("reasoning", "rollout.group_size=1", r"algorithm\.adv_type: 'grpo' .*rollout\.group_size"),
+    ("embodied", "algorithm.kl_beta=0.1", r"^algorithm\.kl_beta: .*reference"),
+    ("embodied", "algorithm.adv_type=remax", r"algorithm\.adv_type: 'remax' "),
+    ("embodied", "algorithm.loss_type=decoupled_actor_critic", r"^algorithm\.loss_type: 'decoupled_actor_critic' "),
+    ("embodied", "actor.model.add_value_head=false", r"algorithm\.adv_type: 'gae' .*actor\.model\.add_value_head"),
+    ("embodied", "algorithm.adv_type=grpo", r"algorithm\.adv_type: 'grpo' .*env\.train\.group_size"),
+    ("embodied", "algorithm={adv_type: grpo}", r"algorithm\.loss_type: 'actor_critic' .*target"),
+    ("embodied", "actor.reference=cpu", r"^actor\.reference: "),
+    ("embodied", "actor.model={model_type: cma, preset: tiny}", r"^actor\.model\.model_type: 'cma' has a memory"),
+    ("embodied", "actor.model={model_type: causal_lm, preset: tiny}", r"^actor\.model\.model_type: 'causal_lm' writes text"),
+    ("reasoning", "actor.model={model_type: mlp_policy}", r"actor\.model\.model_type: 'mlp_policy' .*language model"),
+    ("sft", "actor.reference=cpu", r"^actor\.reference: "),
+    ("sft", "actor.weight_syncer={type: full}", r"^actor\.weight_syncer: unknown key"),
+    # the warm start is read with the run
+    ("reasoning", "sft.runner.max_steps=0", r"^sft\.runner\.max_steps: "),
+    ("reasoning", "sft.actor.optim.lrr=1", r"^sft\.actor\.optim\.lrr: unknown key"),
+]
+
+
+@pytest.mark.parametrize(("kind", "override", "message"), REFUSED, ids=[f"{kind}-{override}" for kind, override, _ in REFUSED])
+def test_a_recipe_with_one_override_off_is_refused_with_its_keys(kind: str, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        READERS[kind](override)
+    lines = str(caught.value).splitlines()
+    assert any(__import__("re").search(message, line.strip()) for line in lines), str(caught.value)
+
+
+def test_all_faults_are_told_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        reasoning(
+            "algorithm.kl_beta=0.1", "actor.reference=cpu", "rollout.sampling_params.temperature=0.7", "actor.global_batch_size=96"
+        )
+    for key in ("algorithm.kl_beta", "actor.reference", "actor.model.temperature", "actor.global_batch_size"):
+        assert f"\n  {key}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "override"),
+    [
+        ("reasoning", "hydra.run.dir=/tmp/x"),
+        ("reasoning", "++hydra.run.dir=/tmp/x"),
+        ("embodied", "hydra.job.name=x"),
+        ("sft", "hydra/launcher=joblib"),
+    ],
+)
+def test_settings_of_hydra_are_refused(kind: str, override: str) -> None:
+    with pytest.raises(ConfigError, match=r"^hydra[./]\w+.*runner\.logger\.log_path and runner\.experiment_name"):
+        READERS[kind](override)
+
+
+def test_what_is_right_is_not_refused() -> None:
+    reasoning("algorithm.kl_beta=0.1", "reference.source=initial", "actor.reference=cpu")
+    reasoning("algorithm={adv_type: gae, loss_type: actor_critic}", "actor.model.add_value_head=true")
+    reasoning("algorithm={loss_type: decoupled_ppo, recompute_logprobs: true}")
+    reasoning("algorithm={loss_type: decoupled_ppo, proximal: interpolated}")
+    reasoning("rollout.sampling_params.temperature=0.7", "actor.model.temperature=0.7")
+    embodied("algorithm={adv_type: grpo, loss_type: actor}", "env.train.group_size=4")

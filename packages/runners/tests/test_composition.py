@@ -38,6 +38,13 @@ def test_a_malformed_override_is_a_configuration_error(recipes: Path, override: 
         compose_recipe(recipes, "base", [override])
 
 
+@pytest.mark.parametrize("values", ["1,2", "range(0,4)", "choice(1,2)", "glob(*)"])
+def test_several_values_are_refused_with_what_works_here(recipes: Path, values: str) -> None:
+    with pytest.raises(ConfigError, match=r"^runner\.seed: .* is for several runs, and this is one\. Loop in the shell") as caught:
+        compose_recipe(recipes, "base", [f"runner.seed={values}"])
+    assert "multirun" not in str(caught.value)
+
+
 def test_malformed_yaml_is_a_configuration_error(recipes: Path) -> None:
     (recipes / "broken.yaml").write_text("runner: {max_steps: 1\nx: [")
     with pytest.raises(ConfigError, match="broken"):

@@ -1,8 +1,11 @@
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
+from rlinf.core.registry import GATES
 from rlinf.runners.reading import read_embodied, resolved
 
 
@@ -75,3 +78,18 @@ def test_missing_choices_list_what_is_installed(toy_data: dict[str, Any]) -> Non
         read_embodied(toy_data)
     with pytest.raises(ConfigError):
         read_embodied({})
+
+
+def test_what_a_gate_refuses_is_called_by_the_keys_of_runs(toy_data: dict[str, Any]) -> None:
+    @dataclass(frozen=True)
+    class Narrow:
+        tolerance: float
+        allowed_share: float
+
+        def __post_init__(self) -> None:
+            expect_range("tolerance", self.tolerance, 0.0, 0.5)
+
+    GATES.register("narrow")(Narrow)
+    cfg = read_embodied({**toy_data, "actor": {**toy_data["actor"], "gate": "narrow", "logprob_tolerance": 0.75}})
+    with pytest.raises(ConfigError, match=r"^actor\.logprob_tolerance: expected .*found 0\.75"):
+        cfg.actor.build_gate()

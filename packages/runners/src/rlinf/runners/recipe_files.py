@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -43,6 +45,23 @@ def refuse_hydra(key: str) -> None:
     if key.replace("/", ".").partition(".")[0] == "hydra":
         problem = "nothing here reads the settings of Hydra itself"
         raise ConfigError(key, problem, "Set runner.logger.log_path and runner.experiment_name for where a run writes.")
+
+
+def refuse_sweep(override: str) -> None:
+    """Hydra would start a program for each of several values, and advises an option that no program here has.
+
+    Raises:
+        ConfigError: the override has several values.
+    """
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException:  # who composes says so
+        return
+    if parsed.is_sweep_override():
+        key = parsed.key_or_group
+        problem = f"'{override.partition('=')[2]}' is for several runs, and this is one"
+        loop = f"for value in …; do … {key}=$value; done"
+        raise ConfigError(key, problem, f"Loop in the shell ({loop}), or write a list as [1,2].")
 
 
 def _origins(config_dir: Path, name: str, package: str, parents: tuple[str, ...]) -> dict[str, str]:

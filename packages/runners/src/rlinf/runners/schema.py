@@ -17,6 +17,7 @@ _LONGEST_NAME = 200
 """Bytes: file systems take 255, and the names of locks and of earlier runs are a little longer."""
 GATE_DEFAULTS = {"fp32": (1e-3, 0.0), "fp16": (0.02, 0.01), "bf16": (0.1, 0.01)}
 """By precision: how far the ratio of a decision's probabilities may be from 1, and the share of decisions that may be farther."""
+_GATE_KEYS = {"actor.gate.tolerance": "actor.logprob_tolerance", "actor.gate.allowed_share": "actor.logprob_outliers"}
 MERGED = {"merged": True}
 """Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
 
@@ -264,7 +265,10 @@ class ActorConfig(TrainingConfig):
             "tolerance": tolerance if self.logprob_tolerance is None else self.logprob_tolerance,
             "allowed_share": share if self.logprob_outliers is None else self.logprob_outliers,
         }
-        return GATES.build(self.gate, params, place="actor.gate")
+        try:
+            return GATES.build(self.gate, params, place="actor.gate")
+        except ConfigError as error:
+            raise type(error)(_GATE_KEYS.get(error.place, error.place), error.problem, error.remedy) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from rlinf.core.capabilities import Fingerprinted
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.envs.tasks import Dataset
 
@@ -102,6 +103,8 @@ def _all(task, split):
         ({"question": 5, "answer": "#### 1"}, r"bad.jsonl:2 question: expected a text or messages, found 5"),
         ({"question": [{"role": "user"}], "answer": "#### 1"}, r"bad.jsonl:2 question: expected a message"),
         ({"question": [], "answer": "#### 1"}, r"bad.jsonl:2 question: expected at least one message"),
+        ({"question": " ", "answer": "#### 1"}, r"bad.jsonl:2 question: expected a text, found an empty one. Remove the row"),
+        ("[" * 100_000, r"bad.jsonl:2: no JSON"),
     ],
 )
 def test_faults_name_file_and_line(tmp_path, row, message):
@@ -109,6 +112,38 @@ def test_faults_name_file_and_line(tmp_path, row, message):
     task = Dataset(path=path, **GSM8K, validation_share=0.5)
     with pytest.raises(ConfigError, match=message):
         [task.problems(split) for split in ("train", "validation")]
+    with pytest.raises(ConfigError, match=message):
+        task.check("data")
+
+
+def test_a_file_in_another_encoding_is_named_with_its_line(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    latin = json.dumps({"prompt": "caf\u00e9", "answer": "1"}, ensure_ascii=False)
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "a", "answer": "1"}\n' + latin.encode("latin-1") + b"\n")
+    with pytest.raises(ConfigError, match=r"bad.jsonl:2: expected UTF-8"):
+        Dataset(path=str(path)).problems("train")
+    path.write_text('\ufeff{"prompt": "a", "answer": "1"}\n' + latin, encoding="utf-8")
+    assert len(_all(Dataset(path=str(path)), "train") or _all(Dataset(path=str(path)), "validation")) > 0
+
+
+def test_a_problem_knows_where_it_stands(jsonl):
+    task = Dataset(path=jsonl, **GSM8K, validation_share=0.2)
+    for problem in task.problems("validation"):
+        row = next(number for number, row in enumerate(ROWS, start=1) if row["question"] == problem.prompt[0]["content"])
+        assert problem.place == f"{jsonl}:{row}"
+
+
+def test_the_fingerprint_is_that_of_the_content(tmp_path, jsonl):
+    """Equal for a file that was moved, another for one that was changed; without what is only trained on."""
+    task, moved = Dataset(path=jsonl), Dataset(path=lines(tmp_path / "moved.jsonl", ROWS))
+    assert isinstance(task, Fingerprinted)
+    assert task.fingerprint() == moved.fingerprint()
+    lines(tmp_path / "moved.jsonl", [*ROWS[:-1], {**ROWS[-1], "answer": "#### 0"}])
+    changed = moved.fingerprint()
+    assert task.fingerprint() != changed
+    held_out = lines(tmp_path / "held_out.jsonl", ROWS[:2])
+    both = [Dataset(path=path, validation_path=held_out).fingerprint() for path in (jsonl, str(tmp_path / "moved.jsonl"))]
+    assert both[0] == both[1] != changed
 
 
 def test_files_that_are_not_there_or_not_read(tmp_path, jsonl):

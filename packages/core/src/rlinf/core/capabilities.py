@@ -146,11 +146,33 @@ class Writing(Protocol):
 
 
 @runtime_checkable
+class Fingerprinted(Protocol):
+    """A configuration with fields that stand for something outside of it, such as a file."""
+
+    def fingerprint(self) -> Mapping[str, str]:
+        """What stands for such fields where results are compared, by name; "" for those that change no result.
+
+        Equal for equal contents, wherever they are.
+        """
+        ...
+
+
+@runtime_checkable
+class HasContext(Protocol):
+    """A generator that knows how long a prompt and its response may be together."""
+
+    @property
+    def context_length(self) -> int | None:
+        """In tokens; None if nobody knows."""
+        ...
+
+
+@runtime_checkable
 class LoadsNetwork(Protocol):
     """A policy that takes weights by the names of Hugging Face."""
 
     def load_network(self, folder: Path) -> None:
-        """Takes the weights of a folder that `from_pretrained` reads, in one file or many; a critic and adapters stay as they are."""
+        """Takes the weights of a folder that `from_pretrained` reads, sharded or not; a critic and adapters stay as they are."""
         ...
 
 

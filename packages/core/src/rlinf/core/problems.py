@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Message = Mapping[str, str]
@@ -25,6 +25,8 @@ class Problem:
     """A worked response, for supervised fine-tuning; None if there is none."""
     images: tuple[Any, ...] = ()
     """Each `[H, W, 3]` uint8, in the order of the prompt's image marks."""
+    place: str = field(default="", compare=False)
+    """Where a person finds it, such as `file:line`; "" for what was made on the spot."""
 
 
 class TaskConfig(Protocol):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.random import keyed_seed
+from rlinf.runners.canonical import canonical
 from rlinf.runners.reading import resolved
 from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.seat import Line, Seat
@@ -101,12 +102,12 @@ def evaluation_protocol(cfg: EmbodiedConfig, episodes: int) -> dict[str, Any]:
         "episodes": episodes,
         "initial_states": f"keyed_seed({cfg.runner.seed}, 'eval', number), number = 0 … {episodes - 1}, each once",
     }
-    return {**protocol, "hash": protocol_hash(protocol)}
+    return {**canonical(protocol), "hash": protocol_hash(protocol)}
 
 
 def protocol_hash(protocol: Mapping[str, Any]) -> str:
-    """Twelve hexadecimal digits that change with anything in a protocol."""
-    return hashlib.sha256(json.dumps(protocol, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    """Twelve hexadecimal digits that change with anything in a protocol, and are the same in every process and on every machine."""
+    return hashlib.sha256(json.dumps(canonical(protocol), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def run_episodes(

@@ -60,6 +60,11 @@ class HFGenerator:
         return self._version
 
     @property
+    def context_length(self) -> int:
+        """Tokens of the longest prompt and response together."""
+        return self._limit
+
+    @property
     def in_flight(self) -> int:
         """Requests that somebody waits for."""
         return len(self._flying)

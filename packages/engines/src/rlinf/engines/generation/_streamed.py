@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
@@ -58,6 +59,7 @@ class StreamedGenerator:
                 found = f"the engine did not start within {start_timeout_s:g} s"
                 raise DeadlineExceeded("generator", found, "Raise rollout.start_timeout_s.") from error
             raise
+        self._limit: Final = engine.limit
         self._streams: Final = _Streams(engine, version, tensors, timeout_s)
         self._closed = False
 
@@ -65,6 +67,11 @@ class StreamedGenerator:
     def version(self) -> int:
         """That of the weights."""
         return self._streams.version
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens of the longest prompt and response together; None if the engine sets no bound."""
+        return None if self._limit == sys.maxsize else self._limit
 
     @property
     def in_flight(self) -> int:

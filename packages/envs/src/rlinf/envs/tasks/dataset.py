@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from rlinf.core.registry import require_modules
 from rlinf.envs.tasks.splits import split_of
 
 SUFFIXES: Final = (".jsonl", ".parquet")
+SPLITS: Final[tuple[Split, Split]] = ("train", "validation")
 Row = Mapping[str, Any]
 
 
@@ -58,15 +61,17 @@ class Dataset:
             raise ConfigError("limit", f"expected at least 1, found {self.limit}")
 
     def check(self, place: str) -> None:
-        """Refuses files that are not there, or that nothing here reads.
+        """Refuses files that are not there, or that nothing here reads, and what `problems` would refuse.
 
         Raises:
-            ConfigError: no such file, or another ending.
+            ConfigError: no such file, or another ending; or a row that is none.
             MissingExtra: a parquet file, and pyarrow is not installed.
         """
         for name, path in (("path", self.path), ("validation_path", self.validation_path)):
             if path is not None:
                 _check_file(Path(path).expanduser(), f"{place}.{name}")
+        for split in SPLITS:
+            self.problems(split)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of a split, in the order of the file.
@@ -81,13 +86,20 @@ class Dataset:
             both = next((key for key in rows if key in held_out), None)
             if both is not None:
                 found = f"the question of {rows[both][0]} is also that of {held_out[both][0]}"
-                raise ConfigError("dataset.validation_path", f"expected files without a common question, but {found}", "Drop one.")
+                raise ConfigError("data.validation_path", f"expected files without a common question, but {found}", "Drop one.")
             rows = rows if split == "train" else held_out
         if not rows:
-            raise ConfigError(
-                f"dataset.{split}", f"no problem is in '{self.path}'", "Raise validation_share, or name another file."
-            )
+            held_out = split == "validation" and self.validation_path is not None
+            key, path = ("data.validation_path", self.validation_path) if held_out else ("data.path", self.path)
+            remedy = "Name another file." if held_out else "Change data.validation_share, or name another file."
+            raise ConfigError(key, f"no problem for '{split}' is in '{path}'", remedy)
         return [self._problem(number, place, row) for number, (place, row) in enumerate(rows.values())]
+
+    def fingerprint(self) -> Mapping[str, str]:
+        """What the held out problems depend on, by content; see `rlinf.core.capabilities.Fingerprinted`."""
+        if self.validation_path is None:
+            return {"path": _fingerprint(self.path)}
+        return {"path": "", "validation_share": "", "seed": "", "validation_path": _fingerprint(self.validation_path)}
 
     def _part(self, key: str) -> Split:
         if self.validation_path is not None:
@@ -111,13 +123,15 @@ class Dataset:
             solution = whole
         if self.solution_key is not None:
             solution = _text(row, self.solution_key, place)
-        return Problem(prompt=self._prompt(row, place), answer=answer.strip(), id=number, solution=solution)
+        return Problem(prompt=self._prompt(row, place), answer=answer.strip(), id=number, solution=solution, place=place)
 
     def _prompt(self, row: Row, place: str) -> str | tuple[Message, ...]:
         asked = _field(row, self.prompt_key, place)
         where = f"{place} {self.prompt_key}"
         first: tuple[Message, ...] = () if self.system is None else ({"role": "system", "content": self.system},)
         if isinstance(asked, str):
+            if not asked.strip():
+                raise ConfigError(where, "expected a text, found an empty one", "Remove the row.")
             return (*first, {"role": "user", "content": asked}) if self.chat else asked
         if not isinstance(asked, Iterable) or not self.chat:
             raise ConfigError(where, f"expected a text{' or messages' if self.chat else ''}, found {asked!r:.80}")
@@ -152,14 +166,14 @@ def _text(row: Row, key: str, place: str) -> str:
 
 def _rows(path: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
     """Each row and where it stands, as `file:line`."""
-    _check_file(path, "dataset.path")
+    _check_file(path, "data.path")
     if path.suffix == ".parquet":
         from rlinf.envs.tasks._parquet import read_rows
 
         found = enumerate(read_rows(path, limit), start=1)
         yield from ((f"{path}:{number}", row) for number, row in found)
         return
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         read = 0
         for number, line in enumerate(file, start=1):
             if line.strip() and (limit is None or read < limit):
@@ -167,14 +181,29 @@ def _rows(path: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
                 yield f"{path}:{number}", _object(line, f"{path}:{number}")
 
 
-def _object(line: str, place: str) -> Row:
+def _object(line: bytes, place: str) -> Row:
     try:
-        found: object = json.loads(line)
-    except json.JSONDecodeError as error:
+        found: object = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(place, f"expected UTF-8 ({error})", "Write the file in UTF-8.") from error
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(place, f"no JSON ({error})", "Write one JSON object a line.") from error
     if not isinstance(found, dict):
         raise ConfigError(place, f"expected a JSON object, found {found!r:.80}", "Write one JSON object a line.")
     return cast("Row", found)
+
+
+def _fingerprint(path: str) -> str:
+    file = Path(path).expanduser()
+    stat = file.stat()
+    return f"{stat.st_size} bytes, sha256 {_sha256(str(file.absolute()), stat.st_mtime_ns, stat.st_size)}"
+
+
+@functools.lru_cache(maxsize=8)
+def _sha256(path: str, _changed: int, _size: int) -> str:
+    """Of a file; read again only if it has changed."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_file(path: Path, place: str) -> None:

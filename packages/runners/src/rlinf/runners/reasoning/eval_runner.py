@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoint import Checkpoint
 from rlinf.runners.phases import Phases
 from rlinf.runners.reasoning.crew import Crew
-from rlinf.runners.reasoning.evaluation import measured, reasoning_protocol
+from rlinf.runners.reasoning.evaluation import measured
 from rlinf.runners.reasoning.evaluator import ReasoningEvaluator
 from rlinf.runners.reasoning.flights import Flights
+from rlinf.runners.reasoning.prompts import fitting_prompts
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
@@ -28,7 +30,7 @@ class ReasoningEvalRunner:
         checkpoint: what is evaluated.
         rollout: the group that writes.
         reward: the group that scores.
-        folder: where `transcripts.jsonl` and `summary.json` go; see `EvaluationCommand.folder`.
+        folder: where `transcripts.jsonl` and `summary.json` go, given the protocol; see `EvaluationCommand.folder`.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class ReasoningEvalRunner:
         checkpoint: Checkpoint,
         rollout: WorkerGroup[ReasoningRolloutWorker],
         reward: WorkerGroup[RewardWorker],
-        folder: RunFolder,
+        folder: Callable[[Mapping[str, Any]], RunFolder],
     ) -> None:
         self.cfg, self.checkpoint, self.rollout, self.reward, self.folder = cfg, checkpoint, rollout, reward, folder
         self.phases = Phases(cfg.runner.timeout_s)
@@ -48,18 +50,21 @@ class ReasoningEvalRunner:
     def init_workers(self) -> None:
         """Builds generators and rewards, and loads the weights."""
         self.phases.wait(self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring))
+        (found,) = self.phases.wait(self.rollout.measure_prompts(("validation",)))
+        self.evaluator.keep(fitting_prompts(self.cfg, found)["validation"].numbers)
         self.phases.wait(self.rollout.load_checkpoint(str(self.checkpoint.model_file), self.checkpoint.state["step"]))
 
     def run(self) -> dict[str, Any]:
         """Has the problems answered, writes the summary and returns it."""
         problems = self.cfg.data.final_problems or self.cfg.data.val_problems
-        self.folder.path.mkdir(parents=True, exist_ok=True)
-        transcripts = self.folder.transcripts
+        protocol = self.evaluator.protocol(problems)
+        folder = self.folder(protocol)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        transcripts = folder.transcripts
         transcripts.unlink(missing_ok=True)
         evaluated = self.evaluator.run(problems)
         write_transcripts(transcripts, self.checkpoint.state["step"], "eval", evaluated.reports)
         self.phases.wait(self.rollout.close())
-        scalars = {**evaluated.scalars, "time/wall_s": self.folder.wall_s}
-        protocol = reasoning_protocol(self.cfg, problems)
-        summary = write_measured(self.folder.summary, self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
+        scalars = {**evaluated.scalars, "time/wall_s": folder.wall_s}
+        summary = write_measured(folder.summary, self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
         return json.loads(json.dumps(summary, default=str))

@@ -6,13 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlinf.core.capabilities import Fingerprinted
 from rlinf.core.evaluation import wilson_interval
+from rlinf.runners.canonical import canonical
 from rlinf.runners.evaluation import protocol_hash
 from rlinf.runners.reasoning.admission import GroupReport
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.sections import resolved
 
-PROTOCOL_FREE = ("rollout_batch_size", "val_problems", "final_problems", "shuffle")
+PROTOCOL_FREE = (
+    *("rollout_batch_size", "val_problems", "final_problems", "shuffle"),
+    *("max_prompt_length", "filter_overlong_prompts"),
+)
 """Keys of `data` that can't change what is measured, or that the protocol states in its own way."""
 
 
@@ -50,20 +55,28 @@ def interval(accuracy: float, problems: int) -> tuple[float, float]:
     return wilson_interval(round(accuracy * problems), problems)
 
 
-def reasoning_protocol(cfg: ReasoningConfig, problems: int) -> dict[str, Any]:
+def reasoning_protocol(cfg: ReasoningConfig, problems: Sequence[int]) -> dict[str, Any]:
     """Everything that an accuracy depends on beside the weights, and a hash of it.
 
     Two numbers are comparable only if their protocols have the same hash.
+
+    Args:
+        cfg: the configuration of the run.
+        problems: which of the validation split, ascending.
     """
-    data = {key: value for key, value in resolved(cfg.data).items() if key not in PROTOCOL_FREE}
+    left_out = problems[-1] + 1 - len(problems)
+    fewer = f" but for {left_out} with too long a prompt" if left_out else ""
+    found = cfg.data.task.fingerprint() if isinstance(cfg.data.task, Fingerprinted) else dict[str, str]()
+    free = {*PROTOCOL_FREE, *(key for key, value in found.items() if not value)}
+    data = {key: value for key, value in {**resolved(cfg.data), **found}.items() if key not in free}
     reward = {key: value for key, value in resolved(cfg.reward).items() if key != "overlong"}
     protocol: dict[str, Any] = {
         "data": data,
-        "problems": f"the first {problems} of the validation split, each {cfg.eval.samples} times",
+        "problems": f"the first {len(problems)} of the validation split{fewer}, each {cfg.eval.samples} times",
         "reward": reward,
         "sampling": resolved(cfg.eval_sampling),
     }
-    return {**protocol, "hash": protocol_hash(protocol)}
+    return {**canonical(protocol), "hash": protocol_hash(protocol)}
 
 
 def measured(cfg: ReasoningConfig, scalars: Mapping[str, float], problems: int) -> dict[str, Any]:

@@ -167,6 +167,19 @@ class Problems:
             return sight.read(tokens, problem.images)
         return ShownPrompt(tokens=tuple(tokens), at=np.zeros(0, np.int64), shown={})
 
+    def bound(self, split: Split, number: int) -> int | None:
+        """More tokens than a prompt can have, without counting them: its bytes. None for one with pictures, and an empty one."""
+        problem = self.get(split, number)
+        return None if problem.images else len(prompt_text(self._tokenizer, problem).encode()) or None
+
+    def count(self, split: Split) -> int:
+        """How many a split has."""
+        return len(self._all(split))
+
+    def name(self, split: Split, number: int) -> str:
+        """What a person finds a problem by: `file:line`, or its place in the split."""
+        return self.get(split, number).place or f"problem {number} of '{split}'"
+
     def text(self, split: Split, number: int) -> str:
         """The prompt as text, each picture as its mark."""
         return self._tokenizer.decode(encode_prompt(self._tokenizer, self.get(split, number)))
@@ -183,10 +196,14 @@ class Problems:
 
 def encode_prompt(tokenizer: Tokenizer, problem: Problem) -> list[int]:
     """The token ids of a prompt; messages go through the tokenizer's chat template."""
+    return tokenizer.encode(prompt_text(tokenizer, problem), add_special_tokens=isinstance(problem.prompt, str))
+
+
+def prompt_text(tokenizer: Tokenizer, problem: Problem) -> str:
+    """A prompt as text, with each picture as its mark."""
     if isinstance(problem.prompt, str):
-        return tokenizer.encode(problem.prompt)
-    text = tokenizer.apply_chat_template(problem.prompt, tokenize=False, add_generation_prompt=True)
-    return tokenizer.encode(text, add_special_tokens=False)
+        return problem.prompt
+    return tokenizer.apply_chat_template(problem.prompt, tokenize=False, add_generation_prompt=True)
 
 
 def _texts(problems: Sequence[Problem]) -> Iterator[str]:

@@ -84,10 +84,15 @@ class ProblemSource:
     """
 
     def __init__(self, problems: int, *, seed: int, shuffle: bool) -> None:
-        self._problems, self._seed, self._shuffle = problems, seed, shuffle
+        self._numbers: Sequence[int] = range(problems)
+        self._seed, self._shuffle = seed, shuffle
         self._position = 0
         self._returned: list[Order] = []
         self._pass: tuple[int, NDArray[np.intp]] | None = None
+
+    def keep(self, numbers: Sequence[int]) -> None:
+        """Draws only these problems from now on; called before anything is drawn, and equally where a run goes on."""
+        self._numbers = numbers
 
     def draw(self, count: int) -> list[Order]:
         """The next `count` groups; those that were given back come first."""
@@ -113,15 +118,15 @@ class ProblemSource:
         self._returned = [_order(plain) for plain in state["returned"]]
 
     def _next(self) -> Order:
-        number, place = divmod(self._position, self._problems)
-        order = Order(group=self._position, problem=int(self._permutation(number)[place]))
+        number, place = divmod(self._position, len(self._numbers))
+        order = Order(group=self._position, problem=self._numbers[int(self._permutation(number)[place])])
         self._position += 1
         return order
 
     def _permutation(self, number: int) -> NDArray[np.intp]:
         if self._pass is None or self._pass[0] != number:
-            shuffled = keyed_generator(self._seed, "data", number).permutation(self._problems)
-            self._pass = (number, shuffled if self._shuffle else np.arange(self._problems))
+            shuffled = keyed_generator(self._seed, "data", number).permutation(len(self._numbers))
+            self._pass = (number, shuffled if self._shuffle else np.arange(len(self._numbers)))
         return self._pass[1]
 
 

@@ -7,7 +7,7 @@ job ──► groups ──► members, all in flight at once ──► a group 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import RLinfError
 from rlinf.core.generation import Generator, SamplingConfig
-from rlinf.core.problems import ShownPrompt
+from rlinf.core.problems import ShownPrompt, Split
 from rlinf.core.protocols import Work
 from rlinf.core.random import keyed_seed
 from rlinf.core.worker import Worker, idempotent
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_sight, check_temperature, complete
 from rlinf.runners.reasoning.orders import Job, Order
+from rlinf.runners.reasoning.prompts import PromptLengths, longest_prompt, measure
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring, Written, line
 from rlinf.runners.tensors import to_numpy
@@ -73,6 +74,12 @@ class ReasoningRolloutWorker(Worker):
         problems = Problems(self.cfg, build_tokenizer(self.cfg))
         check_sight(problems, generator)
         self._engine = _Engine(generator, wiring, problems)
+
+    def measure_prompts(self, splits: Sequence[Split]) -> list[PromptLengths]:
+        """Which prompts of its share of these splits are too long, one answer for each split."""
+        engine, _ = self._ready()
+        limit = longest_prompt(self.cfg, engine.generator)
+        return [measure(engine.problems, split, limit, rank=self.rank, ranks=self.world_size) for split in splits]
 
     async def sync_model_from_actor(self) -> int:
         """Takes over the actor's weights, also while responses are being written; returns their version."""

@@ -11,6 +11,7 @@ Where each of them runs, and what overlaps, is decided by placement and channels
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,12 @@ from rlinf.runners.progress import ProgressDisplay
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.admission import Versions, assign
 from rlinf.runners.reasoning.crew import Crew
-from rlinf.runners.reasoning.evaluation import measured, reasoning_protocol
+from rlinf.runners.reasoning.evaluation import measured
 from rlinf.runners.reasoning.evaluator import Evaluated, ReasoningEvaluator
 from rlinf.runners.reasoning.experience import Experience, Generation
 from rlinf.runners.reasoning.flights import Flights
 from rlinf.runners.reasoning.orders import ProblemSource
+from rlinf.runners.reasoning.prompts import Fitting, fitting_prompts
 from rlinf.runners.reasoning.reference import InferenceWorker
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
@@ -72,6 +74,7 @@ class ReasoningRunner:
         self.flights = Flights(crew, self.wiring, self.lines, cfg.runner.timeout_s)
         self.evaluator = ReasoningEvaluator(cfg, self.flights)
         problems = len(cfg.data.task.problems("train"))
+        self.prompts = Fitting(numbers=range(problems), left_out=0, told="")
         self.source = ProblemSource(problems, seed=cfg.runner.seed, shuffle=cfg.data.shuffle)
         self.versions = Versions()
         self.generation = Generation(cfg, self.flights, self.source, self.versions, self.wiring.shares)
@@ -85,6 +88,7 @@ class ReasoningRunner:
         """Builds generators, rewards and the trainer, and restores the checkpoint that the run resumes from."""
         groups = [self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring), self.actor.init_worker(self.wiring)]
         self.phases.wait(*groups, *([] if self.inference is None else [self.inference.init_worker()]))
+        self._keep_fitting_prompts()
         checkpoint = resumed_checkpoint(self.cfg)
         if checkpoint is not None:
             self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
@@ -128,7 +132,7 @@ class ReasoningRunner:
             self.update_rollout_weights()
             evaluated = self.evaluator.run(problems)
         write_transcripts(self.folder.transcripts, self.step, "eval", evaluated.reports)
-        protocol = reasoning_protocol(self.cfg, problems)["hash"]
+        protocol = self.evaluator.protocol(problems)["hash"]
         self.checkpoints.evaluated("eval/accuracy", evaluated.scalars["eval/accuracy"], protocol=protocol)
         return evaluated
 
@@ -139,6 +143,17 @@ class ReasoningRunner:
             export: whether it gets `actor/huggingface`, a folder that other programs read.
         """
         return self.checkpoints.save(self._export if export else None)
+
+    def _keep_fitting_prompts(self) -> None:
+        """Leaves out the problems whose prompts are too long, before any of them is drawn."""
+        (found,) = self.phases.wait(self.rollout.measure_prompts(("train", "validation")))
+        prompts = fitting_prompts(self.cfg, found)
+        self.source.keep(prompts["train"].numbers)
+        self.evaluator.keep(prompts["validation"].numbers)
+        self.prompts = prompts["train"]
+        for each in prompts.values():
+            if each.told:
+                sys.stderr.write(f"{each.told}\n")
 
     def _train(self, log: Logbook, progress: ProgressDisplay) -> None:
         """One iteration, and what follows it: a checkpoint and an evaluation where they are due."""
@@ -182,6 +197,7 @@ class ReasoningRunner:
         self.tokens += int(experience.scalars["rollout/tokens"])
         return {
             **experience.scalars,
+            "data/overlong_prompts": float(self.prompts.left_out),
             **means(merge(credit), "rollout/"),
             **means(merge(training), "train/"),
             **self.phases.take([self.reward, self.actor, *([] if self.inference is None else [self.inference])]),
@@ -193,7 +209,7 @@ class ReasoningRunner:
         scalars = {**evaluated.scalars, "rollout/total_tokens": float(self.tokens), "time/wall_s": self.folder.wall_s}
         self.phases.wait(self.rollout.close(), self.actor.close())
         log.write(self.step, scalars)
-        protocol = reasoning_protocol(self.cfg, problems)
+        protocol = self.evaluator.protocol(problems)
         summary = write_measured(self.folder.summary, self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
         for text in shown(evaluated.reports, SHOWN):
             progress.note(text)

@@ -268,7 +268,9 @@ class ActorConfig(TrainingConfig):
         try:
             return GATES.build(self.gate, params, place="actor.gate")
         except ConfigError as error:
-            raise type(error)(_GATE_KEYS.get(error.place, error.place), error.problem, error.remedy) from error
+            if error.place not in _GATE_KEYS:
+                raise
+            raise type(error)(_GATE_KEYS[error.place], error.problem, error.remedy) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlinf.core import gather
-from rlinf.core.errors import DeadlineExceeded, WorkerError
+from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
 from rlinf.core.testing.channel import ChannelContract
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
@@ -100,6 +100,25 @@ def test_nobody_else_on_the_network_reaches_a_ray_of_our_own(ray_cluster: Cluste
     assert all(found[name] for name in ("gcs_server", "raylet", "driver"))
     assert {name: addresses - loopback for name, addresses in found.items() if addresses - loopback} == {}
     assert os.environ["RAY_AUTH_MODE"] == "token"
+
+
+def test_a_second_cluster_refuses_another_ray(ray_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray_cluster.create_channel("starts the Ray")
+    at = _ray.ray.get_runtime_context().gcs_address
+    port = at.rpartition(":")[2]
+    for same in (None, "local", at, f"localhost:{port}"):
+        with Cluster(cluster_cfg={"address": same}) as cluster:
+            cluster.create_channel("c")
+    both = (
+        rf"cluster\.address: found '198\.51\.100\.7:6379', but this process is connected to the Ray at '{at}', and can be to one only"
+    )
+    with Cluster(cluster_cfg={"address": "198.51.100.7:6379"}) as cluster, pytest.raises(ConfigError, match=both):
+        cluster.create_channel("c")
+    monkeypatch.setenv("RAY_ADDRESS", f"198.51.100.7:{port}")
+    with Cluster() as cluster, pytest.raises(ConfigError, match=rf"found '198\.51\.100\.7:{port}', but this process"):
+        cluster.create_channel("c")
+    with pytest.raises(ConfigError, match=r"found 'local', but this process is connected to the Ray at 'h:1'"):
+        _ray.check_same("local", "h:1", started=False)
 
 
 def test_a_token_is_asked_for_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -46,7 +47,7 @@ class Session:
         nodes: how many nodes the cluster is to have; 0 for all of a Ray.
 
     Raises:
-        ConfigError: there is no Ray at the address.
+        ConfigError: there is no Ray at the address, or this process is connected to another one.
     """
 
     def __init__(self, address: str | None, namespace: str, nodes: int = 1) -> None:
@@ -62,6 +63,8 @@ class Session:
                 own = own_services()
                 self._ends.callback(Guard(own).end)
                 self._last = Shutdown(own)
+        else:
+            check_same(address, ray.get_runtime_context().gcs_address, started=bool(own_services()))
 
     def end(self) -> None:
         """Disconnects, and ends what was started; a Ray that was there before stays."""
@@ -209,6 +212,36 @@ def _started_here() -> str | None:
         return (Path(folder) / "ray" / "ray_current_cluster").read_text().strip() or None
     except OSError:
         return None
+
+
+def check_same(address: str | None, connected: str, *, started: bool) -> None:
+    """Refuses an address other than that of the Ray to which this process is connected: it has one Ray at a time.
+
+    Args:
+        address: what the configuration says; None takes `RAY_ADDRESS`, or else any.
+        connected: the `host:port` of that Ray.
+        started: this process has started it.
+
+    Raises:
+        ConfigError: it is another one.
+    """
+    wanted = address or os.environ.get("RAY_ADDRESS")
+    at = _started_here() if wanted == "auto" else wanted
+    if at is None or (started if at == "local" else _sockets(at) & _sockets(connected)):
+        return
+    found = f"'{wanted}'" if wanted == at else f"'{wanted}', which is '{at}'"
+    problem = f"found {found}, but this process is connected to the Ray at '{connected}', and can be to one only"
+    raise ConfigError("cluster.address", problem, "Shut down what is connected there first, or take the same address.")
+
+
+def _sockets(address: str) -> set[tuple[str, str]]:
+    """The host and port of an address in all spellings that are known: a name, numbers, and loopback for this machine itself."""
+    host, _, port = address.rpartition(":")
+    found = {host}
+    with contextlib.suppress(OSError):
+        found |= set(socket.gethostbyname_ex(host)[2])
+    own = {"127.0.0.1", "localhost", ray.util.get_node_ip_address()}
+    return {(name, port) for name in (found | own if found & own else found)}
 
 
 def _knock(address: str) -> None:

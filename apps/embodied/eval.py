@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from rlinf.runners import EmbodiedEvalRunner, EnvWorker, MultiStepRolloutWorker, read_embodied, run_app
-from rlinf.runners.evaluation import evaluation_protocol, headline
+from rlinf.runners import EmbodiedEvalRunner, EnvWorker, MultiStepRolloutWorker, check_evaluation, read_embodied, run_app
+from rlinf.runners.evaluation import headline
 from rlinf.runners.evaluation_command import parse_evaluation, told
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
@@ -15,7 +15,7 @@ def main(argv: Sequence[str]) -> int:
     """Loads a checkpoint with the configuration inside it, and runs the evaluation that it describes."""
     command = parse_evaluation(argv, description=__doc__ or "", example="env.eval.episodes=128")
     cfg = read_embodied(command.data)
-    cfg.env.eval.init_params.check("env.eval.init_params")
+    check_evaluation(cfg)
     with Cluster(cluster_cfg=cfg.cluster) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
         sys.stderr.write(f"evaluating {command.checkpoint.folder}; starting workers and simulators\n")
@@ -23,12 +23,11 @@ def main(argv: Sequence[str]) -> int:
             cluster, name="rollout", placement_strategy=placement.get_strategy("rollout")
         )
         env = EnvWorker.create_group(cfg).launch(cluster, name="env", placement_strategy=placement.get_strategy("env"))
-        folder = command.folder(evaluation_protocol(cfg, cfg.env.eval.final_episodes or cfg.env.eval.episodes))
-        runner = EmbodiedEvalRunner(cfg=cfg, checkpoint=command.checkpoint, rollout=rollout, env=env, folder=folder)
+        runner = EmbodiedEvalRunner(cfg=cfg, checkpoint=command.checkpoint, rollout=rollout, env=env, folder=command.folder)
         runner.init_workers()
         summary = runner.run()
     episodes = f"{summary['protocol']['episodes']} episodes"
-    sys.stdout.write(told(summary, headline(summary), of=episodes, folder=folder))
+    sys.stdout.write(told(summary, headline(summary), of=episodes, folder=command.folder(summary["protocol"])))
     return 0
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from rlinf.runners import run_app
+from rlinf.runners import check_evaluation, run_app
 from rlinf.runners.evaluation_command import parse_evaluation, told
 from rlinf.runners.reasoning import ReasoningEvalRunner, ReasoningRolloutWorker, RewardWorker, read_reasoning
-from rlinf.runners.reasoning.evaluation import reasoning_protocol
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
 
@@ -16,7 +15,7 @@ def main(argv: Sequence[str]) -> int:
     """Loads a checkpoint with the configuration inside it, and runs the evaluation that it describes."""
     command = parse_evaluation(argv, description=__doc__ or "", example="data.final_problems=128")
     cfg = read_reasoning(command.data)
-    cfg.check()
+    check_evaluation(cfg)
     with Cluster(cluster_cfg=cfg.cluster) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
         sys.stderr.write(f"evaluating {command.checkpoint.folder}; starting workers and generators\n")
@@ -24,12 +23,11 @@ def main(argv: Sequence[str]) -> int:
             cluster, name="rollout", placement_strategy=placement.get_strategy("rollout")
         )
         reward = RewardWorker.create_group(cfg).launch(cluster, name="reward", placement_strategy=placement.get_strategy("reward"))
-        folder = command.folder(reasoning_protocol(cfg, cfg.data.final_problems or cfg.data.val_problems))
-        runner = ReasoningEvalRunner(cfg=cfg, checkpoint=command.checkpoint, rollout=rollout, reward=reward, folder=folder)
+        runner = ReasoningEvalRunner(cfg=cfg, checkpoint=command.checkpoint, rollout=rollout, reward=reward, folder=command.folder)
         runner.init_workers()
         summary = runner.run()
-    times = f", each {cfg.eval.samples} times" if cfg.eval.samples > 1 else ""
-    sys.stdout.write(told(summary, "eval/accuracy", of=f"{summary['problems']} problems{times}", folder=folder))
+    asked = f"{summary['problems']} problems" + (f", each {cfg.eval.samples} times" if cfg.eval.samples > 1 else "")
+    sys.stdout.write(told(summary, "eval/accuracy", of=asked, folder=command.folder(summary["protocol"])))
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reasoning_app import ReasoningApp
+from reasoning_app import EXPERIMENT, ReasoningApp
 
 from rlinf.core.errors import ConfigError
 
@@ -33,6 +33,7 @@ def overrides(path: str) -> list[str]:
         f"data={{type: dataset, path: '{path}', prompt_key: question, answer_after: '####', validation_share: 0.25}}",
         "data.rollout_batch_size=4",
         "data.val_problems=2",
+        "actor.global_batch_size=8",
         "reward={reward_type: math}",
         "~actor.model",
         "actor.model={model_type: causal_lm, preset: tiny, tokens: {kind: bytes, size: 300}}",
@@ -55,3 +56,27 @@ def test_a_file_that_is_not_there_ends_the_run_before_it_starts(app: ReasoningAp
     with pytest.raises(ConfigError, match=r"data\.path: .*nowhere\.jsonl"):
         app.train(*overrides(str(app.logs / "nowhere.jsonl")))
     assert not app.folder.exists()
+
+
+def test_a_run_that_moved_is_evaluated_from_another_directory(
+    app: ReasoningApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a path that was relative, and under two protocols, of which neither overwrites the other."""
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    for folder in (project, elsewhere):
+        folder.mkdir()
+    problems(project / "apples.jsonl")
+    monkeypatch.chdir(project)
+    app.logs = Path("logs")
+    app.train("runner.max_steps=1", *overrides("apples.jsonl"))
+    trained = app.summary()
+    monkeypatch.chdir(elsewhere)
+    (project / "logs").rename(tmp_path / "moved")
+    checkpoint = tmp_path / "moved" / EXPERIMENT / "checkpoints/best"
+    said = [app.evaluate(str(checkpoint)), app.evaluate(str(checkpoint), "eval.samples=2")]
+    written = sorted((checkpoint.parent / "global_step_1_eval").iterdir())
+    assert len(written) == 2
+    summaries = {folder.name: json.loads((folder / "summary.json").read_text()) for folder in written}
+    assert summaries[trained["protocol"]["hash"]]["eval/accuracy"] == trained["eval/accuracy"]
+    for folder in written:
+        assert any(str(folder / "transcripts.jsonl") in text for text in said)

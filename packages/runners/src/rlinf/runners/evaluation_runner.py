@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlinf.core.data import EnvSpec
@@ -10,6 +11,7 @@ from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoint import Checkpoint
 from rlinf.runners.embodied_runner import env_slots
 from rlinf.runners.env_worker import EnvWorker
+from rlinf.runners.evaluation import evaluation_protocol
 from rlinf.runners.evaluator import Evaluator
 from rlinf.runners.phases import within
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker
@@ -27,7 +29,7 @@ class EmbodiedEvalRunner:
         checkpoint: what is evaluated.
         rollout: the group that decides.
         env: the group that simulates.
-        folder: where `video/eval.mp4` and `summary.json` go; see `EvaluationCommand.folder`.
+        folder: where `video/eval.mp4` and `summary.json` go, given the protocol; see `EvaluationCommand.folder`.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class EmbodiedEvalRunner:
         checkpoint: Checkpoint,
         rollout: WorkerGroup[MultiStepRolloutWorker],
         env: WorkerGroup[EnvWorker],
-        folder: RunFolder,
+        folder: Callable[[Mapping[str, Any]], RunFolder],
     ) -> None:
         self.cfg, self.checkpoint, self.rollout, self.env, self.folder = cfg, checkpoint, rollout, env, folder
         cluster = rollout.cluster
@@ -63,11 +65,12 @@ class EmbodiedEvalRunner:
         """Runs the episodes, writes the summary and returns it."""
         config = self.cfg.env.eval
         episodes = config.final_episodes or config.episodes
-        video = self.folder.video if config.video_cfg.save_video else None
-        self.folder.path.mkdir(parents=True, exist_ok=True)
+        folder = self.folder(evaluation_protocol(self.cfg, episodes))
+        video = folder.video if config.video_cfg.save_video else None
+        folder.path.mkdir(parents=True, exist_ok=True)
         scalars = self.evaluator.run(episodes, video)
-        scalars |= {"env/steps": float(self.checkpoint.state["env_steps"]), "time/wall_s": self.folder.wall_s}
-        summary = write_summary(self.folder.summary, self.cfg, scalars, episodes)
+        scalars |= {"env/steps": float(self.checkpoint.state["env_steps"]), "time/wall_s": folder.wall_s}
+        summary = write_summary(folder.summary, self.cfg, scalars, episodes)
         return json.loads(json.dumps(summary, default=str))
 
     def _wait(self, *handles: Any) -> list[Any]:

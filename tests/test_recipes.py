@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlinf.core.errors import MissingExtra
-from rlinf.runners import read_embodied
+from rlinf.runners import check_run, read_embodied
 from rlinf.runners.commands import config
 from rlinf.runners.composition import compose_recipe
 from rlinf.runners.reading import resolved
@@ -24,7 +24,7 @@ RECIPES, REASONING_RECIPES, SFT_RECIPES = (sorted(p.stem for p in folder.glob("*
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
     cfg = read_embodied(compose_recipe(CONFIG, recipe).data)
-    cfg.env.train.init_params.check("env.train")
+    check_run(cfg)
     assert cfg.runner.experiment_name == recipe
     assert resolved(read_embodied(resolved(cfg))) == resolved(cfg)
     placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cfg.cluster))
@@ -43,7 +43,7 @@ def test_a_reasoning_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
     assert resolved(cfg)["reference"]["source"] == cfg.reference.source
     template = cfg.cluster.get("virtual_accelerators") is None
     if not template:
-        cfg.check()
+        check_run(cfg)
     cluster = {**cfg.cluster, "virtual_accelerators": {"count": 8}} if template else cfg.cluster
     placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cluster))
     assert {"actor", "rollout", "reward"} <= set(placement.components) <= {"actor", "rollout", "reward", "inference"}
@@ -57,7 +57,7 @@ def test_a_recipe_of_fine_tuning_is_valid_and_can_be_placed(recipe: str) -> None
     cfg = read_sft(compose_recipe(SFT, recipe).data)
     assert cfg.runner.experiment_name == recipe
     assert resolved(read_sft(resolved(cfg))) == resolved(cfg)
-    cfg.check()
+    check_run(cfg)
     assert "actor[0" in HybridComponentPlacement(cfg, Cluster(cluster_cfg=cfg.cluster)).describe()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners import read_embodied
+from rlinf.runners import check_evaluation, check_run, read_embodied
 from rlinf.runners.composition import compose_recipe
 from rlinf.runners.reasoning import read_reasoning
 from rlinf.runners.sft import read_sft
@@ -155,3 +155,19 @@ def test_what_is_right_is_not_refused() -> None:
     reasoning("algorithm={loss_type: decoupled_ppo, proximal: interpolated}")
     reasoning("rollout.sampling_params.temperature=0.7", "actor.model.temperature=0.7")
     embodied("algorithm={adv_type: grpo, loss_type: actor}", "env.train.group_size=4")
+
+
+def test_files_that_are_not_there_are_told_together_with_their_keys() -> None:
+    overrides = ("runner.ckpt_path=/nowhere/weights", "reference={source: path, ckpt_path: /nowhere/reference}")
+    cfg = reasoning(*overrides, "runner.resume_dir=/nowhere/run", "algorithm.kl_beta=0.1")
+    with pytest.raises(ConfigError) as caught:
+        check_run(cfg)
+    for key in ("runner.ckpt_path", "reference.ckpt_path", "runner.resume_dir"):
+        assert f"\n  {key}: " in str(caught.value)
+    with pytest.raises(ConfigError, match=r"^runner\.ckpt_path: no weights at '/nowhere/weights'"):
+        check_run(embodied("runner.ckpt_path=/nowhere/weights"))
+    with pytest.raises(ConfigError, match=r"^runner\.resume_dir: '/nowhere/run': no checkpoint here"):
+        check_run(sft("runner.resume_dir=/nowhere/run"))
+    with pytest.raises(ConfigError, match=r"^actor\.model\.model_path: expected a local folder, found none at '/nowhere/qwen'"):
+        check_run(reasoning("actor.model={preset: null, model_path: /nowhere/qwen, tokens: null}"))
+    check_evaluation(cfg)  # weights come from the checkpoint

@@ -11,7 +11,7 @@ from rlinf.runners import (
     EmbodiedRunner,
     EnvWorker,
     MultiStepRolloutWorker,
-    check_resume,
+    check_run,
     open_run_folder,
     parse_command_line,
     read_embodied,
@@ -31,9 +31,7 @@ def main(argv: Sequence[str]) -> int:
     if command.explain is not None:
         sys.stdout.write(explain_embodied(cfg, command.composition.provenance, command.explain) + "\n")
         return 0
-    cfg.env.train.init_params.check("env.train.init_params")
-    cfg.env.eval.init_params.check("env.eval.init_params")
-    check_resume(cfg)
+    check_run(cfg)
     planned = run_folder(cfg)
     with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlinf.runners import check_resume, open_run_folder, parse_command_line, run_app, run_folder
+from rlinf.runners import check_run, open_run_folder, parse_command_line, run_app, run_folder
 from rlinf.runners.sft import SFTActor, SFTRunner, explain_sft, read_sft
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
@@ -20,8 +20,7 @@ def main(argv: Sequence[str]) -> int:
     if command.explain is not None:
         sys.stdout.write(explain_sft(cfg, command.composition.provenance, command.explain) + "\n")
         return 0
-    cfg.check()
-    check_resume(cfg)
+    check_run(cfg)
     planned = run_folder(cfg)
     with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlinf.runners import check_resume, open_run_folder, parse_command_line, run_app, run_folder
+from rlinf.runners import check_run, open_run_folder, parse_command_line, run_app, run_folder
 from rlinf.runners.reasoning import (
     InferenceWorker,
     ReasoningActor,
@@ -30,15 +30,13 @@ def main(argv: Sequence[str]) -> int:
     if command.explain is not None:
         sys.stdout.write(explain_reasoning(cfg, command.composition.provenance, command.explain) + "\n")
         return 0
-    cfg.check()
-    check_resume(cfg)
+    check_run(cfg)
     planned = run_folder(cfg)
     with Cluster(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
-        on = {name: placement.get_strategy(name) for name in placement.components}
 
         def start(worker: Any, name: str, config: Any = cfg, place: str = "", **options: Any) -> Any:
-            strategy = on[place or name]
+            strategy = placement.get_strategy(place or name)
             return worker.create_group(config).launch(cluster, name=name, placement_strategy=strategy, **options)
 
         def start_sft(config: SFTConfig) -> Any:
@@ -55,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
                 ReasoningRolloutWorker, "rollout", cfg, supervisor=Supervisor("restart", max_restarts=cfg.rollout.max_restarts)
             ),
             reward=start(RewardWorker, "reward", cfg),
-            inference=start(InferenceWorker, "inference", cfg) if "inference" in on else None,
+            inference=start(InferenceWorker, "inference", cfg) if "inference" in placement.components else None,
             folder=folder,
         )
         runner.init_workers()

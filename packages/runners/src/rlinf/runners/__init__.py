@@ -4,6 +4,8 @@ from rlinf.runners.actor_worker import EmbodiedFSDPActor as EmbodiedFSDPActor
 from rlinf.runners.checkpoint import Checkpoint as Checkpoint
 from rlinf.runners.checkpoint import read_checkpoint as read_checkpoint
 from rlinf.runners.checkpoint import write_checkpoint as write_checkpoint
+from rlinf.runners.checks import check_evaluation as check_evaluation
+from rlinf.runners.checks import check_run as check_run
 from rlinf.runners.composition import parse_command_line as parse_command_line
 from rlinf.runners.embodied_runner import EmbodiedRunner as EmbodiedRunner
 from rlinf.runners.entry import run_app as run_app
@@ -18,7 +20,6 @@ from rlinf.runners.reasoning import ReasoningRolloutWorker as ReasoningRolloutWo
 from rlinf.runners.reasoning import ReasoningRunner as ReasoningRunner
 from rlinf.runners.reasoning import RewardWorker as RewardWorker
 from rlinf.runners.reasoning import read_reasoning as read_reasoning
-from rlinf.runners.resuming import check_resume as check_resume
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker as MultiStepRolloutWorker
 from rlinf.runners.run_folder import RunFolder as RunFolder
 from rlinf.runners.run_folder import open_run_folder as open_run_folder

@@ -7,14 +7,12 @@ do without they say themselves (`rlinf.core.declarations`, `rlinf.core.capabilit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from rlinf.core.capabilities import Remembering
-from rlinf.core.declarations import Checks, HasTargets, Need, needs_of, traits_of
-from rlinf.core.errors import CheckpointError, ConfigError, ConfigErrors, did_you_mean, refuse
-from rlinf.runners.schema import AlgorithmConfig, EmbodiedConfig, ModelSection, RunnerConfig, TrainingConfig
-from rlinf.runners.starting_weights import find_weights
+from rlinf.core.declarations import HasTargets, Need, needs_of, traits_of
+from rlinf.core.errors import ConfigError, ConfigErrors, did_you_mean, refuse
+from rlinf.runners.schema import AlgorithmConfig, EmbodiedConfig, ModelSection, TrainingConfig
 
 C = TypeVar("C")
 Rule = Callable[[C], ConfigError | None]
@@ -131,31 +129,6 @@ def no_idle_reference(actor: TrainingConfig, *, used: bool, remedy: str) -> Conf
     if used or not isinstance(trainer, Remembering) or trainer.remembering() != trainer:
         return None
     return ConfigError("actor.reference", "nothing asks this trainer for a reference policy", remedy)
-
-
-def check_files(faults: list[ConfigError], *, runner: RunnerConfig, model: ModelSection) -> None:
-    """Adds what this machine lacks: the weights that a run starts from, and what the model needs."""
-    if isinstance(model.config, Checks):
-        collect(faults, lambda: cast("Checks", model.config).check("actor.model"))
-    check_weights(faults, runner.ckpt_path, "runner.ckpt_path")
-
-
-def check_weights(faults: list[ConfigError], path: str | None, key: str) -> None:
-    """Adds weights that are not there."""
-    if path is None:
-        return
-    try:
-        find_weights(str(Path(path).expanduser()))
-    except CheckpointError as error:
-        faults.append(ConfigError(key, error.problem, error.remedy))
-
-
-def collect(faults: list[ConfigError], check: Callable[[], None]) -> None:
-    """Adds what a check refuses."""
-    try:
-        check()
-    except ConfigError as error:
-        faults.append(error)
 
 
 def below(section: str, error: ConfigError) -> ConfigError:

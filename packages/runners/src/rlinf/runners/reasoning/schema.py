@@ -294,9 +294,3 @@ class ReasoningConfig:
     def starting_from(self, weights: Path) -> ReasoningConfig:
         """The same run from those weights; its checkpoints still carry the configuration as it was given."""
         return replace(self, runner=replace(self.runner, ckpt_path=str(weights)))
-
-    def check(self) -> None:
-        """Refuses early what would fail when the workers are built, such as an engine that is not installed."""
-        self.data.task.check("data")
-        self.rollout.generator.check("rollout")
-        self.actor.build_gate()

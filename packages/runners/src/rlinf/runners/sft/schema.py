@@ -66,7 +66,3 @@ class SFTConfig:
     def optimizer_steps(self) -> int:
         """Optimizer steps of the whole run."""
         return self.runner.max_steps * self.runner.steps_per_iteration
-
-    def check(self) -> None:
-        """Refuses early what would fail when the workers are built, such as a file that is not there."""
-        self.data.task.check("data")

@@ -200,8 +200,8 @@ def test_statistics_are_in_the_state_dict(build, examine):
 @pytest.mark.parametrize(
     ("fields", "place"),
     [
-        ({"preset": None}, "gr00t"),
-        ({"model_path": "/tmp/nowhere"}, "gr00t"),
+        ({"preset": None}, "preset"),
+        ({"model_path": "/tmp/nowhere"}, "preset"),
         ({"num_action_chunks": 0}, "num_action_chunks"),
         ({"num_action_chunks": 99}, "gr00t.num_action_chunks"),
         ({"embodiment_tag": "r2d2"}, "embodiment_tag"),

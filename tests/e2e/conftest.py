@@ -44,17 +44,29 @@ class App:
         return self._run(command, timeout)
 
     def train_here(self, *overrides: str) -> tuple[int, str]:
-        """The app in this process, for what ends before it starts another one: its exit code and what it says on stderr."""
-        argv = self.command("train.py", f"runner.logger.log_path={self.logs}", *overrides)[1:]
-        stderr = io.StringIO()
+        """The app in this process, for what starts no other: its exit code and what it says."""
+        return self._here("train.py", f"runner.logger.log_path={self.logs}", *overrides)
+
+    def evaluate_here(self, *args: str) -> tuple[int, str]:
+        """An evaluation in this process, which starts no other: its exit code and what it says."""
+        return self._here("eval.py", *args)
+
+    def _here(self, script: str, *args: str) -> tuple[int, str]:
+        argv = self.command(script, *args)[1:]
+        said = io.StringIO()
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with contextlib.redirect_stderr(stderr), mock.patch.object(sys, "argv", argv), pytest.raises(SystemExit) as ended:
+            with (
+                contextlib.redirect_stderr(said),
+                contextlib.redirect_stdout(said),
+                mock.patch.object(sys, "argv", argv),
+                pytest.raises(SystemExit) as ended,
+            ):
                 runpy.run_path(argv[0], run_name="__main__")
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        return int(ended.value.code or 0), stderr.getvalue()
+        return int(ended.value.code or 0), said.getvalue()
 
     def evaluate(self, *args: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         return self._run(self.command("eval.py", *args), timeout)

@@ -1,4 +1,4 @@
-"""An environment that fails on purpose; named in configurations as `faulty:Faulty`."""
+"""An environment and a loss that fail on purpose; named in configurations as `faulty:Faulty`, `faulty:NoGradient`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.data import EnvSpec
+import torch
+
+from rlinf.core.data import EnvSpec, LossOutput
 from rlinf.envs.gymnasium import Gymnasium
 
 
@@ -24,7 +26,7 @@ class Faulty:
     def make(self, num_envs: int, **options: Any) -> Any:
         if self.pid_file is not None:
             Path(self.pid_file).write_text(str(os.getpid()))
-        env = Gymnasium(env_id="Pendulum-v1").make(num_envs, **options)
+        env: Any = Gymnasium(env_id="Pendulum-v1").make(num_envs, **options)
         if self.raise_at is not None:
             original, steps = env.step, iter(range(self.raise_at))
 
@@ -38,3 +40,12 @@ class Faulty:
 
     def describe(self, env: Any) -> EnvSpec:
         return Gymnasium(env_id="Pendulum-v1").describe(env)
+
+
+@dataclass(frozen=True)
+class NoGradient:
+    """A loss whose gradient is no number."""
+
+    def __call__(self, batch: Any, evaluation: Any) -> LossOutput[Any]:
+        total = (evaluation.logprob * float("nan")).sum()
+        return LossOutput(total=total, weight=torch.tensor(float(len(batch))))

@@ -39,6 +39,10 @@ class Peer(Worker):
             seen.append(mine.get())
         return seen
 
+    def nap(self, started: list[int], seconds: float) -> None:
+        started.append(self.rank)
+        time.sleep(seconds)
+
     def fail(self) -> None:
         raise ValueError("broken")
 
@@ -100,6 +104,19 @@ def test_a_timeout_that_no_clock_reaches_is_refused(local_cluster: Cluster, time
             wait()
     with pytest.raises(WorkerError, match=r"ConfigError: .*timeout: expected 0 to 2000000 seconds, found"):
         group.get(channel, timeout=timeout).wait()
+
+
+def test_a_wait_ends_with_the_turn_in_which_its_deadline_falls(local_cluster: Cluster) -> None:
+    group = Peer.create_group().launch(local_cluster, name="peer", placement_strategy=NodePlacementStrategy([0] * 4))
+    started: list[int] = []
+    handle = group.nap(started, 0.8)
+    with pytest.raises(
+        DeadlineExceeded, match=r"driver waited 0\.1 s for its end in vain; noticed \d+\.\d s late, as peer\[0\] ran on"
+    ):
+        group.execute_on(3).nap(started, 0.0).wait(0.1)
+    assert started == [0]
+    handle.wait()
+    assert started == [0, 1, 2, 3]
 
 
 def test_a_workers_own_timeout_ends_before_a_deadlock(local_cluster: Cluster) -> None:

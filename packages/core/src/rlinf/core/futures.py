@@ -57,14 +57,14 @@ class Standing(Protocol):
         ...
 
 
-def check_timeout(seconds: float | None, place: str, *, least: float = 0.0) -> None:
+def check_timeout(seconds: float | None, place: str) -> None:
     """Refuses a timeout that no clock reaches; None is the default of whoever waits.
 
     Raises:
-        ConfigError: it is below `least`, above `MOST_S`, or not a number.
+        ConfigError: it is negative, above `MOST_S`, or not a number.
     """
-    if seconds is not None and not least <= seconds <= MOST_S:
-        problem = f"expected {least:g} to {MOST_S:.0f} seconds, found {seconds:g}"
+    if seconds is not None and not 0 <= seconds <= MOST_S:
+        problem = f"expected 0 to {MOST_S:.0f} seconds, found {seconds:g}"
         raise ConfigError(place, problem, "Every wait has a deadline; leave it out for the default.")
 
 

@@ -47,7 +47,8 @@ class Handle(Generic[R]):
         """The results, in order of ranks.
 
         Args:
-            timeout: seconds; None is the cluster's `timeout_s`.
+            timeout: seconds; None is the cluster's `timeout_s`. On the `local` back-end a wait may end later, when a call that runs
+                waits for something or ends, and gives what has come by then.
 
         Raises:
             WorkerError: a rank failed; if several did, the first cause, with the others as notes.

@@ -1,9 +1,10 @@
 """Cooperative tasks: threads of which exactly one runs, the one that has the baton.
 
 A task passes the baton on where it waits, and nowhere else. The baton goes to the task that has waited longest among those whose
-condition holds, so that the order of a run depends on nothing but the run. When no condition holds, nothing can change any more:
-the wait with the nearest deadline of its own ends then and there, and if there is none, the run has come to a deadlock, which
-the driver is told at once.
+condition holds, so that the order of a run depends on nothing but the run; but a wait that has reached its deadline comes before
+all others. It can't come before the task that runs passes the baton on, so that a wait may end late. When no condition holds,
+nothing can change any more: the wait with the nearest deadline of its own ends then and there, and if there is none, the run has
+come to a deadlock, which the driver is told at once.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from dataclasses import dataclass, field
 from rlinf.core.errors import ChannelClosed, Deadlock, RLinfError
 from rlinf.scheduler.messages import activity
 from rlinf.scheduler.messages.waiting import Wait
+
+LATE_S = 0.5
+"""A wait that ends so long after its deadline says why."""
 
 
 @dataclass(eq=False)
@@ -171,16 +175,25 @@ class Baton:
         chosen.turn.release()
 
     def _next(self) -> Task | None:
+        now = time.monotonic()
         for task in self._waiting:
             if self._stopped and task is not self._driver:
                 task.verdict = ChannelClosed(task.name, self._stopped)
                 return task
+            if task.deadline is not None and task.wait is not None and now >= task.deadline:
+                if not task.ready():
+                    task.verdict = task.wait.expired(task.wait.timeout or 0.0, self._late(now - task.deadline))
+                return task
+        for task in self._waiting:
             if task.ready():
                 return task
-            if task.deadline is not None and task.wait is not None and time.monotonic() >= task.deadline:
-                task.verdict = task.wait.expired(task.wait.timeout or 0.0)
-                return task
         return self._give_up()
+
+    def _late(self, seconds: float) -> str:
+        """Why a wait ends so long after its deadline."""
+        if seconds < LATE_S:
+            return ""
+        return f"noticed {seconds:.1f} s late, as {self.me().name} ran on: workers of the `local` back-end take turns"
 
     def _give_up(self) -> Task | None:
         timed = [task for task in self._waiting if task.deadline is not None and task.wait is not None and not task.joins]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol, cast
 
-from rlinf.core.errors import PlacementError, did_you_mean
+from rlinf.core.errors import ConfigError, PlacementError, did_you_mean
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware.inventory import Inventory
 from rlinf.scheduler.placement.grammar import PLACE, Spec, component_names, parse
@@ -18,6 +18,7 @@ from rlinf.scheduler.placement.strategies import (
     ProcessPlan,
 )
 from rlinf.scheduler.placement.table import FEW_ROWS, draw
+from rlinf.scheduler.ranks import format_ranks
 
 
 class PlacementMode(Enum):
@@ -114,6 +115,26 @@ class ComponentPlacement(ABC):
         if component not in self._plans:
             self._plans[component] = self.get_strategy(component).plan(self._inventory, place=f"{PLACE}.{component}")
         return self._plans[component]
+
+    def check(self, *, simulated: bool) -> None:
+        """Plans all components.
+
+        Args:
+            simulated: this machine stands for all nodes, so that one without a component serves nobody.
+
+        Raises:
+            PlacementError: the cluster can't satisfy a placement.
+            ConfigError: nodes are simulated in vain.
+        """
+        used = {process.node for component in self.components for process in self.plan(component)}
+        spare = [node.rank for node in self._inventory.nodes if node.rank not in used]
+        if used and spare and simulated:
+            problem = (
+                f"found {len(self._inventory.nodes)}, but the local back-end runs on this machine alone: its nodes are simulated, "
+                f"and no component is placed on {format_ranks(spare)}"
+            )
+            remedy = "Leave it out; or place components on all nodes; or use `backend: ray` for several machines."
+            raise ConfigError("cluster.num_nodes", problem, remedy)
 
     def describe(self, *, limit: int | None = FEW_ROWS) -> str:
         """The plan as a table: who is on which device of which node, with how many CPU threads.

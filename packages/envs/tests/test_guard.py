@@ -319,7 +319,8 @@ def test_tensors_reach_only_who_has_a_device(counters, device):
             taken.append(type(actions))
             return self.env.step(np.asarray(actions))
 
-    env = Guard(Device(counters(9, 9).env))
+    whole = counters(9, 9)
+    env = Guard(Device(whole.env))
     env.reset(seed=0)
     env.step(torch.zeros(2, 2))
     assert taken == [torch.Tensor if device else np.ndarray]

@@ -170,6 +170,7 @@ def test_images_terms_and_tensors():
 
 
 def test_videos_show_the_main_image():
+    pytest.importorskip("imageio_ffmpeg")
     env = images(render=True)
     observation, _ = env.reset(seed=1)
     frames = env.render()

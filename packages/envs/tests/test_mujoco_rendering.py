@@ -100,6 +100,7 @@ def test_the_fast_look_is_another_and_a_cheaper_picture():
 @needs_gl
 def test_torch_can_be_used_after_drawing() -> None:
     """Mesa's LLVM and Triton's, which torch's optimizers import, are in one process then."""
+    pytest.importorskip("mujoco")
     program = """
 from rlinf.envs import Gymnasium
 env = Gymnasium(env_id="HalfCheetah-v5", obs_mode="rgb").make(1, max_episode_steps=5, ignore_terminations=False, render=False)

@@ -203,6 +203,7 @@ def test_tensors_and_images(tmp_path):
     following, reward, *_ = env.step(torch.zeros(2, 2))
     assert torch.equal(following["main_images"], observation["main_images"])
     assert reward.tolist() == [0.5, 0.5]
+    pytest.importorskip("imageio_ffmpeg")
     frame = make(WorldModel(model=config.model, reward=config.reward, frames=str(path)), 2, render=True)
     observation, _ = frame.reset(seed=1)
     assert np.array_equal(np.stack(frame.render()), observation["main_images"])

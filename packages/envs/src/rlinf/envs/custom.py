@@ -118,6 +118,8 @@ class Custom:
         env = made(**{**self._arguments(made, asked), **given})
         if isinstance(env, VectorEnv):
             raise ConfigError("env.env_type", f"'{self.env}' returns a vector environment", "Give it the parameter num_envs.")
+        if not isinstance(env, gymnasium.Env):
+            raise ConfigError("env.env_type", f"expected '{self.env}' to return a gymnasium.Env, found {type(env).__name__}")
         return cast("Env", env)
 
     def _call(self, made: Callable[..., Any], asked: Mapping[str, Any], num_envs: int) -> Vector:

@@ -20,10 +20,11 @@ from rlinf.core.metrics import Statistic, merge
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig
+from rlinf.engines.guards import StepZeroGate
 from rlinf.models.checkpoints import write_tensors
+from rlinf.runners.agreement import scores_of
 from rlinf.runners.tensors import to_torch
 
-LOGPROB_TOLERANCE = 1e-3
 LOGGED = ("policy_loss", "approx_kl", "clip_fraction", "entropy", "explained_variance", "grad_norm")
 
 
@@ -124,9 +125,8 @@ class Learner:
         if self._checked:
             return
         some = batch.rows(slice(0, 256))
-        difference = (self.trainer.evaluate(some).logprob - some.trajectory.logprob).abs().max().item()
-        if not difference <= LOGPROB_TOLERANCE:
-            raise RuntimeError(f"the trainer's log-probabilities differ from the rollout's by {difference:.2g} before any update")
+        trained = self.trainer.evaluate(some).logprob
+        StepZeroGate().check(scores_of(some.trajectory, trained, version=self.trainer.version), place="loop")
         self._checked = True
 
 

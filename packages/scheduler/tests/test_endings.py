@@ -176,6 +176,37 @@ def test_the_first_service_that_ends_is_told_once(sleeper: Callable[[], subproce
     assert told == [("gcs_server", two.pid, "killed by SIGKILL")]
 
 
+@pytest.mark.parametrize(
+    ("log", "told_of", "why"),
+    [
+        ('reason: EXPECTED\nreason_message: "the GCS took this node for dead."\n', "raylet", " (the GCS took this node for dead)"),
+        (
+            "[2026 12:00:00,1 E 7 7] (raylet) node.cc:9: [Timeout] The machine is overloaded.\n",
+            "raylet",
+            " ([Timeout] The machine is overloaded)",
+        ),
+        ('reason_message: "dashboard_agent failed and raylet fate-shares with it."\n', "dashboard_agent", ""),
+        ("", "raylet", ""),
+    ],
+)
+def test_an_agent_that_the_raylet_has_ended_is_not_the_cause(
+    sleeper: Callable[[], subprocess.Popen[bytes]], tmp_path: Path, log: str, told_of: str, why: str
+) -> None:
+    (tmp_path / "raylet.out").write_text(log)
+    told: list[tuple[str, int, str]] = []
+    came = threading.Event()
+    raylet, agent = sleeper(), sleeper()
+    names = {agent.pid: "dashboard_agent", raylet.pid: "raylet"}
+    services = Services(names, lambda *news: (told.append(news), came.set()), tmp_path)
+    agent.terminate()
+    time.sleep(0.3)  # as the raylet does, which ends after them
+    raylet.terminate()
+    assert came.wait(10.0)
+    services.end()
+    pid = {name: pid for pid, name in names.items()}[told_of]
+    assert told == [(told_of, pid, f"killed by SIGTERM{why}")]
+
+
 def test_a_shutdown_kills_who_does_not_end(sleeper: Callable[[], subprocess.Popen[bytes]]) -> None:
     one, two = sleeper(), sleeper()
     last = Shutdown([one.pid, two.pid])

@@ -223,3 +223,37 @@ def test_an_idle_driver_hears_of_a_death_at_once_and_fails_at_its_next_call(driv
     assert heard == f"sleeper[1] failed between calls: the process died (killed by SIGKILL), pid {workers[1]}"
     assert one.wait() == 1
     assert f"WorkerError: {heard}" in one.errors.read_text()
+
+
+AGAIN = """
+import os, signal
+from rlinf.scheduler import Cluster, Worker
+from rlinf.scheduler.ray_cluster import _backend, services
+
+class Adder(Worker):
+    def add(self, a, b):
+        return a + b
+
+launch = _backend.RayBackend.launch
+
+def give_up(self, *args):
+    _backend.RayBackend.launch = launch
+    (raylet,) = [pid for pid, name in services.own_services().items() if name == "raylet"]
+    os.kill(raylet, signal.SIGTERM)  # it ends its agents, then itself, as when the machine is too slow for it
+    return launch(self, *args)
+
+if __name__ == "__main__":
+    _backend.RayBackend.launch = give_up
+    with Cluster(cluster_cfg={"timeout_s": 120.0}) as cluster:
+        print(Adder.create_group().launch(cluster, name="adder").add(1, 2).wait())
+"""
+
+
+@pytest.mark.slow
+def test_a_ray_that_gives_up_under_the_first_launch_is_started_once_more(tmp_path: Path) -> None:
+    (tmp_path / "again.py").write_text(AGAIN)
+    done = subprocess.run([sys.executable, str(tmp_path / "again.py")], capture_output=True, text=True, timeout=280, check=False)
+    assert done.stdout == "[3]\n", done.stderr
+    assert "Ray's raylet, pid" in done.stderr
+    assert "starting Ray once more" in done.stderr
+    assert "agent, pid" not in done.stderr

@@ -46,6 +46,11 @@ class Backend(Protocol):
         """What went wrong."""
         ...
 
+    @property
+    def replaceable(self) -> bool:
+        """Nobody but launches uses it, so that a launch may be repeated on another one if this one breaks under it."""
+        ...
+
     def launch(
         self,
         spec: GroupSpec[Any],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import re
 import secrets
 import socket
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlinf.core.errors import ConfigError, DuplicateName, RLinfError, UnknownName, did_you_mean
+from rlinf.core.errors import ClusterError, ConfigError, DuplicateName, RLinfError, UnknownName, did_you_mean
 from rlinf.core.protocols import GroupSpec
 from rlinf.scheduler.backend import Backend
 from rlinf.scheduler.config import ClusterConfig, read_cluster
@@ -42,6 +43,7 @@ from rlinf.scheduler.watch.graph import WaitGraph
 if TYPE_CHECKING:
     from rlinf.scheduler.ray_cluster._nodes import Nodes
 
+_LOG = logging.getLogger("rlinf.scheduler")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,39}")
 
 
@@ -82,6 +84,7 @@ class Cluster:
         self._nodes: Nodes | None = None
         self._backend: Backend | None = None
         self._ended = False
+        self._started_again = False
         try:
             self._inventory = self._take_inventory()
             self._placement = HybridComponentPlacement(None, self)
@@ -213,7 +216,8 @@ class Cluster:
             PlacementError: the cluster lacks what the strategy names.
             WorkerError: a constructor failed (its method is `__init__`); what this launch started is ended.
         """
-        backend = self._running(f"launch of '{name}'")
+        place = f"launch of '{name}'"
+        self._running(place)
         _check_name("group", name)
         if name in self._groups:
             raise DuplicateName(f"group '{name}'", "this cluster has a group of that name", "Launch it under another name.")
@@ -223,14 +227,18 @@ class Cluster:
         plans = strategy.plan(self._inventory, place=f"group '{name}'")
         policy = supervisor or Supervisor()
         policy.check(spec.worker, f"group '{name}'")
-        processes = backend.launch(spec, name, plans, policy, chosen)
+        try:
+            processes = self._running(place).launch(spec, name, plans, policy, chosen)
+        except ClusterError as error:
+            self._start_again(error)
+            processes = self._running(place).launch(spec, name, plans, policy, chosen)
         group = self._groups[name] = WorkerGroup(
             name,
             spec.worker,
             processes,
             self._config.timeout_s,
             cluster=self,
-            cooperative=backend.cooperative,
+            cooperative=self._running(place).cooperative,
             end=lambda: self._end(name, group),
         )
         return group
@@ -334,17 +342,11 @@ class Cluster:
 
     def shutdown(self) -> None:
         """Ends all workers, and Ray if this cluster started it. A second call does nothing."""
-        backend, self._backend, self._ended = self._backend, None, True
-        nodes, self._nodes = self._nodes, None
+        self._ended = True
         if Cluster._newest is self:
             Cluster._newest = None
         atexit.unregister(self.shutdown)
-        try:
-            if backend is not None:
-                backend.stop()
-        finally:
-            if nodes is not None:
-                nodes.end()
+        self._stop()
 
     def __enter__(self) -> Cluster:
         return self
@@ -399,6 +401,25 @@ class Cluster:
         from rlinf.scheduler.ray_cluster._backend import RayBackend
 
         return RayBackend(self._config, self._inventory, self._run, self._joined())
+
+    def _start_again(self, error: ClusterError) -> None:
+        """Gives up a Ray of our own that ended under the first launch, as it may on a loaded machine; raises any other error."""
+        backend = self._backend
+        if backend is None or self._groups or self._started_again or not backend.replaceable:
+            raise error
+        _LOG.warning("%s; starting Ray once more", error.problem)
+        self._started_again = True
+        self._stop()
+
+    def _stop(self) -> None:
+        backend, self._backend = self._backend, None
+        nodes, self._nodes = self._nodes, None
+        try:
+            if backend is not None:
+                backend.stop()
+        finally:
+            if nodes is not None:
+                nodes.end()
 
     def _running(self, place: str) -> Backend:
         if self._ended:

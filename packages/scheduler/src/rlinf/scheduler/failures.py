@@ -53,6 +53,11 @@ class Failures:
         """Whether the run has ended: by a failure, or because it was shut down."""
         return self._first is not None
 
+    @property
+    def listened(self) -> bool:
+        """Whether somebody listens."""
+        return bool(self._callbacks)
+
     def listen(self, callback: Callable[[RLinfError], None]) -> None:
         """Calls a function with each failure as soon as it is known, in a thread of the cluster."""
         self._callbacks.append(callback)

@@ -118,6 +118,7 @@ class LocalBackend:
     """Implements `Backend` in this process."""
 
     cooperative = True
+    replaceable = False
 
     def __init__(self, config: ClusterConfig, run: str) -> None:
         self.timeout_s = config.timeout_s

@@ -119,6 +119,10 @@ class Channels:
             self._monitor.changed()
         return info
 
+    def names(self) -> list[str]:
+        """Those that were created."""
+        return list(self._infos)
+
     def find(self, name: str, wait: Wait) -> ChannelInfo:
         """See `ChannelList`."""
         try:

@@ -84,7 +84,8 @@ class RayBackend:
         place = Place(nodes.here, str(folder / DRIVER), None if ip is None else (ip, 0))
         meeting = Meeting(run=run, driver=place, authkey=secrets.token_bytes(32), timeout_s=config.timeout_s, route=config.route)
         self._endpoint = DriverEndpoint(meeting, on_lost=self._lost, on_log=self._logged)
-        self._services = Services(own_services() if nodes.owned else {}, self._broken)
+        self._logs = Path(ray._private.worker.global_worker.node.get_logs_dir_path()) if nodes.owned else None
+        self._services = Services(own_services() if nodes.owned else {}, self._broken, self._logs)
         self._nursery = Nursery(
             config=config,
             inventory=inventory,
@@ -110,6 +111,11 @@ class RayBackend:
     def channels(self) -> Channels:
         """See `Backend`."""
         return self._endpoint.channel_list
+
+    @property
+    def replaceable(self) -> bool:
+        """See `Backend`."""
+        return self._logs is not None and not self._endpoint.channel_list.names() and not self.failures.listened
 
     def launch(
         self,
@@ -213,7 +219,8 @@ class RayBackend:
     def _broken(self, name: str, pid: int, how: str) -> None:
         """One of Ray's own processes has ended, and with it, sooner or later, everything."""
         if not self._stopping:
-            self.failures.end(ClusterError(f"Ray's {name}, pid {pid}", f"{how}; without it no worker can go on"))
+            remedy = f"Ray's logs are in {self._logs}."
+            self.failures.end(ClusterError(f"Ray's {name}, pid {pid}", f"{how}; without it no worker can go on", remedy))
 
     def _lost(self, host: str, pid: int) -> bool:
         """A process died; what comes of it is settled in a thread of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import select
 import signal
 import threading
@@ -18,7 +19,12 @@ AGENTS = {"ray::RuntimeEnvAgent": "runtime_env_agent", "ray::DashboardAgent": "d
 """By the beginning of what the kernel calls them, which is cut to 15 characters."""
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37
 SERVERS = ("gcs_server", "raylet")
+_REASON = re.compile(r'reason_message: "(.*)"')
+_FATAL = re.compile(r"^\[[^\]]* [CEF] \d+ \d+\] \(raylet\) \S+ (.*)$", re.MULTILINE)
+_FAILED = re.compile(r"(\w+) failed and raylet fate-shares")
 LOOK_S = 0.1
+FOLLOW_S = 5.0
+"""How long the raylet may take to follow its agents, which it ends first when it gives up."""
 PATIENCE_S = 2.0
 """How long Ray's processes may take to end after a shutdown."""
 
@@ -78,11 +84,13 @@ class Services:
 
     Args:
         names: by process id.
-        on_end: called with the name, the id and the ending of the first that ends, in words.
+        on_end: called with the name, the id and the ending, in words, of the first that ends by itself.
+        logs: the folder with Ray's logs; None if nobody knows.
     """
 
-    def __init__(self, names: dict[int, str], on_end: Callable[[str, int, str], None]) -> None:
+    def __init__(self, names: dict[int, str], on_end: Callable[[str, int, str], None], logs: Path | None = None) -> None:
         self._on_end = on_end
+        self._logs = logs
         self._ends, self._wake = os.pipe()
         self._watched: dict[int, tuple[str, int]] = {}
         for pid, name in names.items():
@@ -90,16 +98,17 @@ class Services:
                 self._watched[os.pidfd_open(pid)] = (name, pid)
             except ProcessLookupError:
                 continue
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._told = False
         self._thread = threading.Thread(target=self._watch, name="rlinf-services", daemon=True)
         self._thread.start()
 
     def check(self) -> bool:
         """Whether one has ended; tells so at once if it has."""
-        if self._told or self._wake < 0:
-            return self._told
-        return self._tell(_readable(self._watched, 0.0))
+        with self._lock:  # who tells may still be looking for the cause
+            if self._told or self._wake < 0:
+                return self._told
+            return self._tell(_readable(self._watched, 0.0))
 
     def end(self) -> None:
         """Watches no more."""
@@ -121,9 +130,33 @@ class Services:
         with self._lock:
             if ended and not self._told:
                 self._told = True
-                name, pid = self._watched[ended[0]]
-                self._on_end(name, pid, _how(ended[0]))
+                cause, why = self._cause(ended)
+                self._on_end(*self._watched[cause], f"{_how(cause)}{why and f' ({why})'}")
         return self._told
+
+    def _cause(self, ended: list[int]) -> tuple[int, str]:
+        """Who ended first, and why if it says so.
+
+        When the raylet gives up, it ends its agents first, which are then seen to end; when an agent fails, the raylet ends itself.
+        """
+        servers = [descriptor for descriptor, (name, _) in self._watched.items() if name in SERVERS]
+        gone = [descriptor for descriptor in ended if descriptor in servers]
+        gone = gone or (_readable(servers, FOLLOW_S) if servers else [])
+        why = "" if self._logs is None else last_words(self._logs)
+        failed = _FAILED.match(why)
+        agents = [descriptor for descriptor, (name, _) in self._watched.items() if failed and name == failed[1]]
+        first = (agents or gone or ended)[0]
+        return first, why if self._watched[first][0] == "raylet" else ""
+
+
+def last_words(logs: Path) -> str:
+    """Why the raylet has ended, as its log says; "" if it does not."""
+    text = ""
+    for name in ("raylet.err", "raylet.out"):
+        with contextlib.suppress(OSError):
+            text += (logs / name).read_text(encoding="utf-8", errors="replace")
+    reasons = _REASON.findall(text) or _FATAL.findall(text)
+    return reasons[-1].strip().rstrip(".") if reasons else ""
 
 
 class Startup:

@@ -168,13 +168,18 @@ def test_rewards_reports_and_rows_agree(reasoning_data: dict[str, Any], line: An
         (
             [1.0, float("nan")],
             NonFiniteError,
-            r"reward 'toy_reward' for problem 1 of the train split, found nan; the response",
+            r"reward 'toy_reward' for problem 1 of 'train', found nan; the response",
         ),
+        ([0.0, float("-inf")], NonFiniteError, r"found -inf; the response"),
+        ([1.0, None], RLinfError, r"for each of 2 responses to problem 1 of 'train', found None\. Return numbers"),
+        (["1.0", 1.0], RLinfError, r"found '1\.0'\. Return numbers"),
+        (0.5, RLinfError, r"found 0\.5\. Return a list"),
+        ("12", RLinfError, r"found '12'\. Return a list"),
         ([1.0], RLinfError, r"expected one score of reward 'toy_reward' for each of 2 responses to problem 1 .* found 1"),
     ],
 )
 def test_a_reward_that_is_no_number_is_refused_with_its_problem(
-    reasoning_data: dict[str, Any], line: Any, scores: list[float], error: type[Exception], message: str
+    reasoning_data: dict[str, Any], line: Any, scores: Any, error: type[Exception], message: str
 ) -> None:
     between = lines(line)
     written(reasoning_data, job(1), between)

@@ -17,6 +17,9 @@ from rlinf.core.random import keyed_seed
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.starting_weights import load_starting_weights
 
+SPECIAL = 16
+"""Tokens that a tokenizer may put around a text, at most."""
+
 
 @runtime_checkable
 class Tokenizing(Protocol):
@@ -145,6 +148,7 @@ class Problems:
         self._ends = tuple(dict.fromkeys((tokenizer.eos_token_id, *named)))
         self._splits: dict[Split, Sequence[Problem]] = {}
         self._sights: dict[Split, Sight | None] = {}
+        self._sizes: dict[tuple[tuple[int, ...], ...], int] = {}
 
     def get(self, split: Split, number: int) -> Problem:
         """The problem at a place of a split."""
@@ -167,10 +171,28 @@ class Problems:
             return sight.read(tokens, problem.images)
         return ShownPrompt(tokens=tuple(tokens), at=np.zeros(0, np.int64), shown={})
 
-    def bound(self, split: Split, number: int) -> int | None:
-        """More tokens than a prompt can have, without counting them: its bytes. None for one with pictures, and an empty one."""
+    def length(self, split: Split, number: int, *, enough: int | None) -> int:
+        """How many tokens a prompt has, or a larger number of which `enough` is as many; None is any.
+
+        A text has no more tokens than bytes, but for those that begin and end it, and bytes are counted sooner.
+        """
         problem = self.get(split, number)
-        return None if problem.images else len(prompt_text(self._tokenizer, problem).encode()) or None
+        text, shown = prompt_text(self._tokenizer, problem), self._shown(split, problem)
+        most = len(text.encode()) + shown + SPECIAL
+        if text and (enough is None or most <= enough):
+            return most
+        return len(encode_prompt(self._tokenizer, problem)) + shown
+
+    def _shown(self, split: Split, problem: Problem) -> int:
+        """Tokens of pictures beside their marks, which depend on no more than sizes."""
+        sight = self.sight(split)
+        if sight is None or not problem.images:
+            return 0
+        sizes = tuple(np.shape(image) for image in problem.images)
+        if sizes not in self._sizes:
+            tokens = encode_prompt(self._tokenizer, problem)
+            self._sizes[sizes] = len(sight.read(tokens, problem.images).tokens) - len(tokens)
+        return self._sizes[sizes]
 
     def count(self, split: Split) -> int:
         """How many a split has."""

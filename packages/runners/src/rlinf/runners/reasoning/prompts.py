@@ -13,9 +13,6 @@ from rlinf.core.problems import Split
 from rlinf.runners.reasoning.language import Problems
 from rlinf.runners.reasoning.schema import ReasoningConfig
 
-MARGIN = 16
-"""Special tokens that a tokenizer may put around a text."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongPrompt:
@@ -58,10 +55,7 @@ def measure(problems: Problems, split: Split, limit: int | None, *, rank: int, r
     count = problems.count(split)
     found: list[LongPrompt] = []
     for number in range(rank, count, ranks):
-        bound = problems.bound(split, number)
-        if bound is not None and (limit is None or bound + MARGIN <= limit):
-            continue
-        tokens = len(problems.prompt(split, number).tokens)
+        tokens = problems.length(split, number, enough=limit)
         if not tokens:
             raise ConfigError(f"{problems.name(split, number)}", "expected a prompt, found an empty one", "Remove it.")
         if limit is not None and tokens > limit:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, SupportsFloat, cast
 
 from rlinf.core.data import Completion
 from rlinf.core.errors import NonFiniteError, RLinfError
-from rlinf.core.problems import Tokenizer
+from rlinf.core.problems import Split, Tokenizer
 from rlinf.core.protocols import Reward
 from rlinf.core.registry import REWARDS
 from rlinf.core.trajectory import Trajectory
@@ -113,18 +113,24 @@ class RewardWorker(Worker):
             answer=problem.answer if with_text else "",
         )
 
-    def _given(self, scores: Sequence[float], texts: Sequence[str], split: str, problem: int) -> Sequence[float]:
+    def _given(self, scores: object, texts: Sequence[str], split: Split, problem: int) -> Sequence[float]:
         """The scores, if there is a number for each response."""
         place, name = f"reward[{self.rank}]", self.cfg.reward.reward_type
-        where = f"problem {problem} of the {split} split"
+        where = self._ready().problems.name(split, problem)
+        wanted = f"expected one score of reward '{name}' for each of {len(texts)} responses to {where}"
+        if isinstance(scores, str) or not isinstance(scores, Sized) or not isinstance(scores, Iterable):
+            raise RLinfError(place, f"{wanted}, found {scores!r:.80}", "Return a list as long as the list of completions.")
         if len(scores) != len(texts):
-            found = f"expected one score of reward '{name}' for each of {len(texts)} responses to {where}, found {len(scores)}"
-            raise RLinfError(place, found, "Return a list as long as the list of completions.")
-        for score, text in zip(scores, texts, strict=True):
-            if not math.isfinite(score):
+            raise RLinfError(place, f"{wanted}, found {len(scores)}", "Return a list as long as the list of completions.")
+        given: list[float] = []
+        for score, text in zip(cast("Iterable[Any]", scores), texts, strict=True):
+            if not isinstance(score, SupportsFloat):
+                raise RLinfError(place, f"{wanted}, found {score!r:.80}", "Return numbers.")
+            given.append(float(score))
+            if not math.isfinite(given[-1]):
                 found = f"expected a finite score of reward '{name}' for {where}, found {score}; the response is {text[:80]!r}"
                 raise NonFiniteError(place, found, "Mend the reward: no number can be trained on.")
-        return scores
+        return given
 
     def _shaped(self, scores: Sequence[float], completions: Sequence[Completion[Any]]) -> list[float]:
         """Scores with the penalty of length, if there is one."""

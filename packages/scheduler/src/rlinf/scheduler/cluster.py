@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
-import re
 import secrets
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,21 +18,16 @@ from rlinf.scheduler.config import ClusterConfig, read_cluster
 from rlinf.scheduler.group import WorkerGroup, check_methods
 from rlinf.scheduler.group_desk import not_launched
 from rlinf.scheduler.hardware import Inventory, Node, NodeGroup, take_inventory
-from rlinf.scheduler.launching import LaunchOptions
+from rlinf.scheduler.launching import LaunchOptions, check_name
 from rlinf.scheduler.local.backend import LocalBackend
-from rlinf.scheduler.machine import this_node
+from rlinf.scheduler.machine import free_port, this_node
 from rlinf.scheduler.messages.channel import Channel
 from rlinf.scheduler.messages.channels import Site
 from rlinf.scheduler.messages.post import DRIVER, Post, address
 from rlinf.scheduler.messages.waiting import Wait
 from rlinf.scheduler.node_groups import CLUSTER
-from rlinf.scheduler.placement import (
-    HybridComponentPlacement,
-    NodePlacementStrategy,
-    PackedPlacementStrategy,
-    PlacementStrategy,
-)
-from rlinf.scheduler.ranks import format_ranks
+from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy
+from rlinf.scheduler.placement.strategies import everywhere
 from rlinf.scheduler.roster import NodeInfo
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.watch.graph import WaitGraph
@@ -44,7 +36,6 @@ if TYPE_CHECKING:
     from rlinf.scheduler.ray_cluster._nodes import Nodes
 
 _LOG = logging.getLogger("rlinf.scheduler")
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,39}")
 
 
 class Cluster:
@@ -88,7 +79,7 @@ class Cluster:
         try:
             self._inventory = self._take_inventory()
             self._placement = HybridComponentPlacement(None, self)
-            self._check_placement()
+            self._placement.check(simulated=self._config.backend == "local")
         except BaseException:
             self.shutdown()
             raise
@@ -178,16 +169,7 @@ class Cluster:
         Raises:
             RLinfError: none of them is free.
         """
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = int(probe.getsockname()[1])
-        if port <= max_port_num:
-            return port
-        for candidate in range(max_port_num, 1023, -1):
-            with socket.socket() as probe, contextlib.suppress(OSError):
-                probe.bind(("", candidate))
-                return candidate
-        raise RLinfError("find_free_port", f"no port from 1024 to {max_port_num} is free", "Raise max_port_num.")
+        return free_port(max_port_num)
 
     def describe(self) -> str:
         """What the cluster has, and where each component goes."""
@@ -218,12 +200,12 @@ class Cluster:
         """
         place = f"launch of '{name}'"
         self._running(place)
-        _check_name("group", name)
+        check_name(name)
         if name in self._groups:
             raise DuplicateName(f"group '{name}'", "this cluster has a group of that name", "Launch it under another name.")
         check_methods(spec.worker, f"group '{name}'")
         chosen = LaunchOptions.read(options, f"group '{name}'")
-        strategy = placement_strategy or self._everywhere()
+        strategy = placement_strategy or everywhere(self._inventory)
         plans = strategy.plan(self._inventory, place=f"group '{name}'")
         policy = supervisor or Supervisor()
         policy.check(spec.worker, f"group '{name}'")
@@ -258,11 +240,6 @@ class Cluster:
         if self._backend is not None and self._groups.get(name) is group:
             del self._groups[name]
             self._backend.end(name)
-
-    def _everywhere(self) -> PlacementStrategy:
-        """One process on each accelerator, or one on the first node."""
-        count = self._inventory.accelerators
-        return PackedPlacementStrategy(0, count - 1) if count else NodePlacementStrategy([0])
 
     def create_channel(
         self,
@@ -364,18 +341,6 @@ class Cluster:
                 return take_inventory(config, self._joined().found)
         return take_inventory(config)
 
-    def _check_placement(self) -> None:
-        """All components can be placed; and nodes that this process makes up serve one of them."""
-        used = {plan.node for component in self._placement.components for plan in self._placement.plan(component)}
-        spare = [rank for rank in range(self.num_nodes) if rank not in used]
-        if used and spare and self._config.backend == "local":
-            problem = (
-                f"found {self.num_nodes}, but the local back-end runs on this machine alone: its nodes are simulated, and no "
-                f"component is placed on {format_ranks(spare)}"
-            )
-            remedy = "Leave it out; or place components on all nodes; or use `backend: ray` for several machines."
-            raise ConfigError("cluster.num_nodes", problem, remedy)
-
     def _hosts(self) -> dict[str, int]:
         """The processes that can host channels, and the ranks of their nodes."""
         nodes = self._nodes
@@ -428,9 +393,3 @@ class Cluster:
             self._backend = self._start()
             self._backend.channels.hosts = self._hosts
         return self._backend
-
-
-def _check_name(kind: str, name: str) -> None:
-    if not _NAME.fullmatch(name) or name == DRIVER:
-        remedy = f"Use up to 40 letters, digits, '_', '-' and '.'; '{DRIVER}' is taken."
-        raise ConfigError(f"{kind} '{name}'", "this can't be the name of a group", remedy)

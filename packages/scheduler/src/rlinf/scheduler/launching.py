@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
 from rlinf.core.worker import Worker
 from rlinf.scheduler.loops import LIMIT
+from rlinf.scheduler.messages.post import DRIVER
 
 _ABSENT = {
     "catch_system_failure": "A failure of any kind is raised where the group is called; a `Supervisor` says what happens next.",
@@ -54,6 +56,20 @@ class LaunchOptions:
     def awaited(self, worker: type[Any]) -> int:
         """How many async calls may be under way; 0 if the class has no async method."""
         return (self.max_concurrency or LIMIT) if has_async(worker) else 0
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,39}")
+
+
+def check_name(name: str) -> None:
+    """Refuses what can't be the name of a group.
+
+    Raises:
+        ConfigError: it isn't one.
+    """
+    if not _NAME.fullmatch(name) or name == DRIVER:
+        remedy = f"Use up to 40 letters, digits, '_', '-' and '.'; '{DRIVER}' is taken."
+        raise ConfigError(f"group '{name}'", "this can't be the name of a group", remedy)
 
 
 def is_async(worker: type[Any], method: str) -> bool:

@@ -190,3 +190,9 @@ def _on_hardware(inventory: Inventory, rank: int, resources: tuple[Resource, ...
 def _threads(node: Node, devices: int) -> int:
     """A virtual accelerator is one core; real ones share the cores out."""
     return devices if node.virtual else max(1, node.cores * devices // node.accelerators)
+
+
+def everywhere(inventory: Inventory) -> PlacementStrategy:
+    """One process on each accelerator, or one on the first node."""
+    count = inventory.accelerators
+    return PackedPlacementStrategy(0, count - 1) if count else NodePlacementStrategy([0])

@@ -16,6 +16,7 @@ import importlib
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any, cast
 
@@ -80,14 +81,24 @@ def id_of(x: Tensor) -> int:
     return cast("Any", x.untyped_storage())._cdata
 
 
-def gae_row() -> Row:
-    """GAE over [1024, 4096]."""
-    reward, value = torch.randn(1024, 4096), torch.randn(1024, 4097)
-    ended, no = torch.rand(1024, 4096) < 0.01, torch.zeros(1024, 4096, dtype=torch.bool)
-    done, columns = ended.float(), 4096
+def gae_row(dones: float, mask: str = "") -> Row:
+    """GAE over [1024, 4096].
 
-    def trl_loop() -> Tensor:
-        last, found = torch.zeros(1024), list[Tensor]()
+    Args:
+        dones: how many decisions end an episode.
+        mask: "" for none, "lengths" for rows of different lengths, "gaps" for one column in three that nobody decided as well.
+    """
+    rows, columns = 1024, 4096
+    reward, value = torch.randn(rows, columns), torch.randn(rows, columns + 1)
+    ended, no = torch.rand(rows, columns) < dones, torch.zeros(rows, columns, dtype=torch.bool)
+    valid = torch.arange(columns) < torch.randint(columns // 4, columns + 1, (rows, 1))
+    if mask == "gaps":
+        valid &= torch.rand(rows, columns) < 2 / 3
+    given = valid if mask else None
+    done, counts = ended.float(), valid.float()
+
+    def column_loop() -> Tensor:
+        last, found = torch.zeros(rows), list[Tensor]()
         for t in reversed(range(columns)):
             delta = reward[:, t] + GAMMA * value[:, t + 1] * (1 - done[:, t]) - value[:, t]
             last = delta + GAMMA * LAM * (1 - done[:, t]) * last
@@ -95,28 +106,54 @@ def gae_row() -> Row:
         advantage = torch.stack(found[::-1], dim=1)
         return advantage + value[:, :-1]
 
+    def masked_loop() -> Tensor:
+        last, after, found = torch.zeros(rows), torch.zeros(rows), list[Tensor]()
+        for t in reversed(range(columns)):
+            delta = reward[:, t] + GAMMA * after - value[:, t]
+            here = counts[:, t]
+            after = value[:, t] * here + (1 - here) * after
+            last = (delta + GAMMA * LAM * last) * here + (1 - here) * last
+            found.append(last)
+        advantage = torch.stack(found[::-1], dim=1)
+        return advantage + value[:, :-1]
+
     reward_t, value_t, done_t = (x.t().contiguous() for x in (reward, value, done))
 
-    def cleanrl_loop() -> Tensor:
-        advantage, last = torch.zeros_like(reward_t), torch.zeros(1024)
+    def row_loop() -> Tensor:
+        advantage, last = torch.zeros_like(reward_t), torch.zeros(rows)
         for t in reversed(range(columns)):
             alive = 1.0 - done_t[t]
             delta = reward_t[t] + GAMMA * value_t[t + 1] * alive - value_t[t]
             advantage[t] = last = delta + GAMMA * LAM * alive * last
         return advantage + value_t[:-1]
 
-    contestants: dict[str, Run] = {
-        "rlinf gae": lambda: gae(reward, value, ended, no, gamma=GAMMA, lam=LAM),
-        "loop over columns, [B, T], as in TRL": trl_loop,
-        "loop over rows, [T, B], as in CleanRL": cleanrl_loop,
-    }
-    theirs = imported("torchrl.objectives.value.functional", "vec_generalized_advantage_estimate")
-    if theirs is not None:
-        now, after = value[:, :-1, None].contiguous(), value[:, 1:, None].contiguous()
-        contestants["torchrl vec_generalized_advantage_estimate"] = lambda: theirs(
-            GAMMA, LAM, now, after, reward[..., None], ended[..., None], ended[..., None]
-        )
-    return "GAE, [1024, 4096]", contestants
+    def chunked(width: int = 64) -> Tensor:
+        delta = (reward + GAMMA * value[:, 1:] - value[:, :-1]).view(rows, -1, width)
+        steps = torch.arange(width)
+        powers = torch.tril((GAMMA * LAM) ** (steps[:, None] - steps).clamp(min=0).float())
+        found, carry = delta @ powers, torch.zeros(rows)
+        ahead = (GAMMA * LAM) ** (width - steps).float()
+        for i in reversed(range(columns // width)):
+            found[:, i] += carry[:, None] * ahead
+            carry = found[:, i, 0]
+        return found.view(rows, columns) + value[:, :-1]
+
+    contestants: dict[str, Run] = {"rlinf gae": lambda: gae(reward, value, ended, no, gamma=GAMMA, lam=LAM, mask=given)}
+    if mask:
+        contestants["rlinf gae, without the mask"] = lambda: gae(reward, value, ended, no, gamma=GAMMA, lam=LAM)
+        contestants["loop over columns with a mask, as in verl"] = masked_loop
+        return f"GAE, [1024, 4096], {dones:.0%} dones, mask of {mask}", contestants
+    contestants["loop over columns, [B, T], as in TRL"] = column_loop
+    contestants["loop over rows, [T, B], as in CleanRL"] = row_loop
+    if not dones:
+        contestants["chunks of 64 by a matrix, no dones"] = chunked
+    now, after = value[:, :-1, None].contiguous(), value[:, 1:, None].contiguous()
+    for name in ("generalized_advantage_estimate", "vec_generalized_advantage_estimate"):
+        theirs = imported("torchrl.objectives.value.functional", name)
+        if theirs is not None:
+            arguments = (GAMMA, LAM, now, after, reward[..., None], ended[..., None], ended[..., None])
+            contestants[f"torchrl {name}"] = partial(theirs, *arguments)
+    return f"GAE, [1024, 4096], {dones:.0%} dones", contestants
 
 
 def returns_row() -> Row:
@@ -227,7 +264,10 @@ def hidden_row(rows: int, width: int, vocabulary: int) -> Row:
 
 
 ROWS: dict[str, Callable[[], Row]] = {
-    "gae": gae_row,
+    "gae": lambda: gae_row(0.01),
+    "gae-tokens": lambda: gae_row(0.0),
+    "gae-lengths": lambda: gae_row(0.0, "lengths"),
+    "gae-gaps": lambda: gae_row(0.0, "gaps"),
     "returns": returns_row,
     "grpo": grpo_row,
     "logprob": lambda: logprob_row((4, 128, 32768)),

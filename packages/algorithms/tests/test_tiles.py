@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from rlinf.algorithms.losses import tiles
+from rlinf.algorithms import rows
+from rlinf.algorithms.advantages.gae import gae
 from rlinf.algorithms.losses.actor_critic import ActorCritic
 from rlinf.algorithms.losses.cispo import cispo
 from rlinf.algorithms.losses.correction import CorrectionConfig
@@ -63,7 +64,7 @@ def shrink(monkeypatch):
     """A function that makes tiles small."""
 
     def shrink(numbers):
-        monkeypatch.setattr(tiles, "CPU_TILE", numbers)
+        monkeypatch.setattr(rows, "CPU_TILE", numbers)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
     return shrink
@@ -161,6 +162,24 @@ def test_a_loss_that_does_not_say_so_sees_all_rows_at_once(shrink):
     shrink(7)
     assert Centred().of(inputs).total == whole
     assert PPOClip.by_rows
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("gamma", [0.9, torch.linspace(0.1, 1.0, 30, dtype=torch.float64).reshape(5, 6)], ids=["number", "tensor"])
+def test_gae_in_tiles_is_gae(masked, gamma, shrink):
+    """With and without a gradient, also where only some tiles have gaps in their mask."""
+    g = torch.Generator().manual_seed(1)
+    reward, value = torch.randn(5, 6, generator=g, dtype=torch.float64), torch.randn(5, 7, generator=g, dtype=torch.float64)
+    ended, cut = torch.rand(5, 6, generator=g) < 0.2, torch.rand(5, 6, generator=g) < 0.2
+    mask = torch.ones(5, 6, dtype=torch.bool)
+    mask[0, 4:], mask[1, :2], mask[3, 2:4] = False, False, False
+    options = {"gamma": gamma, "lam": 0.8, "mask": mask if masked else None}
+    whole = gae(reward, value, ended, cut, **options)
+    shrink(7)
+    for found in (gae(reward, value, ended, cut, **options), gae(reward.requires_grad_(), value, ended, cut, **options)):
+        torch.testing.assert_close(found, whole)
+    with pytest.raises(ShapeError, match=r"gae\(truncated\): expected shape \(5, 6\), found \(5, 5\)"):
+        gae(reward.detach(), value, ended, cut[:, :5], **options)
 
 
 class Held(TorchDispatchMode):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from rlinf.algorithms.advantages.estimator import Estimator
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.transitions import transitions
 from rlinf.algorithms.advantages.whiten import whiten
+from rlinf.algorithms.rows import by_rows
 from rlinf.algorithms.shapes import expect_range
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
@@ -61,6 +63,31 @@ def gae(
         ShapeError: a rank or a size disagrees; the message names the argument.
         ConfigError: `gamma` or `lam` is outside [0, 1].
     """
+    numbers = {name: x for name, x in (("gamma", gamma), ("lam", lam)) if not isinstance(x, Tensor)}
+    tensors = {name: x for name, x in (("gamma", gamma), ("lam", lam)) if isinstance(x, Tensor)}
+    advantage, target = by_rows(
+        partial(_gae, **numbers),
+        reward=reward,
+        value=value,
+        terminated=terminated,
+        truncated=truncated,
+        mask=mask,
+        value_next=value_next,
+        **tensors,
+    )
+    return advantage, target
+
+
+def _gae(
+    reward: Tensor,
+    value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float | Tensor,
+    lam: float | Tensor,
+    mask: Tensor | None,
+    value_next: Tensor | None,
+) -> tuple[Tensor, Tensor]:
     t = transitions("gae", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     advantage = t.scan(t.ahead(t.after) - t.now, t.gamma * t.factor("gae(lam)", lam))
     return advantage, advantage + t.now

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlinf.algorithms.elementwise import above
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.elementwise import above
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.policy_loss import PolicyLoss

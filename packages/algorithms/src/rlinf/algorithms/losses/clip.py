@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rlinf.algorithms.losses.elementwise import pessimistic
+from rlinf.algorithms.elementwise import pessimistic
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
 from rlinf.algorithms.shapes import expect_range

@@ -11,9 +11,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.elementwise import keep
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
 from rlinf.algorithms.losses.clip import Clip
-from rlinf.algorithms.losses.elementwise import keep
 from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import Terms, counted

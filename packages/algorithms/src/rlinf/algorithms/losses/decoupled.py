@@ -10,9 +10,9 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.elementwise import above, keep
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
 from rlinf.algorithms.losses.clip import Clip, ClippedLoss
-from rlinf.algorithms.losses.elementwise import above, keep
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.ratio import check_logprobs, observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import Terms, counted, like, per_decision

@@ -8,8 +8,8 @@ from typing import ClassVar, Final
 
 from torch import Tensor
 
+from rlinf.algorithms.elementwise import above, bounded
 from rlinf.algorithms.losses.aggregation import Aggregation, Mode
-from rlinf.algorithms.losses.elementwise import above, bounded
 from rlinf.algorithms.losses.gspo import SEQUENCE_MEAN, row_mean
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.policy_loss import PolicyLoss

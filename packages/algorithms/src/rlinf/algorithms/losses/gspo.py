@@ -8,9 +8,9 @@ from typing import ClassVar, Final
 
 from torch import Tensor
 
+from rlinf.algorithms.elementwise import bounded
 from rlinf.algorithms.losses.aggregation import Aggregation, Mode
 from rlinf.algorithms.losses.clip import Clip, ClippedLoss
-from rlinf.algorithms.losses.elementwise import bounded
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.ratio import check_logprobs, log_ratio, masked_gain, observed_ratio
 from rlinf.algorithms.losses.terms import Terms, counted, per_decision

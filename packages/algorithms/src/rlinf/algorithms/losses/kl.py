@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.elementwise import bounded
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.elementwise import bounded
 from rlinf.algorithms.losses.granularity import at_granularity
 from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND

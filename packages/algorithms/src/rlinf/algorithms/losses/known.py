@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rlinf.algorithms.losses.elementwise import keep
+from rlinf.algorithms.elementwise import keep
 from rlinf.algorithms.losses.terms import like
 from rlinf.algorithms.precision import precise
 

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.elementwise import bounded
+from rlinf.algorithms.elementwise import bounded
 from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.terms import like
 from rlinf.algorithms.precision import precise

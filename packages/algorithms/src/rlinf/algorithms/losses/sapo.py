@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.elementwise import above, keep
 from rlinf.algorithms.losses.aggregation import Aggregation, Mode
-from rlinf.algorithms.losses.elementwise import above, keep
 from rlinf.algorithms.losses.gspo import SEQUENCE_MEAN
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.policy_loss import PolicyLoss

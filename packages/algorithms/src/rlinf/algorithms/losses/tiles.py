@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,13 +13,9 @@ from torch.autograd.function import once_differentiable
 from rlinf.algorithms.losses.aggregation import Aggregation
 from rlinf.algorithms.losses.terms import Terms, metrics_of, summed, sums_of
 from rlinf.algorithms.precision import precise
+from rlinf.algorithms.rows import rows_at_once
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
-
-CPU_TILE: Final = 2**18
-"""Numbers of one tensor that each thread works on at once: some twenty of such size fit into its share of a cache."""
-TILE: Final = 2**22
-"""Numbers of one tensor at once on any other device: enough to keep it busy."""
 
 
 def in_tiles(
@@ -37,7 +33,7 @@ def in_tiles(
         tensors: `[B, …]`; None is passed on.
     """
     given = {"mask": mask, **tensors}
-    rows = _rows_at_once([x for x in given.values() if x is not None])
+    rows = rows_at_once([x for x in given.values() if x is not None])
     if rows is None:
         return summed(terms(**given), mask, aggregation)
     run = _Run(terms, given, aggregation, rows)
@@ -46,17 +42,6 @@ def in_tiles(
     except ShapeError:
         return summed(terms(**given), mask, aggregation)  # raises it again, with the sizes that the caller knows
     return LossOutput(total=total, weight=run.weight, metrics=metrics_of(run.observed, run.explained, run.sums))
-
-
-def _rows_at_once(tensors: Sequence[Tensor]) -> int | None:
-    """How many rows a tile has; None for all, and where tensors disagree about their number."""
-    rows = tensors[0].shape[0] if tensors[0].dim() else 0
-    if rows == 0 or any(x.dim() == 0 or x.shape[0] != rows for x in tensors):
-        return None
-    cpu = tensors[0].device.type == "cpu"
-    limit = CPU_TILE * torch.get_num_threads() if cpu else TILE
-    at_once = max(1, limit * rows // max(1, *(x.numel() for x in tensors)))
-    return at_once if at_once < rows else None
 
 
 @dataclass(slots=True)

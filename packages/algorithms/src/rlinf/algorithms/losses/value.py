@@ -8,8 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.elementwise import above, bounded, larger
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.elementwise import above, bounded, larger
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.known import known
 from rlinf.algorithms.losses.terms import Terms

@@ -1,0 +1,44 @@
+"""What a configuration says of its policy is what the policy does."""
+
+import pytest
+import torch
+
+from rlinf.core.capabilities import Recurrent, Writing
+from rlinf.core.declarations import traits_of
+from rlinf.core.registry import MODELS
+from rlinf.core.testing.policy import PolicyContract
+from rlinf.models.commands import TEXT, TINY
+
+VARIANTS = {
+    "mlp_policy": [{}, {"add_value_head": False, "distribution": "tanh_gaussian"}],
+    "flow_policy": [{}, {"add_value_head": False}],
+    "causal_lm": [{"preset": "tiny"}, {"preset": "tiny", "add_value_head": True, "temperature": 0.7}],
+    "dsrl": [{}],
+}
+CASES = [
+    (name, params)
+    for name in MODELS.names()
+    if MODELS.owner(name).startswith("rlinf.models.")
+    for params in VARIANTS.get(name, [{"preset": "tiny"}])
+]
+
+
+@pytest.mark.parametrize(("name", "params"), CASES)
+def test_traits(name, params):
+    config = MODELS.build(name, params, place="model")
+    traits = traits_of(config)
+    spec = TEXT if traits.language else TINY
+    policy = config.build(spec, seed=0)
+    contract = PolicyContract(
+        policy=policy, spec=spec, as_array=torch.as_tensor, generator=lambda seed: torch.Generator().manual_seed(seed)
+    )
+    decision = contract.decide(contract.observation(2), train=True)
+    if traits.critic is not None:
+        assert (decision.value is not None) == traits.critic
+    assert isinstance(policy, Recurrent) == bool(traits.recurrent)
+    assert isinstance(policy, Writing) == bool(traits.language)
+    if traits.temperature is not None:
+        assert policy.temperature == traits.temperature
+    if traits.entropy is not None:
+        evaluation = policy.default_forward(contract.batch([decision]))
+        assert (evaluation.entropy is not None) == traits.entropy

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.core.registry import ENVS, register_env
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs import Custom, Tabletop
+from rlinf.envs import Custom, GroupReset, Tabletop
 
 
 class Dot(gymnasium.Env):
@@ -64,6 +64,11 @@ def ours(num_envs, max_episode_steps, ignore_terminations):
     )
 
 
+def recorded(num_envs, max_episode_steps, render):
+    env = Tabletop(task="reach").make(num_envs, max_episode_steps=max_episode_steps, ignore_terminations=False, render=render)
+    return GroupReset(env, group_size=1)
+
+
 def surprising():
     return vectors(2)
 
@@ -74,7 +79,7 @@ CARTPOLES = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 @pytest.fixture(autouse=True)
 def mystuff(monkeypatch):
     module = types.ModuleType("mystuff")
-    for item in (Dot, Pictured, NoEnvironment, limited, vectors, ours, surprising):
+    for item in (Dot, Pictured, NoEnvironment, limited, vectors, ours, recorded, surprising):
         setattr(module, item.__name__, item)
     monkeypatch.setitem(sys.modules, "mystuff", module)
 
@@ -131,6 +136,12 @@ def test_one_of_ours_is_left_as_it_is():
     _, env = make("mystuff:ours", ignore=True)
     assert env.unwrapped.__class__.__name__ == "TabletopEnv"
     assert env.metadata["max_episode_steps"] == 12
+
+
+def test_one_of_ours_is_filmed_once():
+    pytest.importorskip("imageio_ffmpeg")
+    _, env = make("mystuff:recorded", render=True)
+    assert type(env) is GroupReset
 
 
 def test_a_class_that_was_registered():

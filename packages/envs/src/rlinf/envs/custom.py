@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
@@ -86,7 +86,7 @@ class Custom:
             remedy = "Leave it false, or take a function with the parameter ignore_terminations."
             raise ConfigError("env.ignore_terminations", f"'{self.env}' makes vector environments, which stop there", remedy)
         env = self._of_vector(partial(self._call, made, asked), num_envs, max_episode_steps)
-        return _filmed(env) if render and not isinstance(env, RecordVideo) else env
+        return _filmed(env) if render and not _is_filmed(env) else env
 
     def describe(self, env: Vector) -> EnvSpec:
         """What a policy must know of an environment that `make` returned."""
@@ -152,6 +152,13 @@ def _makes_vectors(made: Callable[..., Any]) -> bool:
 
 def _parameters(made: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(made).parameters
+
+
+def _is_filmed(env: Vector) -> bool:
+    inner: Any = env
+    while isinstance(inner, VectorWrapper) and not isinstance(inner, RecordVideo):
+        inner = cast("Any", inner).env
+    return isinstance(inner, RecordVideo)
 
 
 def _filmed(env: Vector) -> Vector:

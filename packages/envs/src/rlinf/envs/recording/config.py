@@ -1,4 +1,4 @@
-"""Recording as a run's configuration asks for it."""
+"""All choices of recording in one place."""
 
 from __future__ import annotations
 

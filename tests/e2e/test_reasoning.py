@@ -113,6 +113,16 @@ def test_a_critic_learns_beside_the_policy(app: ReasoningApp) -> None:
     assert all(row["rollout/returns_mean"] == pytest.approx(row["rollout/rewards"], abs=0.3) for row in rows.values())
 
 
+def test_responses_that_the_limit_cut_off_can_be_kept_out_of_the_loss(app: ReasoningApp) -> None:
+    """With room for one token nearly all of them are cut off."""
+    short = ("runner.max_steps=1", "runner.val_check_interval=0", "data.val_problems=4", "rollout.sampling_params.max_new_tokens=1")
+    app.train(*short, "algorithm.overlong_filtering=true")
+    row = app.rows()[1]
+    assert row["rollout/overlong_filtered"] == pytest.approx(row["rollout/truncated"])
+    assert row["rollout/truncated"] > 0.5
+    assert row["train/loss"] == row["train/loss"], "a number"
+
+
 def test_a_reference_starts_at_no_distance_and_is_left_behind(app: ReasoningApp) -> None:
     reward = "reward={reward_type: exact_match, extraction: number}"
     app.train("reference.source=initial", "algorithm.kl_beta=0.01", "actor.optim.lr=0.01", reward, "data.rollout_batch_size=12")
@@ -150,7 +160,7 @@ def test_the_cause_is_named_where_both_disagree(app: ReasoningApp, monkeypatch: 
         app.train("runner.val_check_interval=0", "rollout.sampling_params.temperature=0.5")
 
 
-def other_weights(cfg: object, *, starting_weights: bool) -> object:
+def other_weights(cfg: object, *, starting_weights: bool, rollout: bool = False) -> object:
     from toy_reasoning import TinyLM
 
     return TinyLM().build(None, seed=12345)

@@ -208,3 +208,30 @@ def test_a_trainer_that_knows_the_reference_is_asked(reasoning_data: dict[str, A
     assert EVENTS == ["evaluate 2", "reference 2"]
     found = worker._batch.trajectory
     assert found.reference[found.mask].tolist() == [-3.0] * 4
+
+
+@pytest.mark.parametrize("filtering", [False, True])
+def test_responses_that_the_limit_cut_off_are_credited_but_not_trained_on(reasoning_data: dict[str, Any], filtering: bool) -> None:
+    reasoning_data["algorithm"]["overlong_filtering"] = filtering
+    worker = actor(reasoning_data, Stays())
+    seen: list[Any] = []
+
+    def credit(trajectory: Any, *, all_reduce: Any = None) -> Credit[Any]:
+        seen.append(trajectory)
+        return Credit(advantage=torch.where(trajectory.mask, torch.tensor([[2.0], [1.0]]), 0.0))
+
+    worker.cfg = replace(worker.cfg, algorithm=replace(worker.cfg.algorithm, advantage=credit))
+    cut_off = torch.zeros(2, 3, dtype=torch.bool)
+    cut_off[0, 2] = True
+    worker._trajectory = replace(worker._trajectory, truncated=cut_off)
+    metrics = worker.compute_advantages_and_returns()
+    trained = [1, 1] if not filtering else [0, 1]
+    assert seen[0].mask.sum(1).tolist() == [3, 1], "the group is compared as a whole"
+    assert worker._batch.trajectory.mask.sum(1).tolist() == [3 * trained[0], 1]
+    assert worker._batch.credit.advantage.sum(1).tolist() == [6.0 * trained[0], 1.0]
+    assert metrics["advantages_abs"].mean == (7 / 4 if not filtering else 1.0)
+    assert ("overlong_filtered" in metrics) == filtering
+    if filtering:
+        assert metrics["overlong_filtered"].mean == 0.5
+    worker.run_training(0)
+    assert EVENTS[-1] == "step [2]"

@@ -30,7 +30,7 @@ from rlinf.runners.reasoning.language import build_policy, build_sight, build_to
 from rlinf.runners.reasoning.reference import ReferencePolicy
 from rlinf.runners.reasoning.rescoring import Found, Rescorer, compared
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.reasoning.scoring import Rows, pieces, scattered, trimmed, widths
+from rlinf.runners.reasoning.scoring import Rows, cut_off, pieces, scattered, trimmed, widths, without_cut_off
 from rlinf.runners.reasoning.wiring import ReasoningWiring
 from rlinf.runners.tensors import to_torch
 
@@ -128,6 +128,9 @@ class ReasoningActor(Worker):
         all_reduce = desk.trainer.all_reduce if desk.wiring.shares > 1 else None
         credit = self.cfg.algorithm.advantage(trajectory, all_reduce=all_reduce)
         check_credit(credit, trajectory, place=place)
+        if self.cfg.algorithm.overlong_filtering:
+            metrics["overlong_filtered"] = Metric(float(cut_off(trajectory).sum()), float(len(trajectory)))
+            trajectory, credit = without_cut_off(trajectory, credit)
         self._trajectory, self._batch = None, Batch(trajectory=trajectory, credit=credit)
         count = float(trajectory.mask.sum())
         metrics["advantages_abs"] = Metric(float(credit.advantage.abs().sum()), count)

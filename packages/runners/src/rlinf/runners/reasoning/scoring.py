@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,21 @@ def trimmed(batch: Batch[Tensor], rows: Rows, width: Rows) -> Batch[Tensor]:
 def without_credit(trajectory: Trajectory[Tensor]) -> Batch[Tensor]:
     """A batch of decisions that are only to be scored."""
     return Batch(trajectory=trajectory, credit=Credit(advantage=torch.zeros_like(trajectory.reward)))
+
+
+def cut_off(trajectory: Trajectory[Tensor]) -> Tensor:
+    """`[B]` bool, the rows that a limit of length cut off."""
+    return (trajectory.truncated & trajectory.mask).any(1)
+
+
+def without_cut_off(trajectory: Trajectory[Tensor], credit: Credit[Tensor]) -> tuple[Trajectory[Tensor], Credit[Tensor]]:
+    """The same rows, of which those that a limit cut off are masked: they keep their place and lose their weight.
+
+    Yu et al., "DAPO: An Open-Source LLM Reinforcement Learning System at Scale" (2025), §3.4, arXiv:2503.14476.
+    """
+    mask = trajectory.mask & ~cut_off(trajectory)[:, None]
+    target = None if credit.target is None else torch.where(mask, credit.target, 0.0)
+    return replace(trajectory, mask=mask), Credit(advantage=torch.where(mask, credit.advantage, 0.0), target=target)
 
 
 def scattered(trajectory: Trajectory[Tensor], parts: Iterator[tuple[Rows, Evaluation[Tensor]]]) -> tuple[Tensor, Tensor | None]:

@@ -202,7 +202,9 @@ class Cluster:
         self._running(place)
         check_name(name)
         if name in self._groups:
-            raise DuplicateName(f"group '{name}'", "this cluster has a group of that name", "Launch it under another name.")
+            raise DuplicateName(
+                f"group '{name}'", "this cluster has a group of that name", "End it with its shutdown(), or name another."
+            )
         check_methods(spec.worker, f"group '{name}'")
         chosen = LaunchOptions.read(options, f"group '{name}'")
         strategy = placement_strategy or everywhere(self._inventory)

@@ -114,7 +114,9 @@ class Channels:
         host = self._host(place, site, by)
         with self._monitor:
             if name in self._infos:
-                raise DuplicateName(place, "this cluster has a channel of that name", "Create it under another name.")
+                raise DuplicateName(
+                    place, "this cluster has a channel of that name", "Take it with Channel.connect, or name another."
+                )
             info = self._infos[name] = ChannelInfo(name=name, maxsize=maxsize, host=host)
             self._monitor.changed()
         return info

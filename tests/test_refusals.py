@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.runners import check_evaluation, check_run, read_embodied
 from rlinf.runners.composition import compose_recipe
 from rlinf.runners.reasoning import read_reasoning
+from rlinf.runners.rules import check_spec
 from rlinf.runners.sft import read_sft
 
 APPS = Path(__file__).parents[1] / "apps"
@@ -122,7 +126,7 @@ def test_a_recipe_with_one_override_off_is_refused_with_its_keys(kind: str, over
     with pytest.raises(ConfigError) as caught:
         READERS[kind](override)
     lines = str(caught.value).splitlines()
-    assert any(__import__("re").search(message, line.strip()) for line in lines), str(caught.value)
+    assert any(re.search(message, line.strip()) for line in lines), str(caught.value)
 
 
 def test_all_faults_are_told_together() -> None:
@@ -146,6 +150,15 @@ def test_all_faults_are_told_together() -> None:
 def test_settings_of_hydra_are_refused(kind: str, override: str) -> None:
     with pytest.raises(ConfigError, match=r"^hydra[./]\w+.*runner\.logger\.log_path and runner\.experiment_name"):
         READERS[kind](override)
+
+
+def test_a_model_of_vectors_is_refused_where_actions_are_numbered() -> None:
+    cfg = embodied("env.train.env_type=gymnasium", "env.train.init_params.env_id=CartPole-v1")
+    observation = {"states": ArraySpec(shape=(4,), dtype="float32")}
+    numbered = EnvSpec(observation=observation, action=ArraySpec(shape=(), dtype="int64"), max_episode_steps=500)
+    with pytest.raises(ConfigError, match=r"^actor\.model\.model_type: .mlp_policy. makes vectors.*takes numbered actions"):
+        check_spec(cfg, numbered)
+    check_spec(cfg, replace(numbered, action=ArraySpec(shape=(1,), dtype="float32")))
 
 
 def test_what_is_right_is_not_refused() -> None:

@@ -28,6 +28,7 @@ from rlinf.runners.phases import Phases
 from rlinf.runners.progress import ProgressDisplay
 from rlinf.runners.resuming import resumed_checkpoint
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker
+from rlinf.runners.rules import check_spec
 from rlinf.runners.run_folder import RunFolder, open_run_folder
 from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.slots import Slot, layout
@@ -72,6 +73,7 @@ class EmbodiedRunner:
         slots = env_slots(self.cfg, self.env.world_size)
         (specs,) = self.phases.wait(self.env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]
+        check_spec(self.cfg, spec)
         wiring = Wiring(
             spec=spec,
             actor=self.actor.name,

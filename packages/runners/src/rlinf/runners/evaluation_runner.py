@@ -15,6 +15,7 @@ from rlinf.runners.evaluation import evaluation_protocol
 from rlinf.runners.evaluator import Evaluator
 from rlinf.runners.phases import within
 from rlinf.runners.rollout_worker import MultiStepRolloutWorker
+from rlinf.runners.rules import check_spec
 from rlinf.runners.run_folder import RunFolder
 from rlinf.runners.schema import EmbodiedConfig
 from rlinf.runners.summary import write_summary
@@ -55,6 +56,7 @@ class EmbodiedEvalRunner:
         slots = env_slots(self.cfg, self.env.world_size)
         (specs,) = self._wait(self.env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]
+        check_spec(self.cfg, spec)
         wiring = Wiring(
             spec=spec, actor="", actor_ranks=0, rollout=self.rollout.name, rollout_ranks=self.rollout.world_size, slots=slots
         )

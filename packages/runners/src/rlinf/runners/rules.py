@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
+import numpy as np
+
 from rlinf.core.capabilities import Remembering
+from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import HasTargets, Need, needs_of, traits_of
 from rlinf.core.errors import ConfigError, ConfigErrors, did_you_mean, refuse
 from rlinf.runners.schema import AlgorithmConfig, EmbodiedConfig, ModelSection, TrainingConfig
@@ -170,6 +173,19 @@ def _no_memory(cfg: EmbodiedConfig) -> ConfigError | None:
         return None
     problem = f"'{cfg.actor.model.model_type}' has a memory, and nothing here carries it from step to step"
     return ConfigError("actor.model.model_type", problem, "Choose a policy without one.")
+
+
+def check_spec(cfg: EmbodiedConfig, spec: EnvSpec) -> None:
+    """Refuses a model that can't act in an environment; called when the simulators are up, before any model is built.
+
+    Raises:
+        ConfigError: the environment numbers its actions, and the model makes vectors of numbers.
+    """
+    discrete = np.issubdtype(np.dtype(spec.action.dtype), np.integer)
+    if discrete and traits_of(cfg.actor.model.config).discrete_actions is False:
+        problem = f"'{cfg.actor.model.model_type}' makes vectors of numbers, and env.train.env_type '{cfg.env.train.env_type}' "
+        remedy = "Choose an environment with continuous actions, or a model of your own that decides among numbers."
+        raise ConfigError("actor.model.model_type", f"{problem}takes numbered actions", remedy)
 
 
 def _reference(cfg: EmbodiedConfig) -> ConfigError | None:

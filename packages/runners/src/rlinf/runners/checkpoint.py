@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -107,10 +108,11 @@ def peek_checkpoint(folder: Path) -> Checkpoint:
 
 
 def hold_checkpoint(checkpoint: Checkpoint) -> None:
-    """Keeps a run that goes on from removing a checkpoint, until this process ends."""
+    """Keeps a run that goes on from removing a checkpoint, until this process ends; nothing where a file system has no locks."""
     manifest = (checkpoint.folder / MANIFEST).open()
-    fcntl.flock(manifest, fcntl.LOCK_SH)
     _HELD.append(manifest)
+    with suppress(OSError):
+        fcntl.flock(manifest, fcntl.LOCK_SH)
 
 
 def in_use(folder: Path) -> bool:

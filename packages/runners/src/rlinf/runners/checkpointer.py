@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,11 +92,11 @@ class Checkpointer:
             except BaseException as error:
                 if not self.stopping:
                     raise
-                if not self._is_saved():
-                    last = f"the last checkpoint is {self._written[-1]}" if self._written else "there is no checkpoint"
-                    note(f"not saved{_why(error)}; {last}")
-                elif self._written:
-                    note(f"saved; go on with runner.resume_dir={self._written[-1]}")
+                last = self._written[-1] if self._written else self._runner.resume_dir
+                if self._is_saved():
+                    note(f"saved; go on with runner.resume_dir={last}")
+                else:
+                    note(f"not saved{_why(error)}; {f'the last checkpoint is {last}' if last else 'there is no checkpoint'}")
                 raise KeyboardInterrupt from error
 
     def stop_if_asked(self) -> None:
@@ -181,9 +181,10 @@ class Checkpointer:
         record = self._folder / f"{BEST}.json"
         record.write_text(json.dumps(asdict(self._best), indent=1) + "\n")
         link = self._folder / f".{BEST}.new"
-        link.unlink(missing_ok=True)
-        link.symlink_to(folder.name)
-        link.replace(self._folder / BEST)
+        with suppress(OSError):  # some file systems have no links
+            link.unlink(missing_ok=True)
+            link.symlink_to(folder.name)
+            link.replace(self._folder / BEST)
         self._remove_old()
 
     @property
@@ -191,6 +192,10 @@ class Checkpointer:
         """Where the best checkpoint is and why it is; None if there was no evaluation."""
         best = self._best or self._found
         return best and f"{self._folder / BEST} (global_step_{best.step}, {best.metric} {best.value:.4g})"
+
+    def _best_folder(self) -> Path | None:
+        best = self._best or self._found
+        return best and self._folder / f"global_step_{best.step}"
 
     def _is_saved(self) -> bool:
         """Whether the newest checkpoint is that of now."""
@@ -201,7 +206,7 @@ class Checkpointer:
             found = Best(**json.loads((self._folder / f"{BEST}.json").read_text()))
         except (OSError, ValueError, TypeError):
             return None
-        return found if (self._folder / BEST).exists() else None
+        return found if (self._folder / f"global_step_{found.step}").exists() else None
 
     def _remove_old(self) -> None:
         """Keeps the last checkpoints, the best, and those that somebody uses; those of an earlier branch of the run go first."""
@@ -210,12 +215,13 @@ class Checkpointer:
         found = {path: int(m[1]) for path in self._folder.iterdir() if (m := re.fullmatch(r"global_step_(\d+)", path.name))}
         ordered = sorted(found, key=lambda path: (path in self._written, found[path]))
         named = [path.resolve() for path in path_values(self._config)]
-        kept = (self._folder / BEST).resolve()
+        best = self._best_folder()
         for path in ordered[: -self._runner.keep_checkpoints]:
             there = path.resolve()
-            if there != kept and not any(name.is_relative_to(there) for name in named) and not in_use(path):
+            if path != best and not any(name.is_relative_to(there) for name in named) and not in_use(path):
                 gone = path.with_name(f".{path.name}.old")
-                path.rename(gone)
+                with suppress(OSError):
+                    path.rename(gone)  # at once, so that nobody finds half of it
                 shutil.rmtree(gone, ignore_errors=True)
 
 

@@ -57,6 +57,7 @@ class StopRequest:
         self._previous = {}
 
     def __enter__(self) -> StopRequest:
+        self.asked = False
         if threading.current_thread() is threading.main_thread():
             found = {number: signal.getsignal(number) for number in SIGNALS}
             self._previous = {number: before for number, before in found.items() if before not in (signal.SIG_IGN, None)}

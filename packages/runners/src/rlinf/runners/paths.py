@@ -5,6 +5,7 @@ A value is a path if its key says so: `path`, `dir`, `folder`, `file`, `root`, o
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,8 +23,8 @@ def absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """
 
     def absolute(key: str, value: str) -> str:
-        path = Path(value).expanduser()
-        return str(path.absolute()) if value and (key == _WRITTEN or path.exists()) else value
+        path = os.path.expanduser(value)  # this and `exists` never raise, whatever the value is
+        return os.path.abspath(path) if value and (key == _WRITTEN or os.path.exists(path)) else value
 
     return _changed(config, absolute)
 
@@ -41,10 +42,10 @@ def moved_paths(config: Mapping[str, Any], run: Path) -> dict[str, Any]:
 
     def moved(key: str, value: str) -> str:
         old = Path(value)
-        if key == _WRITTEN or not old.is_relative_to(logs) or old.exists():
+        if key == _WRITTEN or not old.is_relative_to(logs) or os.path.exists(old):
             return value
         new = run.parent / old.relative_to(logs)
-        return str(new) if new.exists() else value
+        return str(new) if os.path.exists(new) else value
 
     return _changed(config, moved)
 

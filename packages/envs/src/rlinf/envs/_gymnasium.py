@@ -187,7 +187,9 @@ def _build(config: Gymnasium, spec: EnvSpec, render_mode: str | None) -> gymnasi
             # -1 leaves the step limit to us; the checker costs time at each step.
             return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, **given, **config.kwargs)
     except TypeError as error:
-        for argument, key, named in (("width", "image_size", "width and height"), ("render_mode", "obs_mode", "render_mode")):
+        takes_not = [("width", "image_size", "width and height")]
+        takes_not += [("render_mode", "obs_mode", "render_mode")] if config.obs_mode == "rgb" else []
+        for argument, key, named in takes_not:
             if f"unexpected keyword argument '{argument}'" in str(error):
                 raise ConfigError(f"env.{key}", f"'{spec.id}' takes no {named}", "Leave it out.") from error
         raise

@@ -110,9 +110,7 @@ class Custom:
         ours.close()
         limit = int(ours.metadata["max_episode_steps"])
         one = partial(from_vector_env, max_episode_steps=limit, success_key=self.success_key)
-        single = assemble([lambda: as_single_env(one(build(1)))] * num_envs, max_episode_steps=limit, camera=None)
-        single.metadata["knows_success"] = self.success_key is not None
-        return single
+        return assemble([lambda: as_single_env(one(build(1)))] * num_envs, max_episode_steps=limit, camera=None)
 
     def _single(self, made: Callable[..., Any], asked: Mapping[str, Any], **given: Any) -> Env:
         env = made(**{**self._arguments(made, asked), **given})

@@ -108,7 +108,7 @@ class TrainEnvConfig:
     rollout_epoch: int = 1
     """Rollout epochs in one iteration."""
     group_size: int = 1
-    """How many consecutive environments share an initial state."""
+    """How many consecutive environments form a group, in which the k-th episode of each starts from the same state."""
     max_episode_steps: int | None = None
     """Control steps until truncation; null takes the task's own."""
     ignore_terminations: bool = False

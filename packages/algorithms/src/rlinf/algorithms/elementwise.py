@@ -27,9 +27,7 @@ def keep(x: Tensor, mask: Tensor) -> Tensor:
     bits = mask.to(_BITS[x.dtype]).neg_()
     if torch.is_grad_enabled() and x.requires_grad:
         return _Kept.apply(x, bits)  # pyright: ignore[reportReturnType]
-    return (
-        bits.bitwise_and_(x.view(bits.dtype)).view(x.dtype) if bits.shape == x.shape else (x.view(bits.dtype) & bits).view(x.dtype)
-    )
+    return (x.view(bits.dtype) & bits).view(x.dtype)
 
 
 def bounded(x: Tensor, low: float | Tensor | None = None, high: float | Tensor | None = None) -> Tensor:

@@ -108,7 +108,7 @@ def calculate_adv_and_returns(*, adv_type: str, **inputs: Any) -> tuple[Tensor, 
     tensors, params = _sorted_out((*CREDIT_INPUTS, "all_reduce"), field_names(item), inputs, place)
     all_reduce = tensors.pop("all_reduce", None)
     estimator = read(cast("type[Estimator]", item), params, place=place)
-    return estimator.of(CreditInputs(**tensors), all_reduce=all_reduce)
+    return estimator.normalized(CreditInputs(**tensors), all_reduce=all_reduce)
 
 
 def _is_a(item: object, base: type[Any]) -> bool:

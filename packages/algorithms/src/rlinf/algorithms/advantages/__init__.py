@@ -1,5 +1,8 @@
 """How credit is assigned to decisions."""
 
+from rlinf.algorithms.advantages.action_values import peng_q_lambda as peng_q_lambda
+from rlinf.algorithms.advantages.action_values import q_lambda as q_lambda
+from rlinf.algorithms.advantages.action_values import retrace as retrace
 from rlinf.algorithms.advantages.estimator import Estimator as Estimator
 from rlinf.algorithms.advantages.gae import Gae as Gae
 from rlinf.algorithms.advantages.gae import gae as gae
@@ -21,6 +24,9 @@ from rlinf.algorithms.advantages.multi_turn import GrpoDynamic as GrpoDynamic
 from rlinf.algorithms.advantages.multi_turn import GrpoVideo as GrpoVideo
 from rlinf.algorithms.advantages.multi_turn import grpo_dynamic as grpo_dynamic
 from rlinf.algorithms.advantages.multi_turn import grpo_video as grpo_video
+from rlinf.algorithms.advantages.normalize import normalize_advantages as normalize_advantages
+from rlinf.algorithms.advantages.pass_at_k import GRPOPassK as GRPOPassK
+from rlinf.algorithms.advantages.pass_at_k import grpo_passk as grpo_passk
 from rlinf.algorithms.advantages.raw import Raw as Raw
 from rlinf.algorithms.advantages.raw import raw as raw
 from rlinf.algorithms.advantages.reinforce_plus_plus import ReinforcePlusPlus as ReinforcePlusPlus

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
 from torch import Tensor
 
 from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.advantages.normalize import Normalization, normalize_advantages
+from rlinf.algorithms.shapes import expect_choice
 from rlinf.core.protocols import AllReduce
 from rlinf.core.trajectory import Credit, Trajectory
 
@@ -15,6 +19,13 @@ from rlinf.core.trajectory import Credit, Trajectory
 @dataclass(frozen=True, slots=True)
 class Estimator(ABC):
     """An advantage by name: it works on a trajectory, or on the tensors themselves."""
+
+    normalize_advantages: bool | Normalization = field(default=False, kw_only=True)
+    """Over what advantages get mean 0 and variance 1: "batch" (or true), all unmasked decisions of all ranks; "group", those of the
+    rows of a group; "none" (or false). Targets never do."""
+
+    def __post_init__(self) -> None:
+        expect_choice("normalize_advantages", self._normalization, get_args(Normalization))
 
     def __call__(self, trajectory: Trajectory[Tensor], *, all_reduce: AllReduce | None = None) -> Credit[Tensor]:
         """Credit of each decision.
@@ -29,9 +40,28 @@ class Estimator(ABC):
         Raises:
             ShapeError: something that the estimator needs is None; the message names it.
         """
-        advantage, target = self.of(CreditInputs.of(trajectory), all_reduce=all_reduce)
+        advantage, target = self.normalized(CreditInputs.of(trajectory), all_reduce=all_reduce)
         return Credit(advantage=advantage, target=target)
+
+    def normalized(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor | None]:
+        """What `of` says, with advantages normalised over what `normalize_advantages` names."""
+        advantage, target = self.of(x, all_reduce=all_reduce)
+        over, by = self._normalization, type(self).__name__
+        if over == "none":
+            return advantage, target
+        group = x.need("group", by=by) if over == "group" else None
+        decided = x.decided(by=by)
+        return normalize_advantages(advantage, decided, all_reduce, over=over, group=group, **self._how()), target
+
+    def _how(self) -> Mapping[str, Any]:
+        """`unbiased` and `eps` of the normalisation, where they are not the usual ones."""
+        return {}
+
+    @property
+    def _normalization(self) -> Normalization:
+        over = self.normalize_advantages
+        return over if isinstance(over, str) else "batch" if over else "none"
 
     @abstractmethod
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor | None]:
-        """Advantages and value targets of tensors, each `[B, T]`; no targets (None) without a critic."""
+        """Advantages and value targets of tensors, each `[B, T]`, not normalised yet; no targets (None) without a critic."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rlinf.algorithms.advantages.estimator import Estimator
 from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.advantages.normalize import Normalization
 from rlinf.algorithms.advantages.transitions import transitions
-from rlinf.algorithms.advantages.whiten import whiten
 from rlinf.algorithms.rows import by_rows
 from rlinf.algorithms.shapes import expect_range
 from rlinf.core.declarations import Need
@@ -104,10 +104,11 @@ class Gae(Estimator):
     """Discount of one decision, in [0, 1]."""
     gae_lambda: float = 0.95
     """Bias–variance trade-off in [0, 1]; 0 is one-step TD, 1 is Monte Carlo with a baseline."""
-    normalize_advantages: bool = True
-    """Whether advantages get mean 0 and variance 1 over all unmasked decisions of all ranks; targets never do."""
+    normalize_advantages: bool | Normalization = field(default=True, kw_only=True)
+    """As in `Estimator`."""
 
     def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
         expect_range("gamma", self.gamma, 0.0, 1.0)
         expect_range("gae_lambda", self.gae_lambda, 0.0, 1.0)
 
@@ -124,6 +125,4 @@ class Gae(Estimator):
             mask=x.mask,
             value_next=x.value_next,
         )
-        if self.normalize_advantages:
-            advantage = whiten(advantage, x.decided(by="Gae"), all_reduce)
         return advantage, target

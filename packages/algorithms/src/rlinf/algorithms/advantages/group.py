@@ -180,6 +180,7 @@ class Grpo(Estimator):
     """Whether a row is compared with the other rows of its group only."""
 
     def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
         _check_options(self.scale, self.eps, keys="{}")
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:

@@ -58,7 +58,7 @@ class Grouping:
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean of each group, `[G]` from `[B]`; NaN where no row counts."""
-        return self._lowest(x) + self.sum(self._above(x)) / self.count
+        return self.lowest(x) + self.sum(self._above(x)) / self.count
 
     def centred(self, x: Tensor) -> Tensor:
         """Each row less the mean of its group, `[B]`; exactly 0 where a group agrees, and where a row does not count."""
@@ -76,9 +76,14 @@ class Grouping:
 
     def _above(self, x: Tensor) -> Tensor:
         """Each row less the lowest of its group: what makes the mean of equal numbers exact."""
-        return x.double() - self.of_rows(self._lowest(x))
+        return x.double() - self.of_rows(self.lowest(x))
 
-    def _lowest(self, x: Tensor) -> Tensor:
+    def highest(self, x: Tensor) -> Tensor:
+        """The greatest of each group, `[G]` from `[B]`; −∞ where no row counts."""
+        return -self.lowest(-x)
+
+    def lowest(self, x: Tensor) -> Tensor:
+        """The least of each group, `[G]` from `[B]`; ∞ where no row counts."""
         counted = self.known(x.detach().double(), torch.inf)
         if self.size is not None:
             return counted.view(-1, self.size).amin(1)

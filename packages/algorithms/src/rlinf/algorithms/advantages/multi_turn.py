@@ -136,6 +136,7 @@ class GrpoDynamic(Estimator):
     """What is added to the deviation, ≥ 0."""
 
     def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
         expect_choice("advantage_mode", self.advantage_mode, get_args(TurnMode))
         expect_choice("scale", self.scale, get_args(Scale))
         expect_range("eps", self.eps, 0.0, float("inf"))
@@ -171,6 +172,7 @@ class GrpoVideo(Estimator):
     """What is added to the deviation, ≥ 0."""
 
     def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
         expect_choice("advantage_mode", self.advantage_mode, get_args(VideoMode))
         expect_range("eps", self.eps, 0.0, float("inf"))
 

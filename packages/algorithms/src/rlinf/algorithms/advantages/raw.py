@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -57,15 +58,17 @@ class Raw(Estimator):
 
     has_targets: ClassVar[bool] = False
 
-    normalize_advantages: bool = False
-    """Whether advantages get mean 0 and variance 1 over all unmasked decisions of all ranks."""
     eps: float = 1e-5
-    """What is added to the deviation, > 0."""
+    """What is added to the deviation where `normalize_advantages` asks for one, > 0."""
 
     def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
         expect_range("eps", self.eps, 0.0, float("inf"), open_low=True)
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`; no targets."""
         reward = x.need("reward", by="Raw")
-        return raw(reward, x.decided(by="Raw"), all_reduce, normalize=self.normalize_advantages, eps=self.eps), None
+        return raw(reward, x.decided(by="Raw")), None
+
+    def _how(self) -> Mapping[str, Any]:
+        return {"unbiased": True, "eps": self.eps}

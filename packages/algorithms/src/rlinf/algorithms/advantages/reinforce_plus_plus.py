@@ -92,6 +92,7 @@ class ReinforcePlusPlus(Estimator):
     """Whether the variance is divided by n − 1 rather than n."""
 
     def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
         expect_range("reinpp_kl_beta", self.reinpp_kl_beta, 0.0, float("inf"))
         expect_range("gamma", self.gamma, 0.0, 1.0)
 

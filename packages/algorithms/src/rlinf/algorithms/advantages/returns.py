@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rlinf.algorithms.advantages.estimator import Estimator
 from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.advantages.normalize import Normalization
 from rlinf.algorithms.advantages.transitions import transitions
-from rlinf.algorithms.advantages.whiten import whiten
 from rlinf.algorithms.shapes import expect_range
 from rlinf.core.declarations import Need
 from rlinf.core.errors import ConfigError
@@ -207,10 +207,11 @@ class DiscountedReturns(Estimator):
 
     gamma: float = 1.0
     """Discount of one decision, in [0, 1]."""
-    normalize_advantages: bool = True
-    """Whether advantages get mean 0 and variance 1 over all unmasked decisions of all ranks."""
+    normalize_advantages: bool | Normalization = field(default=True, kw_only=True)
+    """As in `Estimator`."""
 
     def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
         expect_range("gamma", self.gamma, 0.0, 1.0)
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor | None]:
@@ -219,8 +220,7 @@ class DiscountedReturns(Estimator):
         found = discounted_returns(
             reward, terminated, truncated, gamma=self.gamma, value=x.value, mask=x.mask, value_next=x.value_next
         )
-        white = whiten(found, x.decided(by="DiscountedReturns"), all_reduce) if self.normalize_advantages else found
-        return white, None if x.value is None else found
+        return found, None if x.value is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,10 +236,9 @@ class NStep(Estimator):
     """How many rewards are added up before the critic's word is taken, at least 1."""
     lam: float = 1.0
     """Weight of going on, in [0, 1]."""
-    normalize_advantages: bool = False
-    """Whether advantages get mean 0 and variance 1 over all unmasked decisions of all ranks; targets never do."""
 
     def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
         expect_range("gamma", self.gamma, 0.0, 1.0)
         expect_range("lam", self.lam, 0.0, 1.0)
         expect_steps("n", self.n)
@@ -259,5 +258,4 @@ class NStep(Estimator):
             value_next=x.value_next,
         )
         decided = x.decided(by="NStep")
-        advantage = target - value[:, : target.shape[1]].where(decided, 0.0)
-        return whiten(advantage, decided, all_reduce) if self.normalize_advantages else advantage, target
+        return target - value[:, : target.shape[1]].where(decided, 0.0), target

@@ -44,7 +44,7 @@ class Transitions:
 
         Raises:
             ShapeError: it is a tensor of another shape than `[B, T]`.
-        ConfigError: it is outside [0, 1].
+            ConfigError: it is outside [0, 1].
         """
         return _factor(place, x, self.reward, self.valid)
 

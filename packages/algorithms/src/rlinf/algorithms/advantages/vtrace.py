@@ -109,6 +109,7 @@ class VTrace(Estimator):
     """Cap of the ratio in the advantage, > 0; None for none."""
 
     def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
         expect_range("gamma", self.gamma, 0.0, 1.0)
         expect_range("lam", self.lam, 0.0, 1.0)
         for name in ("clip_rho", "clip_c", "clip_pg_rho"):

@@ -4,6 +4,9 @@ A function here takes what `tensor.tolist()` gives, and returns the same; a loss
 metrics. It is written from the equation, scalar by scalar, and shares no line with the fast one.
 """
 
+from rlinf.algorithms.reference.action_values import peng_q_lambda as peng_q_lambda
+from rlinf.algorithms.reference.action_values import q_lambda as q_lambda
+from rlinf.algorithms.reference.action_values import retrace as retrace
 from rlinf.algorithms.reference.awr import advantage_labels as advantage_labels
 from rlinf.algorithms.reference.awr import advantage_threshold as advantage_threshold
 from rlinf.algorithms.reference.awr import awac_weights as awac_weights
@@ -96,7 +99,9 @@ from rlinf.algorithms.reference.multi_turn import grpo_video as grpo_video
 from rlinf.algorithms.reference.nft import advantage_to_unit as advantage_to_unit
 from rlinf.algorithms.reference.nft import nft as nft
 from rlinf.algorithms.reference.nft import time_weight as time_weight
+from rlinf.algorithms.reference.normalize import normalize_advantages as normalize_advantages
 from rlinf.algorithms.reference.overlong import overlong_penalty as overlong_penalty
+from rlinf.algorithms.reference.pass_at_k import grpo_passk as grpo_passk
 from rlinf.algorithms.reference.ppo import ppo_clip as ppo_clip
 from rlinf.algorithms.reference.q_value import q_value_loss as q_value_loss
 from rlinf.algorithms.reference.raw import raw as raw

@@ -17,7 +17,7 @@ _LONGEST_NAME = 200
 """Bytes: file systems take 255, and the names of locks and of earlier runs are a little longer."""
 GATE_DEFAULTS = {"fp32": (1e-3, 0.0), "fp16": (0.02, 0.01), "bf16": (0.1, 0.01)}
 """By precision: how far the ratio of a decision's probabilities may be from 1, and the share of decisions that may be farther."""
-_GATE_KEYS = {"actor.gate.tolerance": "actor.logprob_tolerance", "actor.gate.allowed_share": "actor.logprob_outliers"}
+_GATE_KEYS = {"tolerance": "actor.logprob_tolerance", "allowed_share": "actor.logprob_outliers"}
 MERGED = {"merged": True}
 """Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
 
@@ -268,9 +268,10 @@ class ActorConfig(TrainingConfig):
         try:
             return GATES.build(self.gate, params, place="actor.gate")
         except ConfigError as error:
-            if error.place not in _GATE_KEYS:
+            key = _GATE_KEYS.get(error.place.removeprefix("actor.gate."))
+            if key is None:
                 raise
-            raise type(error)(_GATE_KEYS[error.place], error.problem, error.remedy) from error
+            raise type(error)(key, error.problem, error.remedy) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

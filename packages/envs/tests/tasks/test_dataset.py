@@ -137,13 +137,15 @@ def test_the_fingerprint_is_that_of_the_content(tmp_path, jsonl):
     """Equal for a file that was moved, another for one that was changed; without what is only trained on."""
     task, moved = Dataset(path=jsonl), Dataset(path=lines(tmp_path / "moved.jsonl", ROWS))
     assert isinstance(task, Fingerprinted)
-    assert task.fingerprint() == moved.fingerprint()
+    assert task.fingerprint("validation") == moved.fingerprint("validation") == task.fingerprint("train")
     lines(tmp_path / "moved.jsonl", [*ROWS[:-1], {**ROWS[-1], "answer": "#### 0"}])
-    changed = moved.fingerprint()
-    assert task.fingerprint() != changed
+    changed = moved.fingerprint("validation")
+    assert task.fingerprint("validation") != changed
     held_out = lines(tmp_path / "held_out.jsonl", ROWS[:2])
-    both = [Dataset(path=path, validation_path=held_out).fingerprint() for path in (jsonl, str(tmp_path / "moved.jsonl"))]
-    assert both[0] == both[1] != changed
+    both = [Dataset(path=path, validation_path=held_out) for path in (jsonl, str(tmp_path / "moved.jsonl"))]
+    assert both[0].fingerprint("validation") == both[1].fingerprint("validation") != changed
+    assert both[0].fingerprint("train") != both[1].fingerprint("train")
+    assert Dataset(path="nowhere.jsonl").fingerprint("train") == {"path": "nowhere.jsonl"}
 
 
 def test_files_that_are_not_there_or_not_read(tmp_path, jsonl):

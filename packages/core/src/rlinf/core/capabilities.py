@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rlinf.core.data import Completion, Decision, LossOutput, Weights
 from rlinf.core.generation import SamplingConfig
-from rlinf.core.problems import ShownPrompt
+from rlinf.core.problems import ShownPrompt, Split
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 
@@ -147,10 +147,10 @@ class Writing(Protocol):
 
 @runtime_checkable
 class Fingerprinted(Protocol):
-    """A configuration with fields that stand for something outside of it, such as a file."""
+    """A task with fields that stand for something outside of it, such as a file."""
 
-    def fingerprint(self) -> Mapping[str, str]:
-        """What stands for such fields where results are compared, by name; "" for those that change no result.
+    def fingerprint(self, split: Split) -> Mapping[str, str]:
+        """What stands for such fields where results are compared, by name; "" for those that don't change the problems of a split.
 
         Equal for equal contents, wherever they are.
         """

@@ -95,11 +95,12 @@ class Dataset:
             raise ConfigError(key, f"no problem for '{split}' is in '{path}'", remedy)
         return [self._problem(number, place, row) for number, (place, row) in enumerate(rows.values())]
 
-    def fingerprint(self) -> Mapping[str, str]:
-        """What the held out problems depend on, by content; see `rlinf.core.capabilities.Fingerprinted`."""
+    def fingerprint(self, split: Split) -> Mapping[str, str]:
+        """The file that the problems of a split come from, by content; see `rlinf.core.capabilities.Fingerprinted`."""
         if self.validation_path is None:
             return {"path": _fingerprint(self.path)}
-        return {"path": "", "validation_share": "", "seed": "", "validation_path": _fingerprint(self.validation_path)}
+        own, other = ("path", "validation_path") if split == "train" else ("validation_path", "path")
+        return {"validation_share": "", "seed": "", other: "", own: _fingerprint(getattr(self, own))}
 
     def _part(self, key: str) -> Split:
         if self.validation_path is not None:
@@ -195,6 +196,8 @@ def _object(line: bytes, place: str) -> Row:
 
 def _fingerprint(path: str) -> str:
     file = Path(path).expanduser()
+    if not file.is_file():
+        return path  # `check` says so
     stat = file.stat()
     return f"{stat.st_size} bytes, sha256 {_sha256(str(file.absolute()), stat.st_mtime_ns, stat.st_size)}"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlinf.core.capabilities import Fingerprinted
 from rlinf.core.evaluation import wilson_interval
+from rlinf.core.problems import Split, TaskConfig
 from rlinf.runners.canonical import canonical
 from rlinf.runners.evaluation import protocol_hash
 from rlinf.runners.reasoning.admission import GroupReport
@@ -66,9 +67,8 @@ def reasoning_protocol(cfg: ReasoningConfig, problems: Sequence[int]) -> dict[st
     """
     left_out = problems[-1] + 1 - len(problems)
     fewer = f" but for {left_out} with too long a prompt" if left_out else ""
-    found = cfg.data.task.fingerprint() if isinstance(cfg.data.task, Fingerprinted) else dict[str, str]()
-    free = {*PROTOCOL_FREE, *(key for key, value in found.items() if not value)}
-    data = {key: value for key, value in {**resolved(cfg.data), **found}.items() if key not in free}
+    stated = by_content(resolved(cfg.data), cfg.data.task, "validation")
+    data = {key: value for key, value in stated.items() if key not in PROTOCOL_FREE}
     reward = {key: value for key, value in resolved(cfg.reward).items() if key != "overlong"}
     protocol: dict[str, Any] = {
         "data": data,
@@ -77,6 +77,14 @@ def reasoning_protocol(cfg: ReasoningConfig, problems: Sequence[int]) -> dict[st
         "sampling": resolved(cfg.eval_sampling),
     }
     return {**canonical(protocol), "hash": protocol_hash(protocol)}
+
+
+def by_content(data: Mapping[str, Any], task: TaskConfig, split: Split) -> dict[str, Any]:
+    """The section `data` with what its problems are in place of where they come from; see `Fingerprinted`."""
+    if not isinstance(task, Fingerprinted):
+        return dict(data)
+    found = task.fingerprint(split)
+    return {key: found.get(key, value) for key, value in data.items() if found.get(key) != ""}
 
 
 def measured(cfg: ReasoningConfig, scalars: Mapping[str, float], problems: int) -> dict[str, Any]:

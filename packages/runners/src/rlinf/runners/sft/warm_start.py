@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,8 @@ from rlinf.core.errors import CheckpointError
 from rlinf.core.protocols import WorkerGroup
 from rlinf.core.registry import TASKS
 from rlinf.runners.checkpoint import read_checkpoint
+from rlinf.runners.evaluation import protocol_hash
+from rlinf.runners.reasoning.evaluation import by_content
 from rlinf.runners.run_folder import open_run_folder, run_folder
 from rlinf.runners.schema import LoggerConfig
 from rlinf.runners.sections import Section, keys, resolved, subsection
@@ -85,8 +85,8 @@ def _digest(cfg: SFTConfig) -> str:
     where = ("experiment_name", "logger", "timeout_s", "interrupt_timeout_s")
     saving = ("save_interval", "save_minutes", "keep_checkpoints", "keep_best")
     runner = {key: value for key, value in plain["runner"].items() if key not in (*where, *saving)}
-    weights = {"runner": runner, "data": plain["data"], "actor": plain["actor"], "versions": versions()}
-    return hashlib.sha256(json.dumps(weights, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    data = by_content(plain["data"], cfg.data.task, "train")
+    return protocol_hash({"runner": runner, "data": data, "actor": plain["actor"], "versions": versions()})
 
 
 def finished(cfg: SFTConfig) -> Path | None:

@@ -63,6 +63,17 @@ def test_faults_name_the_place_the_value_and_the_way_out(toy_data: dict[str, Any
         read_embodied(toy_data)
 
 
+def test_a_batch_that_parts_nothing_is_refused_soon(toy_data: dict[str, Any]) -> None:
+    toy_data["env"]["train"]["rollout_epoch"] = 2**40 + 1
+    toy_data["actor"]["global_batch_size"] = 2**40
+    with pytest.raises(ConfigError, match=r"actor\.global_batch_size: .*into whole steps\. Use a divisor, such as 1 or \d+"):
+        read_embodied(toy_data)
+    toy_data["env"]["train"]["rollout_epoch"] = 1
+    toy_data["actor"]["global_batch_size"] = 7
+    with pytest.raises(ConfigError, match=r"Use a divisor, such as 6 or 8\."):
+        read_embodied(toy_data)
+
+
 def test_faults_in_several_sections_are_reported_together(toy_data: dict[str, Any]) -> None:
     toy_data["runner"]["max_steps"] = "x"
     toy_data["actor"]["model"]["width"] = "wide"

@@ -7,6 +7,7 @@ do without they say themselves (`rlinf.core.declarations`, `rlinf.core.capabilit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -93,10 +94,14 @@ def whole_batches(batch: int, total: int, *, of: str, made: str) -> ConfigError 
         return ConfigError(key, f"{batch} {of} in an optimizer step, but an iteration makes only {total} ({made})", f"Use {total}.")
     if total % batch:
         problem = f"{batch} {of} in an optimizer step can't part the {total} of an iteration ({made}) into whole steps"
-        near = max(size for size in range(1, batch) if total % size == 0)
-        above = min(size for size in range(batch, total + 1) if total % size == 0)
-        return ConfigError(key, problem, f"Use a divisor, such as {near} or {above}.")
+        smaller, greater = _divisor(total, range(batch, 0, -1), 1), _divisor(total, range(batch, total), total)
+        return ConfigError(key, problem, f"Use a divisor, such as {smaller} or {greater}.")
     return None
+
+
+def _divisor(total: int, sizes: Iterable[int], otherwise: int) -> int:
+    """The first of some sizes that divides a total; of very many only so many are tried."""
+    return next((size for size in islice(sizes, 100_000) if total % size == 0), otherwise)
 
 
 def needs_met(algorithm: AlgorithmConfig, unmet: Unmet) -> ConfigError | None:

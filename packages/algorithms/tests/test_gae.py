@@ -180,7 +180,7 @@ def test_the_value_after_each_decision_by_name():
     estimator = Gae(gamma=0.9, gae_lambda=0.8, normalize_advantages=False)
     found, _ = estimator.of(CreditInputs(**fields, value_next=after))
     torch.testing.assert_close(found, torch.tensor([[0.5, 3.056, 2.3]]))
-    white, _ = Gae(gamma=0.9, gae_lambda=0.8).of(CreditInputs(**fields, value_next=after))
+    white, _ = Gae(gamma=0.9, gae_lambda=0.8).normalized(CreditInputs(**fields, value_next=after))
     torch.testing.assert_close(white, whiten(found, ~NO))
 
 

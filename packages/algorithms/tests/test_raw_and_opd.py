@@ -99,7 +99,8 @@ def test_by_name():
     found, target = OnPolicyDistillation().of(CreditInputs(logprob=elements, logprob_ref=teacher, mask=MASK))
     torch.testing.assert_close(found, torch.where(MASK, teacher - elements.sum(2), 0.0))
     assert target is None
-    found, target = Raw(normalize_advantages=True, eps=0.5).of(CreditInputs(reward=reward, mask=MASK), all_reduce=lambda x: x * 2)
+    inputs = CreditInputs(reward=reward, mask=MASK)
+    found, target = Raw(normalize_advantages=True, eps=0.5).normalized(inputs, all_reduce=lambda x: x * 2)
     torch.testing.assert_close(found, raw(reward, MASK, lambda x: x * 2, normalize=True, eps=0.5))
     assert target is None
     assert torch.equal(Raw().of(CreditInputs(reward=reward))[0], reward)

@@ -324,7 +324,7 @@ def test_returns_by_name():
     assert target is None
     _, target = DiscountedReturns(gamma=0.5).of(CreditInputs(**inputs, value=VALUE))
     torch.testing.assert_close(target, discounted_returns(R, NEVER, NEVER, gamma=0.5, value=VALUE))
-    white, target = DiscountedReturns(gamma=0.5).of(CreditInputs(**inputs, value=V, value_next=V))
+    white, target = DiscountedReturns(gamma=0.5).normalized(CreditInputs(**inputs, value=V, value_next=V))
     torch.testing.assert_close(target, discounted_returns(R, NEVER, NEVER, gamma=0.5, value=V, value_next=V))
     torch.testing.assert_close(white, whiten(target, ~NEVER))
 
@@ -340,5 +340,5 @@ def test_n_step_by_name():
     torch.testing.assert_close(
         target, n_step_returns(R, V, NEVER, NEVER, gamma=0.9, n=2, lam=0.7, mask=inputs["mask"], value_next=R)
     )
-    white, _ = NStep(gamma=0.9, n=2, lam=0.7, normalize_advantages=True).of(CreditInputs(**inputs, value=value))
+    white, _ = NStep(gamma=0.9, n=2, lam=0.7, normalize_advantages=True).normalized(CreditInputs(**inputs, value=value))
     torch.testing.assert_close(white, whiten(advantage, inputs["mask"]))

@@ -194,4 +194,6 @@ def _describe(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if hint in names:
         return names[hint]
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(repr(choice) for choice in typing.get_args(hint))
     return getattr(hint, "__name__", str(hint))

@@ -225,10 +225,11 @@ class RayBackend:
     def _lost(self, host: str, pid: int) -> bool:
         """A process died; what comes of it is settled in a thread of its own."""
         process = self._processes.get(host)
-        if process is None or process.info.pid != pid or self._stopping:
+        known = None if process is None else process.lives.get(pid)
+        if process is None or known is None or self._stopping:
             return False
 
-        def bury(life: int = process.life) -> None:
+        def bury(life: int = known) -> None:
             process.bury(life)
             self._endpoint.directory.settle(host)
 

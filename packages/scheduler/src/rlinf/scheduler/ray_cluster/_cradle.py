@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,6 +109,15 @@ class GroupCradle:
         if how:
             self._nursery.remark()
         return how
+
+    def kill(self, process: RayProcess) -> None:
+        """See `Cradle`. Ray asks a process to end, which one that is stopped does not hear."""
+        known = process.lives.get(process.info.pid) == process.life
+        if known and self._is_here(self._plans[process.info.rank]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.info.pid, signal.SIGKILL)
+        else:
+            ray.kill(process.actor)
 
     def condition(self, process: RayProcess) -> str:
         """See `Cradle`."""

@@ -46,6 +46,10 @@ class Cradle(Protocol):
         """How its process ended, if it is known to have; Ray may take a minute to notice one that had not started."""
         ...
 
+    def kill(self, process: RayProcess) -> None:
+        """Ends the process, even one that is stopped."""
+        ...
+
     def condition(self, process: RayProcess) -> str:
         """What keeps a living process from going on, if that can be seen; "" if nothing does."""
         ...
@@ -83,6 +87,8 @@ class RayProcess:
         self._state = "starting"
         """Then `up`; `down` from a death to the next life, and `ended` after the last one."""
         self._restarted: list[float] = []
+        self.lives: dict[int, int] = {}
+        """Process id → which life it has or had."""
         self._killed = (-1, "")
         """The last life that `kill` has ended, and how."""
         self._construct: RayCall | None = None
@@ -148,6 +154,7 @@ class RayProcess:
         """Builds the worker in the process, which runs."""
         spec, self._rendezvous = self._spec, rendezvous
         self._info = replace(self._info, pid=pid)
+        self.lives[pid] = self.life
         call = RayCall(
             self,
             "__init__",
@@ -173,6 +180,7 @@ class RayProcess:
 
     def shutdown(self) -> None:
         """Kills the process for good, and ends its calls."""
+        self._cradle.kill(self)
         self.end()
         for call in list(self.calls):
             call.forgive()
@@ -199,7 +207,7 @@ class RayProcess:
         with self._line:
             if self._state in ("up", "starting"):
                 self._killed = (self.life, how)
-                ray.kill(self.actor)
+                self._cradle.kill(self)
 
     def bury(self, life: int, said: str = "") -> None:
         """Finds out how a life ended, and draws the consequences; takes a while, in a thread of its own."""

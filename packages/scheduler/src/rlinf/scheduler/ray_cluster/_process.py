@@ -180,7 +180,8 @@ class RayProcess:
 
     def shutdown(self) -> None:
         """Kills the process for good, and ends its calls."""
-        self._cradle.kill(self)
+        if self._cradle.condition(self):  # Ray would wait for a process that is stopped
+            self._cradle.kill(self)
         self.end()
         for call in list(self.calls):
             call.forgive()

@@ -1,7 +1,8 @@
 """Rewards that read texts: numbers by hand first, then properties against the reference."""
 
+import ast
 import json
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from rlinf.algorithms import reference
 from rlinf.algorithms.reference import composite as slow_composite
 from rlinf.algorithms.reference import overlong as slow_overlong
 from rlinf.algorithms.reference import search as slow_search
+from rlinf.algorithms.rewards.cases import Case, read_cases
 from rlinf.algorithms.rewards.choice import VQA, MultipleChoice
-from rlinf.algorithms.rewards.code import Case, Code, Run, last_program, passed, read_cases, register_sandbox
+from rlinf.algorithms.rewards.code import Code, Run, last_program, passed, register_sandbox
 from rlinf.algorithms.rewards.composite import Composite, Part, weighted
 from rlinf.algorithms.rewards.exact import ExactMatch
 from rlinf.algorithms.rewards.format import AnswerFormat, TagFormat, ThinkFormat
@@ -247,7 +249,13 @@ class SandboxDouble:
 
     def run(self, program, cases, limits):
         self.asked.append((program, limits.time_s, limits.memory_mb))
-        return [self.outputs.get(case.stdin, Run(exit_code=1)) for case in cases]
+        return [self._run(case) for case in cases]
+
+    def _run(self, case):
+        """The output that was written down, and what the last line of the case's code prints after it."""
+        run = self.outputs.get(case.stdin, Run(exit_code=1))
+        said = ast.literal_eval(case.code.splitlines()[-1].removeprefix("print")) if case.code else ""
+        return replace(run, stdout=run.stdout + said) if run.exit_code == 0 else run
 
 
 CASES = json.dumps([{"stdin": "1", "stdout": "a \nb\n\n"}, {"stdin": "2"}, {"stdin": "3", "stdout": "", "code": "assert f(1)"}])

@@ -65,8 +65,22 @@ ADVANTAGES: Final[Mapping[str, str]] = {
     "returns": "Returns as advantages are 'discounted_returns'.",
     "reinforce++": "REINFORCE++ is 'reinforce_plus_plus'.",
     "v-trace": "V-trace is 'vtrace'.",
+    "pass_at_k": "GRPO for pass@k is 'grpo_passk'.",
+    "retrace": "Retrace gives targets for a critic of actions: rlinf.algorithms.retrace, a function and no advantage by name.",
+    "otb": "The optimal token baseline is 'optimal_token_baseline'.",
 }
 """What to say of a word that is no advantage."""
+
+_CASES: Final = "Stored test cases, on standard input or as assertions, are the reward 'code', which runs them in your sandbox."
+
+REWARDS: Final[Mapping[str, str]] = {
+    "code_offline": f"{_CASES} Nothing here asks a language model for its judgement.",
+    "code_tests": _CASES,
+    "prime_code": _CASES,
+    "livecodebench": _CASES,
+    "gsm8k": "GSM8K is 'exact_match' with extraction 'hashes', or 'math'.",
+}
+"""What to say of a word that is no reward."""
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "epsilon": "Pass clip_ratio_low and clip_ratio_high.",

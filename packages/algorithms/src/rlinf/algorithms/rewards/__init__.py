@@ -1,9 +1,9 @@
 """How completions are scored."""
 
+from rlinf.algorithms.rewards.cases import Case as Case
 from rlinf.algorithms.rewards.choice import VQA as VQA
 from rlinf.algorithms.rewards.choice import MultipleChoice as MultipleChoice
 from rlinf.algorithms.rewards.choice import chosen_letter as chosen_letter
-from rlinf.algorithms.rewards.code import Case as Case
 from rlinf.algorithms.rewards.code import Code as Code
 from rlinf.algorithms.rewards.code import Limits as Limits
 from rlinf.algorithms.rewards.code import Run as Run

@@ -6,28 +6,17 @@ The sandbox is somebody else's: a package provides it by an entry point of the g
 
 from __future__ import annotations
 
-import json
 import re
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
 
+from rlinf.algorithms.rewards.cases import Case, read_cases
 from rlinf.algorithms.rewards.reward import IsolatedReward
 from rlinf.algorithms.shapes import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import Registry
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One thing that a program must do."""
-
-    stdin: str = ""
-    """What it reads."""
-    stdout: str | None = None
-    """What it must print, but for white space at line ends and at the end; None if it must only end well."""
-    code: str = ""
-    """What is run after it in the same program, such as assertions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +65,22 @@ def last_program(completion: str, *, language: str) -> str | None:
     return blocks[-1] if blocks else None
 
 
-def read_cases(answer: str) -> list[Case]:
-    """The cases of an answer: a JSON list of objects with the keys of `Case`.
+def witnessed(cases: Sequence[Case], word: str) -> list[Case]:
+    """Cases whose code says at its end that it was reached: a program that exits before its assertions has not passed them.
 
-    Raises:
-        ValueError: it is anything else.
+    Args:
+        cases: in Python.
+        word: what is printed on a line of its own; the program must not be able to guess it.
     """
-    found: Any = json.loads(answer)
-    if not isinstance(found, list) or not found:
-        raise ValueError(f"expected a JSON list of cases, found {answer:.100}")
-    return [_case(entry) for entry in cast("list[Any]", found)]
+    return [replace(case, code=f"{case.code}\nprint({chr(10) + word!r})") if case.code else case for case in cases]
 
 
-def _case(entry: Any) -> Case:
-    known = {"stdin": str, "stdout": (str, type(None)), "code": str}
-    if not isinstance(entry, dict):
-        raise ValueError(f"expected a case with keys {list(known)}, found {entry!r:.100}")
-    for key, value in cast("dict[str, Any]", entry).items():
-        if key not in known or not isinstance(value, known[key]):
-            raise ValueError(f"expected a case with keys {list(known)}, found '{key}': {value!r:.100}")
-    return Case(**cast("dict[str, Any]", entry))
+def without_witness(case: Case, run: Run, word: str) -> Run:
+    """What the program itself printed; a run that has failed if the code of its case was not reached."""
+    if not case.code:
+        return run
+    before, found, after = run.stdout.rpartition(f"\n{word}")
+    return replace(run, stdout=before) if found and not after.strip() else replace(run, stdout="", exit_code=run.exit_code or 1)
 
 
 def passed(case: Case, run: Run) -> bool:
@@ -113,7 +98,8 @@ def _lines(text: str) -> list[str]:
 class Code(IsolatedReward):
     """Whether the last program of a completion passes its cases in a sandbox, by name: `code`.
 
-    The answer is a JSON list of cases, `[{"stdin": "1 2", "stdout": "3"}, …]`.
+    The answer is a JSON list of cases, `[{"stdin": "1 2", "stdout": "3"}, …]`, or has another form that `read_cases` knows, such as
+    APPS' inputs and outputs, MBPP's assertions and HumanEval's check. The cases are stored with the problem: no service is asked.
     """
 
     sandbox: str | Sandbox = ""
@@ -148,14 +134,17 @@ class Code(IsolatedReward):
         """1 if all cases pass, else 0; their share if `partial`; 0 without a program.
 
         Raises:
-            ValueError: `answer` isn't a list of cases, or the sandbox didn't say what became of each.
+            ValueError: `answer` holds no cases, or the sandbox didn't say what became of each.
         """
         cases = read_cases(answer)
         program = last_program(completion, language=self.language)
         if program is None:
             return 0.0
-        runs: Sequence[Run] = self.built.run(program, cases, Limits(self.case_time_s, self.case_memory_mb))
+        word, python = secrets.token_hex(16), self.language.casefold() == "python"
+        asked = witnessed(cases, word) if python else cases
+        runs: Sequence[Run] = self.built.run(program, asked, Limits(self.case_time_s, self.case_memory_mb))
         if len(runs) != len(cases):
             raise ValueError(f"expected what became of {len(cases)} cases, the sandbox told of {len(runs)}")
-        share = sum(passed(case, run) for case, run in zip(cases, runs, strict=True)) / len(cases)
+        told = [without_witness(case, run, word) if python else run for case, run in zip(cases, runs, strict=True)]
+        share = sum(passed(case, run) for case, run in zip(cases, told, strict=True)) / len(cases)
         return share if self.partial else float(share == 1.0)

@@ -19,7 +19,7 @@ ADVANTAGE = torch.tensor([[1.0, 2.0], [10.0, 99.0], [3.0, 6.0], [20.0, -99.0]])
 MASK = torch.tensor([[True, True], [True, False], [True, True], [True, False]])
 GROUP = torch.tensor([7, -2, 7, -2])
 PARAMS = {"grpo_video": {"advantage_mode": "frame"}}
-OURS = sorted({*ADVANTAGES.names()} - {"remax", "opd"})
+OURS = sorted({*ADVANTAGES.names()} - {"remax", "opd", "optimal_token_baseline"})
 """Those that need nothing which a trajectory of the examiner lacks."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-Need = Literal["value", "target", "entropy", "reference", "proximal", "version", "baseline", "group"]
+Need = Literal["value", "target", "entropy", "reference", "proximal", "version", "baseline", "group", "sum_pi_squared"]
 """What an advantage or a loss may be unable to do without:
 
 | need | who has it |
@@ -23,6 +23,7 @@ Need = Literal["value", "target", "entropy", "reference", "proximal", "version",
 | `version` | `Evaluation.version`: a policy that counts the versions of its weights |
 | `baseline` | the score of another answer to the same question, such as the greedy one |
 | `group` | groups of more than one row |
+| `sum_pi_squared` | the sum of the squared probabilities of all tokens, for each token that was written |
 """
 
 

@@ -31,6 +31,7 @@ NEEDS: Final[Mapping[Need, str]] = {
     "proximal": "decisions that the trainer scores again before each update",
     "version": "a count of the weights' versions",
     "baseline": "the score of a greedy answer to each question, which nothing here makes",
+    "sum_pi_squared": "the sums of squared probabilities of each token, which no trainer here says",
     "group": "groups of more than one",
 }
 
@@ -161,7 +162,13 @@ def _batches(cfg: EmbodiedConfig) -> ConfigError | None:
 
 def _needs(cfg: EmbodiedConfig) -> ConfigError | None:
     nobody = "Embodied runs don't have that."
-    unmet: dict[Need, str] = {"reference": nobody, "proximal": nobody, "version": nobody, "baseline": nobody}
+    unmet: dict[Need, str] = {
+        "reference": nobody,
+        "proximal": nobody,
+        "version": nobody,
+        "baseline": nobody,
+        "sum_pi_squared": nobody,
+    }
     if cfg.env.train.group_size == 1:
         unmet["group"] = "Raise env.train.group_size."
     return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})

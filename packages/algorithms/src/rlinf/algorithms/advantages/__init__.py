@@ -25,6 +25,8 @@ from rlinf.algorithms.advantages.multi_turn import GrpoVideo as GrpoVideo
 from rlinf.algorithms.advantages.multi_turn import grpo_dynamic as grpo_dynamic
 from rlinf.algorithms.advantages.multi_turn import grpo_video as grpo_video
 from rlinf.algorithms.advantages.normalize import normalize_advantages as normalize_advantages
+from rlinf.algorithms.advantages.optimal_token import OptimalTokenBaseline as OptimalTokenBaseline
+from rlinf.algorithms.advantages.optimal_token import optimal_token_baseline as optimal_token_baseline
 from rlinf.algorithms.advantages.pass_at_k import GRPOPassK as GRPOPassK
 from rlinf.algorithms.advantages.pass_at_k import grpo_passk as grpo_passk
 from rlinf.algorithms.advantages.raw import Raw as Raw

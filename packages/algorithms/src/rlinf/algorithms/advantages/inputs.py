@@ -46,6 +46,8 @@ class CreditInputs:
     """`[B, T]` (or as `logprob`), under a reference policy or a teacher."""
     logprob_proximal: Tensor | None = None
     """The shape of `logprob`, under the policy that is to learn; None where that is the one that decided."""
+    sum_pi_squared: Tensor | None = None
+    """`[B, T]`, Σₐ π(a)² over all that could have been decided, in [0, 1]; no trajectory has it."""
 
     @classmethod
     def of(cls, trajectory: Trajectory[Tensor]) -> CreditInputs:
@@ -114,6 +116,7 @@ _REMEDIES = {
     "value": "Use a policy with a critic.",
     "baseline": "Pass the score of what each row is compared with, such as the greedy answer.",
     "episode": "Say which rows form one episode (Trajectory.episode).",
+    "sum_pi_squared": "Pass Σ π² of each token, of the policy that says logprob.",
     "logprob_ref": "Score the batch with the reference policy or the teacher (Trajectory.reference).",
 }
 INPUT_NAMES = tuple(f.name for f in dataclasses.fields(CreditInputs))

@@ -65,7 +65,7 @@ def _room_for_prompts(cfg: ReasoningConfig) -> ConfigError | None:
 
 
 def _needs(cfg: ReasoningConfig) -> ConfigError | None:
-    unmet: dict[Need, str] = {"baseline": "Choose another algorithm.adv_type."}
+    unmet: dict[Need, str] = dict.fromkeys(("baseline", "sum_pi_squared"), "Choose another algorithm.adv_type.")
     if cfg.reference.source == "none":
         unmet["reference"] = "Set reference.source."
     if not cfg.algorithm.recompute_logprobs:

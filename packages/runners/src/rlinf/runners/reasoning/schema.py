@@ -212,8 +212,8 @@ class ReasoningAlgorithmConfig(AlgorithmConfig):
     optimizer steps, so that a run may end before its learning rate has fallen as far as its schedule says;
     `actor.optim.total_training_steps` says over how many steps it shall."""
     overlong_filtering: bool = False
-    """Whether responses that `rollout.sampling_params.max_new_tokens` cut off are kept out of the loss (DAPO, §3.4): nobody knows how
-    they would have ended. They still count in the statistics of their group; `rollout/overlong_filtered` is their share."""
+    """Whether responses that `rollout.sampling_params.max_new_tokens` cut off are kept out of the loss (DAPO, §3.4): nobody knows
+    how they would have ended. They still count in the statistics of their group; `rollout/overlong_filtered` is their share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,13 @@ from rlinf.algorithms.losses.correction import (
     corrected,
     geometric_rejection,
     masked_importance,
-    mismatch,
     rejection,
     self_normalised,
     truncated_importance,
     veto,
 )
 from rlinf.algorithms.losses.decoupled import interpolated_proximal
+from rlinf.algorithms.losses.mismatch import mismatch
 from rlinf.algorithms.losses.terms import Terms
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, ShapeError

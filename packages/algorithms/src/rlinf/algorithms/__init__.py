@@ -15,6 +15,7 @@ from rlinf.algorithms.advantages import GrpoVideo as GrpoVideo
 from rlinf.algorithms.advantages import NStep as NStep
 from rlinf.algorithms.advantages import OnPolicyDistillation as OnPolicyDistillation
 from rlinf.algorithms.advantages import Opo as Opo
+from rlinf.algorithms.advantages import OptimalTokenBaseline as OptimalTokenBaseline
 from rlinf.algorithms.advantages import Raw as Raw
 from rlinf.algorithms.advantages import ReinforcePlusPlus as ReinforcePlusPlus
 from rlinf.algorithms.advantages import ReMax as ReMax
@@ -37,6 +38,7 @@ from rlinf.algorithms.advantages import n_step_returns as n_step_returns
 from rlinf.algorithms.advantages import normalize_advantages as normalize_advantages
 from rlinf.algorithms.advantages import opd_advantage as opd_advantage
 from rlinf.algorithms.advantages import opo as opo
+from rlinf.algorithms.advantages import optimal_token_baseline as optimal_token_baseline
 from rlinf.algorithms.advantages import peng_q_lambda as peng_q_lambda
 from rlinf.algorithms.advantages import q_lambda as q_lambda
 from rlinf.algorithms.advantages import raw as raw
@@ -80,6 +82,7 @@ from rlinf.algorithms.losses import clip_cov as clip_cov
 from rlinf.algorithms.losses import clipped_value_loss as clipped_value_loss
 from rlinf.algorithms.losses import covariance as covariance
 from rlinf.algorithms.losses import decoupled_ppo as decoupled_ppo
+from rlinf.algorithms.losses import divergence_rejection as divergence_rejection
 from rlinf.algorithms.losses import dynamic_sampling as dynamic_sampling
 from rlinf.algorithms.losses import entropy_loss as entropy_loss
 from rlinf.algorithms.losses import forward_kl as forward_kl
@@ -98,6 +101,7 @@ from rlinf.algorithms.losses import mismatch as mismatch
 from rlinf.algorithms.losses import nft as nft
 from rlinf.algorithms.losses import opd as opd
 from rlinf.algorithms.losses import overlong_filtering as overlong_filtering
+from rlinf.algorithms.losses import perplexity as perplexity
 from rlinf.algorithms.losses import ppo_clip as ppo_clip
 from rlinf.algorithms.losses import q_value_loss as q_value_loss
 from rlinf.algorithms.losses import reinforce as reinforce

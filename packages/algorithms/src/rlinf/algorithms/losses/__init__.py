@@ -6,9 +6,9 @@ from rlinf.algorithms.losses.cispo import CISPO as CISPO
 from rlinf.algorithms.losses.cispo import cispo as cispo
 from rlinf.algorithms.losses.correction import Correction as Correction
 from rlinf.algorithms.losses.correction import CorrectionConfig as CorrectionConfig
+from rlinf.algorithms.losses.correction import divergence_rejection as divergence_rejection
 from rlinf.algorithms.losses.correction import geometric_rejection as geometric_rejection
 from rlinf.algorithms.losses.correction import masked_importance as masked_importance
-from rlinf.algorithms.losses.correction import mismatch as mismatch
 from rlinf.algorithms.losses.correction import rejection as rejection
 from rlinf.algorithms.losses.correction import self_normalised as self_normalised
 from rlinf.algorithms.losses.correction import truncated_importance as truncated_importance
@@ -42,6 +42,8 @@ from rlinf.algorithms.losses.kl import kl_gaussian as kl_gaussian
 from rlinf.algorithms.losses.kl import kl_loss as kl_loss
 from rlinf.algorithms.losses.kl import kl_penalty as kl_penalty
 from rlinf.algorithms.losses.kl import reward_with_kl as reward_with_kl
+from rlinf.algorithms.losses.mismatch import mismatch as mismatch
+from rlinf.algorithms.losses.mismatch import perplexity as perplexity
 from rlinf.algorithms.losses.nft import advantage_to_unit as advantage_to_unit
 from rlinf.algorithms.losses.nft import nft as nft
 from rlinf.algorithms.losses.nft import time_weight as time_weight

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from rlinf.algorithms.compat import CORRECTIONS
 from rlinf.algorithms.losses.aggregation import Aggregation
-from rlinf.algorithms.losses.granularity import at_granularity
-from rlinf.algorithms.losses.known import known
+from rlinf.algorithms.losses.mismatch import joint, mismatch, perplexity
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
 from rlinf.algorithms.losses.terms import Terms
-from rlinf.algorithms.precision import difference
-from rlinf.algorithms.shapes import expect_range, expect_shape
-from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
+from rlinf.algorithms.precision import precise
+from rlinf.algorithms.shapes import expect_choice, expect_range, expect_shape
+from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.protocols import AllReduce
 
 Level = Literal["token", "sequence", "geometric"]
 """What has one ratio: a decision; a row, by the product over its decisions; a row, by their geometric mean."""
 
+Divergence = Literal["token_k2", "token_k3", "seq_sum_k2", "seq_sum_k3", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"]
+"""What is measured of a decision, or of a row: the sum, the mean or the maximum over its decisions; and by which estimator."""
+
 _LEVELS = ["token", "sequence", "geometric"]
-_MODES = ["truncate", "mask", "reject"]
+_MODES = ["truncate", "mask", "reject", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Correction:
     """bool, False where dropped and where masked."""
     observed: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     """What to log of each decision, 0 where masked."""
+    by_row: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """What to log of each row, `[B]`; 0 for a row without decisions."""
 
     @property
     def factor(self) -> Tensor:
@@ -45,7 +49,10 @@ class Correction:
 
     def __and__(self, other: Correction) -> Correction:
         """Both: weights multiply, and what either drops is dropped."""
-        return Correction(self.weight * other.weight, self.keep & other.keep, {**self.observed, **other.observed})
+        observed = {**self.observed, **other.observed}
+        both = self.observed.keys() & other.observed.keys() & {"rollout_dropped"}
+        observed |= {name: torch.maximum(self.observed[name], other.observed[name]) for name in both}
+        return Correction(self.weight * other.weight, self.keep & other.keep, observed, {**self.by_row, **other.by_row})
 
 
 def truncated_importance(
@@ -182,6 +189,58 @@ def geometric_rejection(
     return rejection(logprob_train, logprob_rollout, mask, level="geometric", low=low, high=high, inverse=inverse)
 
 
+def divergence_rejection(
+    logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, criterion: Divergence, threshold: float
+) -> Correction:
+    """Drops decisions, or whole rows, that the trainer and the rollout engine disagree on too much, in either direction.
+
+    keep where D ≤ threshold,   with d = log π_train(a) − log π_rollout(a):   k2 = ½ d²,   k3 = eᵈ − 1 − d
+
+    D is that of a decision (`token_…`), or of a row Σₜ (`seq_sum_…`), the mean over t (`seq_mean_…`) or maxₜ (`seq_max_…`).
+    Schulman, "Approximating KL Divergence" (2020), http://joschu.net/blog/kl-approx.html. Names and thresholds are those of verl's
+    `rollout_rs`, see Liu et al., "When Speed Kills Stability" (2025), https://richardli.xyz/rl-collapse.
+
+    Args:
+        logprob_train: `[B, T]`, `[B, T, K]` or `[B, T, K, A]`, by the trainer before the update; a decision's elements are summed.
+        logprob_rollout: the same shape, by the engine that sampled.
+        mask: `[B, T]` bool.
+        criterion: what D is.
+        threshold: the greatest D, ≥ 0; itself inside.
+
+    Returns:
+        Weight 1 for all; d is kept within ±20. Metrics: `rollout_dropped`, and the same by the name of the criterion,
+        `rollout_dropped_token_k2`: the share of decisions that are dropped.
+
+    Raises:
+        ShapeError: a shape disagrees; the message names the argument.
+        ConfigError: there is no such criterion, or the threshold is out of range.
+    """
+    check_criterion(criterion, threshold, place="divergence_rejection({})")
+    d = joint(logprob_train, logprob_rollout, mask, by="divergence_rejection").clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    found = 0.5 * d.square() if criterion.endswith("k2") else d.expm1() - d
+    valid = mask.bool()
+    if "sum" in criterion:
+        found = found.sum(1, keepdim=True)
+    elif "mean" in criterion:
+        found = found.sum(1, keepdim=True) / valid.sum(1, keepdim=True).clamp(min=1)
+    elif "max" in criterion:
+        found = found.amax(1, keepdim=True)
+    keep = valid & (found <= threshold)
+    dropped = (valid & ~keep).float()
+    return Correction(valid.to(d.dtype), keep, {"rollout_dropped": dropped, f"rollout_dropped_{criterion}": dropped})
+
+
+def check_criterion(criterion: str, threshold: float, *, place: str) -> None:
+    """Refuses a divergence that does not exist and a threshold below 0; `place` is the pattern of the names."""
+    if criterion in ("token_k1", "seq_sum_k1", "seq_mean_k1"):
+        remedy = (
+            "It bounds a ratio from both sides: use mode 'reject' with inverse, low and high, or geometric_low and geometric_high."
+        )
+        raise ConfigError(place.format("criterion"), f"no divergence '{criterion}'", remedy)
+    expect_choice(place.format("criterion"), criterion, get_args(Divergence))
+    expect_range(place.format("threshold"), threshold, 0.0, float("inf"))
+
+
 def veto(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, threshold: float) -> Correction:
     """Drops a row in which a single decision is all but impossible for the trainer.
 
@@ -203,7 +262,7 @@ def veto(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor, *, thresh
         ConfigError: the threshold is out of range.
     """
     expect_range("veto", threshold, 0.0, 1.0, open_low=True)
-    ratio = _joint(logprob_train, logprob_rollout, mask, by="veto").exp()
+    ratio = joint(logprob_train, logprob_rollout, mask, by="veto").exp()
     valid = mask.bool()
     keep = valid & (ratio >= threshold).all(1, keepdim=True)
     return Correction(valid.to(ratio.dtype), keep, {"rollout_vetoed": (valid & ~keep).float()})
@@ -240,54 +299,14 @@ def self_normalised(
     return replace(correction, weight=(correction.weight / mean).to(correction.weight.dtype))
 
 
-@torch.no_grad()
-def mismatch(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """How far trainer and rollout engine are apart, decision by decision.
-
-    With d = log π_train(a) − log π_rollout(a) and a ~ π_rollout:
-
-    | name | of each decision | its mean estimates |
-    |---|---|---|
-    | `rollout_kl` | −d | KL(π_rollout ‖ π_train); also the difference of the log-perplexities |
-    | `rollout_k3` | eᵈ − 1 − d | the same, never negative |
-    | `rollout_chi2` | e²ᵈ − 1 | χ²(π_train ‖ π_rollout), the variance of the ratio |
-
-    Schulman, "Approximating KL Divergence" (2020), http://joschu.net/blog/kl-approx.html.
-
-    Args:
-        logprob_train: `[B, T]`, `[B, T, K]` or `[B, T, K, A]`, by the trainer before the update; a decision's elements are summed.
-        logprob_rollout: the same shape, by the engine that sampled.
-        mask: `[B, T]` bool.
-
-    Returns:
-        Each `[B, T]`, 0 where masked; d is kept within ±20 before it is exponentiated.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-    """
-    d = _joint(logprob_train, logprob_rollout, mask, by="mismatch")
-    bounded = d.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-    return {"rollout_kl": -d, "rollout_k3": bounded.expm1() - bounded, "rollout_chi2": (2.0 * bounded).expm1()}
-
-
-@torch.no_grad()
-def _joint(train: Tensor, rollout: Tensor, mask: Tensor, *, by: str) -> Tensor:
-    """The log-ratio of whole decisions, `[B, T]`, 0 where masked."""
-    if not 2 <= train.dim() <= 4:
-        raise ShapeError(f"{by}(logprob_train)", f"expected [B, T], [B, T, K] or [B, T, K, A], found {tuple(train.shape)}")
-    expect_shape(f"{by}(logprob_rollout)", rollout, train.shape)
-    expect_shape(f"{by}(mask)", mask, train.shape[:2])
-    return at_granularity(known(difference(train, rollout), mask), "chunk_level")
-
-
 def _ratio(train: Tensor, rollout: Tensor, mask: Tensor, level: Level, bounds: tuple[float, float], *, by: str) -> Tensor:
     """The ratio that each decision has at a level, `[B, T]`."""
     check_bounds(level, *bounds, keys=f"{by}({{}})")
-    joint = _joint(train, rollout, mask, by=by)
+    log = joint(train, rollout, mask, by=by)
     if level != "token":
-        total = joint.sum(1, keepdim=True)
-        joint = (total if level == "sequence" else total / mask.sum(1, keepdim=True).clamp(min=1)).expand_as(joint)
-    return joint.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+        total = log.sum(1, keepdim=True)
+        log = (total if level == "sequence" else total / mask.sum(1, keepdim=True).clamp(min=1)).expand_as(log)
+    return log.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
 
 
 def _moments(weight: Tensor) -> dict[str, Tensor]:
@@ -310,8 +329,9 @@ class CorrectionConfig:
     verl takes it, apply `of` before the batch is parted and narrow the mask to `mask & correction.keep`.
     """
 
-    mode: Literal["truncate", "mask", "reject", "tis", "mis", "icepop"] = "truncate"
-    """`truncated_importance` (also "tis"), `masked_importance` (also "mis" and "icepop") or `rejection`."""
+    mode: Literal["truncate", "mask", "reject", "none", "tis", "mis", "icepop"] = "truncate"
+    """`truncated_importance` (also "tis"), `masked_importance` (also "mis" and "icepop") or `rejection`; "none" weighs nothing and
+    drops nothing by bounds, which leaves what the keys below drop, and the metrics."""
     level: Level = "token"
     """What has one ratio."""
     low: float = 0.0
@@ -322,6 +342,8 @@ class CorrectionConfig:
     """The lower bound of `geometric_rejection`, on top of the rest; None for none of it."""
     geometric_high: float | None = None
     """The upper bound of `geometric_rejection`; None for none of it."""
+    reject_above: Mapping[Divergence, float] = field(default_factory=dict[Divergence, float])
+    """Thresholds of `divergence_rejection` by criterion, on top of the rest, as `{token_k2: 2.0, seq_max_k3: 5.0}`."""
     inverse: bool = False
     """Whether the bounds of `reject` and of `geometric_rejection` are those of π_rollout / π_train, as verl's are, instead of
     π_train / π_rollout; see `rejection`. Weights are always π_train / π_rollout."""
@@ -341,10 +363,12 @@ class CorrectionConfig:
         if self.inverse and self.mode != "reject" and self.geometric_low is None:
             remedy = "Use mode 'reject', or give geometric_low and geometric_high."
             raise ConfigError("inverse", f"expected something that rejects, found mode '{self.mode}' alone", remedy)
+        for criterion, threshold in self.reject_above.items():
+            check_criterion(criterion, threshold, place=f"reject_above.{criterion}")
         expect_range("veto", self.veto, 0.0, 1.0, open_low=True)
 
     def of(self, logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> Correction:
-        """The correction of tensors, with the metrics of `mismatch`.
+        """The correction of tensors, with the metrics of `mismatch` and of `perplexity`.
 
         Args:
             logprob_train: `[B, T]`, `[B, T, K]` or `[B, T, K, A]`, by the trainer before the update.
@@ -357,6 +381,8 @@ class CorrectionConfig:
         pair = (logprob_train, logprob_rollout, mask)
         if self.mode == "reject":
             found = rejection(*pair, level=self.level, low=self.low, high=self.high, inverse=self.inverse)
+        elif self.mode == "none":
+            found = Correction(mask.to(precise(logprob_train).dtype), mask.bool())
         else:
             weigh = truncated_importance if self.mode == "truncate" else masked_importance
             found = weigh(*pair, level=self.level, low=self.low, high=self.high)
@@ -364,10 +390,13 @@ class CorrectionConfig:
             found = found & geometric_rejection(*pair, low=self.geometric_low, high=self.geometric_high, inverse=self.inverse)
         if self.veto is not None:
             found = found & veto(*pair, threshold=self.veto)
-        return replace(found, observed={**found.observed, **mismatch(*pair)})
+        for criterion, threshold in self.reject_above.items():
+            found = found & divergence_rejection(*pair, criterion=criterion, threshold=threshold)
+        return replace(found, observed={**found.observed, **mismatch(*pair)}, by_row=perplexity(*pair))
 
 
 def corrected(terms: Terms, correction: Correction) -> Terms:
     """A policy's loss times the factor of a correction; `policy_loss` among its metrics follows."""
     loss = terms.loss * correction.factor
-    return Terms(loss, {**terms.observed, **correction.observed, "policy_loss": loss.detach()}, terms.explained)
+    observed = {**terms.observed, **correction.observed, "policy_loss": loss.detach()}
+    return Terms(loss, observed, terms.explained, {**terms.by_row, **correction.by_row})

@@ -147,4 +147,4 @@ def _at(level: Granularity, x: Tensor | None) -> Tensor | None:
 def _times(factor: float, terms: Terms) -> Terms:
     """The terms times a factor; of a factor of 0 only the metrics are left, without a way back for gradients."""
     loss = factor * terms.loss if factor else terms.loss.new_zeros(()).expand_as(terms.loss)
-    return Terms(loss, terms.observed, terms.explained)
+    return Terms(loss, terms.observed, terms.explained, terms.by_row)

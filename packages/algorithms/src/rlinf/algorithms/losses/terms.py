@@ -26,17 +26,20 @@ class Terms:
     """What to log of each decision; no gradient. `[]` for what is summed over the decisions already."""
     explained: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict[str, tuple[Tensor, Tensor]])
     """A target and the error of its prediction, whose explained variance is logged; no gradient."""
+    by_row: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """What to log of each row, `[B]`; 0 for a row without decisions, which counts nowhere; no gradient."""
 
 
 def joined(parts: list[Terms]) -> Terms:
     """The sum of losses, with the metrics of all."""
     loss = parts[0].loss
-    observed, explained = dict(parts[0].observed), dict(parts[0].explained)
+    observed, explained, by_row = dict(parts[0].observed), dict(parts[0].explained), dict(parts[0].by_row)
     for part in parts[1:]:
         loss = loss + part.loss
         observed.update(part.observed)
         explained.update(part.explained)
-    return Terms(loss, observed, explained)
+        by_row.update(part.by_row)
+    return Terms(loss, observed, explained, by_row)
 
 
 def per_decision(x: Tensor) -> Tensor:
@@ -55,7 +58,7 @@ def like(x: Tensor, target: Tensor) -> Tensor:
 
 
 def summed(terms: Terms, mask: Tensor, aggregation: Aggregation = TOKEN_MEAN) -> LossOutput[Tensor]:
-    """The loss with its weight; metrics are means over unmasked decisions, whatever the aggregation.
+    """The loss with its weight; metrics are means over unmasked decisions or over rows, whatever the aggregation.
 
     Args:
         terms: values of each decision.
@@ -63,7 +66,7 @@ def summed(terms: Terms, mask: Tensor, aggregation: Aggregation = TOKEN_MEAN) ->
         aggregation: what the total is a sum of, and what the weight counts.
     """
     total, weight, sums = sums_of(terms, mask, aggregation)
-    return LossOutput(total=total, weight=weight, metrics=metrics_of(terms.observed, terms.explained, sums))
+    return LossOutput(total=total, weight=weight, metrics=metrics_of(terms.observed, terms.explained, sums, terms.by_row))
 
 
 def sums_of(terms: Terms, mask: Tensor, aggregation: Aggregation) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,25 +74,32 @@ def sums_of(terms: Terms, mask: Tensor, aggregation: Aggregation) -> tuple[Tenso
     decisions = mask.bool().sum(1).to(terms.loss.dtype)
     factor, weight = aggregation.of_rows(decisions)
     total = terms.loss.sum() if aggregation.mode == "token-mean" else terms.loss.sum(1) @ factor
-    return total, weight, _sums(terms, decisions.sum())
+    return total, weight, _sums(terms, decisions)
 
 
 @torch.no_grad()
-def _sums(terms: Terms, count: Tensor) -> Tensor:
-    sums = [count.double(), *(values.sum().double() for values in terms.observed.values())]
+def _sums(terms: Terms, decisions: Tensor) -> Tensor:
+    sums = [decisions.sum().double(), *(values.sum().double() for values in terms.observed.values())]
     for target, error in terms.explained.values():
         target, error = target.double(), error.double()
         sums += [error.sum(), error.square().sum(), target.sum(), target.square().sum()]
+    if terms.by_row:
+        sums += [(decisions > 0).sum().double(), *(values.sum().double() for values in terms.by_row.values())]
     return torch.stack(sums)
 
 
-def metrics_of(observed: Collection[str], explained: Collection[str], sums: Tensor) -> dict[str, Statistic]:
+def metrics_of(
+    observed: Collection[str], explained: Collection[str], sums: Tensor, by_row: Collection[str] = ()
+) -> dict[str, Statistic]:
     """The metrics by name, from the last of `sums_of`; one transfer to Python."""
     count, *rest = cast("list[float]", sums.tolist())  # pyright: ignore[reportUnknownMemberType]
     metrics: dict[str, Statistic] = {name: Metric(rest[i], count) for i, name in enumerate(observed)}
     for i, name in enumerate(explained):
         start = len(observed) + 4 * i
         metrics[name] = ExplainedVariance(count, *rest[start : start + 4])
+    if by_row:
+        rows, *totals = rest[len(observed) + 4 * len(explained) :]
+        metrics |= {name: Metric(total, rows) for name, total in zip(by_row, totals, strict=True)}
     return metrics
 
 

@@ -41,7 +41,7 @@ def in_tiles(
         total = cast("Tensor", _Tiled.apply(run, *run.leaves.values())) if run.leaves else run.whole()[0]
     except ShapeError:
         return summed(terms(**given), mask, aggregation)  # raises it again, with the sizes that the caller knows
-    return LossOutput(total=total, weight=run.weight, metrics=metrics_of(run.observed, run.explained, run.sums))
+    return LossOutput(total=total, weight=run.weight, metrics=metrics_of(run.observed, run.explained, run.sums, run.by_row))
 
 
 @dataclass(slots=True)
@@ -57,6 +57,7 @@ class _Run:
     sums: Any = 0.0
     observed: Collection[str] = ()
     explained: Collection[str] = ()
+    by_row: Collection[str] = ()
 
     def __post_init__(self) -> None:
         grad = torch.is_grad_enabled()
@@ -88,7 +89,7 @@ class _Run:
             terms = self.terms(**rows)
             total, weight, sums = sums_of(terms, rows["mask"], self.aggregation)
         self.weight, self.sums = self.weight + weight, self.sums + sums
-        self.observed, self.explained = list(terms.observed), list(terms.explained)
+        self.observed, self.explained, self.by_row = list(terms.observed), list(terms.explained), list(terms.by_row)
         return total
 
 

@@ -14,9 +14,11 @@ from rlinf.algorithms.reference.awr import awr_weights as awr_weights
 from rlinf.algorithms.reference.awr import condition_dropout as condition_dropout
 from rlinf.algorithms.reference.awr import weighted_bc_loss as weighted_bc_loss
 from rlinf.algorithms.reference.cispo import cispo as cispo
+from rlinf.algorithms.reference.correction import divergence_rejection as divergence_rejection
 from rlinf.algorithms.reference.correction import geometric_rejection as geometric_rejection
 from rlinf.algorithms.reference.correction import masked_importance as masked_importance
 from rlinf.algorithms.reference.correction import mismatch as mismatch
+from rlinf.algorithms.reference.correction import perplexity as perplexity
 from rlinf.algorithms.reference.correction import rejection as rejection
 from rlinf.algorithms.reference.correction import self_normalised as self_normalised
 from rlinf.algorithms.reference.correction import truncated_importance as truncated_importance
@@ -100,6 +102,7 @@ from rlinf.algorithms.reference.nft import advantage_to_unit as advantage_to_uni
 from rlinf.algorithms.reference.nft import nft as nft
 from rlinf.algorithms.reference.nft import time_weight as time_weight
 from rlinf.algorithms.reference.normalize import normalize_advantages as normalize_advantages
+from rlinf.algorithms.reference.optimal_token import optimal_token_baseline as optimal_token_baseline
 from rlinf.algorithms.reference.overlong import overlong_penalty as overlong_penalty
 from rlinf.algorithms.reference.pass_at_k import grpo_passk as grpo_passk
 from rlinf.algorithms.reference.ppo import ppo_clip as ppo_clip

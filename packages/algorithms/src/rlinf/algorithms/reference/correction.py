@@ -55,6 +55,19 @@ def geometric_rejection(
     return _ones(mask), keep
 
 
+def divergence_rejection(logprob_train: Rows, logprob_rollout: Rows, mask: Mask, criterion: str, threshold: float) -> Found:
+    """Weight 1; decisions, or rows, whose ½ d² or eᵈ − 1 − d is above the threshold are dropped."""
+    keep: list[list[bool]] = []
+    for train, rollout, valid in zip(logprob_train, logprob_rollout, mask, strict=True):
+        d = [_bounded(_difference(p, q)) if v else 0.0 for p, q, v in zip(train, rollout, valid, strict=True)]
+        each = [x * x / 2 if criterion.endswith("k2") else math.exp(x) - 1 - x for x in d]
+        decided = [x for x, v in zip(each, valid, strict=True) if v] or [0.0]
+        whole = {"sum": sum(decided), "mean": sum(decided) / len(decided), "max": max(decided)}
+        of_row = criterion.split("_")[1] if criterion.startswith("seq") else ""
+        keep.append([v and whole.get(of_row, x) <= threshold for x, v in zip(each, valid, strict=True)])
+    return _ones(mask), keep
+
+
 def veto(logprob_train: Rows, logprob_rollout: Rows, mask: Mask, threshold: float) -> Found:
     """Weight 1; rows with a ratio below the threshold are dropped."""
     keep: list[list[bool]] = []
@@ -80,6 +93,20 @@ def mismatch(logprob_train: Rows, logprob_rollout: Rows, mask: Mask) -> dict[str
         result["rollout_kl"].append([-x for x in d])
         result["rollout_k3"].append([math.exp(x) - 1 - x for x in map(_bounded, d)])
         result["rollout_chi2"].append([math.exp(x) ** 2 - 1 for x in map(_bounded, d)])
+    return result
+
+
+def perplexity(logprob_train: Rows, logprob_rollout: Rows, mask: Mask) -> dict[str, list[float]]:
+    """The exponential of the mean negative log-probability of each row, by both, and how they differ."""
+    result: dict[str, list[float]] = {}
+    for train, rollout, valid in zip(logprob_train, logprob_rollout, mask, strict=True):
+        n = sum(valid)
+        a, b = (-sum(sum(leaves(x)) for x, v in zip(row, valid, strict=True) if v) / max(1, n) for row in (train, rollout))
+        found = {"training_log_ppl": a, "rollout_log_ppl": b, "log_ppl_diff": a - b, "log_ppl_abs_diff": abs(a - b)}
+        found |= {"training_ppl": math.exp(_bounded(a)), "rollout_ppl": math.exp(_bounded(b))}
+        found |= {"ppl_ratio": math.exp(_bounded(a - b)), "rollout_chi2_seq": math.exp(_bounded(n * (b - a))) ** 2 - 1}
+        for name, value in found.items():
+            result.setdefault(name, []).append(value if n else 0.0)
     return result
 
 

@@ -142,6 +142,12 @@ def test_faults_are_reported_together_before_anything_starts(app: ReasoningApp) 
     assert not app.folder.exists()
 
 
+def test_an_advantage_that_no_run_can_feed_is_refused_before_anything_starts(app: ReasoningApp) -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.adv_type: .*sums of squared probabilities"):
+        app.train("algorithm={adv_type: optimal_token_baseline, normalize_advantages: group}")
+    assert not app.folder.exists()
+
+
 def test_weights_that_do_not_arrive_are_noticed_before_the_first_update(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlinf.engines.generation._hf import HFGenerator
 

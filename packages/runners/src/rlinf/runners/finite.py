@@ -57,7 +57,7 @@ class SkippedSteps:
         share = scalars.get("train/skipped", 0.0)
         self._iterations += 1
         self._lost += share >= 1.0
-        return [f"skipped {share:.0%} of optimizer steps: gradients are not finite"] if share > 0 else []
+        return [f"skipped {share:.0%} of optimizer steps: gradients are not finite, or nothing had weight"] if share > 0 else []
 
     def check(self) -> None:
         """Refuses to call a run done in which nothing was learned.

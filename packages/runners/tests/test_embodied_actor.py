@@ -202,10 +202,11 @@ def test_an_advantage_that_is_no_number_is_refused(toy_data: dict[str, Any]) -> 
 def test_steps_that_were_skipped_are_told_and_a_run_of_nothing_else_is_refused() -> None:
     skipped = SkippedSteps()
     skipped.check()
-    assert skipped.add({"train/skipped": 1.0}) == ["skipped 100% of optimizer steps: gradients are not finite, or nothing had weight"]
+    why = "of optimizer steps: gradients are not finite, or nothing had weight"
+    assert skipped.add({"train/skipped": 1.0}) == [f"skipped 100% {why}"]
     with pytest.raises(NonFiniteError, match=r"train/skipped: every optimizer step of 1 iterations was skipped"):
         skipped.check()
-    assert skipped.add({"train/skipped": 0.25}) == ["skipped 25% of optimizer steps: gradients are not finite, or nothing had weight"]
+    assert skipped.add({"train/skipped": 0.25}) == [f"skipped 25% {why}"]
     assert skipped.add({}) == []
     skipped.check()
 

@@ -86,6 +86,27 @@ def test_sapo_by_hand(ratio, advantage, tau, options):
         assert (output.total.item(), gradient) == (pytest.approx(-2 * advantage / tau), pytest.approx(-advantage))
 
 
+@pytest.mark.parametrize(("advantage", "tau"), [(2.0, 1.5), (-2.0, 0.5)])
+def test_one_gate_for_a_row_by_hand(advantage, tau):
+    """Ratios 8 and 2 have the geometric mean 4; the third column is masked. Each decision has half of the slope of s."""
+    new = torch.tensor([[math.log(8.0), math.log(2.0), math.nan]], dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, True, False]])
+    options = {"tau_pos": 1.5, "tau_neg": 0.5, "sequence_level": True}
+    output = sapo(new, torch.zeros_like(new), torch.full_like(mask, advantage, dtype=torch.float64), mask, **options)
+    output.total.backward()
+    s = 1 / (1 + math.exp(-tau * 3.0))
+    assert (output.total.item(), output.weight.item()) == (pytest.approx(-4 / tau * s * advantage), 1.0)
+    assert new.grad[0].tolist() == pytest.approx([-advantage * 4.0 * 4 * s * (1 - s) / 2] * 2 + [0.0])
+    found = means(output.metrics)
+    assert (found["ratio"], found["gate"]) == (pytest.approx(4.0), pytest.approx(4 * s * (1 - s)))
+
+
+def test_one_gate_for_a_row_of_one_decision_is_its_own():
+    x = case(4, rows=6, horizon=1)
+    tensors = (x.logprob, x.logprob_old, x.advantage, x.mask)
+    assert sapo(*tensors, sequence_level=True).total.item() == pytest.approx(sapo(*tensors).total.item())
+
+
 def test_sapo_counts_rows_by_default():
     x = case(3)
     assert sapo(x.logprob, x.logprob_old, x.advantage, x.mask).weight == x.mask.any(1).sum()
@@ -113,10 +134,10 @@ def test_cispo_is_what_the_reference_says(x, low, high, aggregation):
 
 
 @settings(max_examples=40, deadline=None)
-@given(CASES, st.sampled_from([0.1, 1.0, 3.0]), st.sampled_from([0.1, 1.05, 3.0]), st.sampled_from(AGGREGATIONS))
-def test_sapo_is_what_the_reference_says(x, tau_pos, tau_neg, aggregation):
+@given(CASES, st.sampled_from([0.1, 1.0, 3.0]), st.sampled_from([0.1, 1.05, 3.0]), st.booleans(), st.sampled_from(AGGREGATIONS))
+def test_sapo_is_what_the_reference_says(x, tau_pos, tau_neg, sequence_level, aggregation):
     logprob, old, _, advantage, mask = x.lists()
-    options = {"tau_pos": tau_pos, "tau_neg": tau_neg, "aggregation": aggregation}
+    options = {"tau_pos": tau_pos, "tau_neg": tau_neg, "sequence_level": sequence_level, "aggregation": aggregation}
     found = sapo(x.logprob, x.logprob_old, x.advantage, x.mask, **options)
     expect_same(found, reference.sapo(logprob, old, advantage, mask, **options))
 
@@ -127,6 +148,9 @@ def test_hyper_parameters_of_the_classes_reach_the_functions():
     tensors = (x.logprob, x.logprob_old, x.advantage, x.mask)
     assert CISPO(0.1, 0.2).of(inputs).total == cispo(*tensors, clip_ratio_low=0.1, clip_ratio_high=0.2).total
     assert SAPO(0.5, 2.0).of(inputs).total == pytest.approx(sapo(*tensors, tau_pos=0.5, tau_neg=2.0).total)
+    by_rows = SAPO(sequence_level=True).of(inputs).total
+    assert by_rows == pytest.approx(sapo(*tensors, sequence_level=True).total)
+    assert by_rows != pytest.approx(sapo(*tensors).total)
     assert Reinforce().of(inputs).total == on_policy(*tensors).total
     assert Reinforce(importance_ratio=True).of(inputs).total == off_policy(*tensors).total
     assert Reinforce().of(LossInputs(mask=x.mask, logprob=x.logprob, advantage=x.advantage)).total == on_policy(*tensors).total

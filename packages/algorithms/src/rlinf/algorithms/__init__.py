@@ -100,6 +100,7 @@ from rlinf.algorithms.losses import masked_importance as masked_importance
 from rlinf.algorithms.losses import mismatch as mismatch
 from rlinf.algorithms.losses import nft as nft
 from rlinf.algorithms.losses import opd as opd
+from rlinf.algorithms.losses import opsm as opsm
 from rlinf.algorithms.losses import overlong_filtering as overlong_filtering
 from rlinf.algorithms.losses import perplexity as perplexity
 from rlinf.algorithms.losses import ppo_clip as ppo_clip

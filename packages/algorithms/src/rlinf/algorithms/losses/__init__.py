@@ -27,6 +27,7 @@ from rlinf.algorithms.losses.distillation import opd as opd
 from rlinf.algorithms.losses.distillation import reverse_kl as reverse_kl
 from rlinf.algorithms.losses.entropy import entropy_loss as entropy_loss
 from rlinf.algorithms.losses.filters import dynamic_sampling as dynamic_sampling
+from rlinf.algorithms.losses.filters import opsm as opsm
 from rlinf.algorithms.losses.filters import overlong_filtering as overlong_filtering
 from rlinf.algorithms.losses.filters import score_bounds as score_bounds
 from rlinf.algorithms.losses.gmpo import GMPO as GMPO

@@ -1,4 +1,4 @@
-"""Which rows are worth training on: masks of rows, computed before a batch is parted."""
+"""Which rows are worth training on, as masks; those by groups are computed before a batch is parted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_names, expect_ordered, expect_shape
+from rlinf.algorithms.losses.granularity import at_granularity
+from rlinf.algorithms.losses.known import known
+from rlinf.algorithms.losses.ratio import check_logprobs
+from rlinf.algorithms.precision import difference, precise
+from rlinf.algorithms.shapes import expect_names, expect_ordered, expect_range, expect_shape
 from rlinf.core.errors import ConfigError, ShapeError
 
 
@@ -96,6 +99,37 @@ def overlong_filtering(mask: Tensor, truncated: Tensor) -> Tensor:
     expect_shape("overlong_filtering(truncated)", truncated, mask.shape)
     valid = mask.bool()
     return valid & ~(valid & truncated.bool()).any(1, keepdim=True)
+
+
+@torch.no_grad()
+def opsm(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, *, delta: float) -> Tensor:
+    """Off-policy sequence masking (OPSM): bad rows that the policy has left behind teach nothing.
+
+    keep a decision unless Âₜ < 0 and 1/|y| Σₜ (log π_oldₜ − log πₜ) > δ
+
+    DeepSeek-AI, "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models" (2025), arXiv:2512.02556, whose π_old is what
+    sampled, as the rollout engine computed it; slime's `use_opsm`. Whether a row is bad is asked of each of its decisions.
+
+    Args:
+        logprob: `[B, T]`, `[B, T, K]` or `[B, T, K, A]`, under the current weights; a decision's elements are summed.
+        logprob_old: the same shape, under the weights that decided.
+        advantage: `[B, T]`, as a rule the same for all decisions of a row.
+        mask: `[B, T]` bool, False where nothing was decided.
+        delta: δ ≥ 0, in nats; slime's is 1e-4.
+
+    Returns:
+        `[B, T]` bool, True for the decisions of `mask` that are kept.
+
+    Raises:
+        ShapeError: a shape disagrees; the message names the argument.
+        ConfigError: δ is out of range.
+    """
+    expect_range("opsm(delta)", delta, 0.0, float("inf"))
+    check_logprobs("opsm", advantage, mask, logprob=logprob, logprob_old=logprob_old)
+    valid = mask.bool()
+    left = -at_granularity(known(difference(logprob, logprob_old), mask), "chunk_level")
+    mean = left.sum(1, keepdim=True) / valid.sum(1, keepdim=True).clamp(min=1)
+    return valid & ~((advantage < 0) & (mean > delta))
 
 
 def check_score_bounds(low: float | None, high: float | None) -> None:

@@ -10,8 +10,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import Aggregation, Mode
-from rlinf.algorithms.losses.correction import CorrectionConfig, corrected
+from rlinf.algorithms.losses.correction import Correction, CorrectionConfig, corrected
 from rlinf.algorithms.losses.entropy import entropy_terms
+from rlinf.algorithms.losses.filters import opsm
 from rlinf.algorithms.losses.granularity import Granularity, at_granularity, check_granularity
 from rlinf.algorithms.losses.inputs import INPUT_NAMES, LossInputs
 from rlinf.algorithms.losses.kl import KLType, check_kl_type, kl_terms
@@ -36,7 +37,7 @@ class PolicyLoss(ABC):
       `logprob_old`, the rollout's. It touches the policy's own term alone. That term is then given `logprob_proximal` as its
       `logprob_old`: its ratio measures how far the update went, and w how far rollout and trainer were apart before it; the
       product is the whole way. Without a correction `logprob_old` stays what the rollout said.
-    - The weight of the output counts decisions as `loss_agg_func` says, those that a correction dropped among them.
+    - The weight of the output counts decisions as `loss_agg_func` says, those that a correction or `opsm_delta` dropped among them.
     """
 
     by_rows: ClassVar[bool] = False
@@ -59,10 +60,15 @@ class PolicyLoss(ABC):
     correction: CorrectionConfig | None = field(default=None, kw_only=True)
     """What corrects for a rollout engine that computes other probabilities than the trainer; None for nothing."""
 
+    opsm_delta: float | None = field(default=None, kw_only=True)
+    """δ ≥ 0 of off-policy sequence masking, in nats: decisions of negative advantage add nothing to the policy's own term where the
+    mean of log π_old − log π over their row, with the rollout's π_old, is greater; see `opsm`. None for no such mask."""
+
     def __post_init__(self) -> None:
         Aggregation(self.loss_agg_func, self.loss_agg_length)
         expect_range("entropy_bonus", self.entropy_bonus, 0.0, float("inf"))
         expect_range("kl_beta", self.kl_beta, 0.0, float("inf"))
+        expect_range("opsm_delta", self.opsm_delta, 0.0, float("inf"))
         check_kl_type(self.kl_type, place="kl_type")
         check_granularity(self.logprob_type, place="logprob_type")
         check_granularity(self.entropy_type, place="entropy_type")
@@ -104,7 +110,7 @@ class PolicyLoss(ABC):
     def _terms(self, x: LossInputs) -> Terms:
         """What each decision adds to the whole loss."""
         x = self._coarse(x)
-        parts = [self._policy(x), *self.other_terms(x)]
+        parts = [self._masked(self._policy(x), x), *self.other_terms(x)]
         if self.kl_beta or x.logprob_ref is not None:
             logprob, reference = (x.need(name, by=type(self).__name__) for name in ("logprob", "logprob_ref"))
             parts.append(_times(self.kl_beta, kl_terms(logprob, reference, x.mask, self.kl_type)))
@@ -138,6 +144,15 @@ class PolicyLoss(ABC):
         before, rollout = (x.need(name, by=type(self).__name__) for name in ("logprob_proximal", "logprob_old"))
         terms = self.policy_terms(replace(x, logprob_old=before))
         return corrected(terms, self.correction.of(before, rollout, x.mask))
+
+    def _masked(self, terms: Terms, x: LossInputs) -> Terms:
+        """The policy's terms without what `opsm_delta` drops."""
+        if self.opsm_delta is None:
+            return terms
+        logprob, old, advantage = (x.need(name, by=type(self).__name__) for name in ("logprob", "logprob_old", "advantage"))
+        keep = opsm(logprob, old, advantage, x.mask, delta=self.opsm_delta)
+        dropped = {"opsm_dropped": (x.mask.bool() & ~keep).float()}
+        return corrected(terms, Correction(keep.to(terms.loss.dtype), keep, dropped))
 
 
 def _at(level: Granularity, x: Tensor | None) -> Tensor | None:

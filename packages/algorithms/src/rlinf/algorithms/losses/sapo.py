@@ -9,12 +9,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.elementwise import above, keep
+from rlinf.algorithms.elementwise import above, bounded, keep
 from rlinf.algorithms.losses.aggregation import Aggregation, Mode
-from rlinf.algorithms.losses.gspo import SEQUENCE_MEAN
+from rlinf.algorithms.losses.gspo import SEQUENCE_MEAN, row_mean
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
-from rlinf.algorithms.losses.ratio import observed_ratio, ratio_of
+from rlinf.algorithms.losses.ratio import (
+    LOG_RATIO_BOUND,
+    Ratio,
+    check_logprobs,
+    log_ratio,
+    masked_gain,
+    observed_ratio,
+    ratio_of,
+)
 from rlinf.algorithms.losses.terms import Terms, per_decision
 from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_range
@@ -29,13 +37,16 @@ def sapo(
     *,
     tau_pos: float = 1.0,
     tau_neg: float = 1.05,
+    sequence_level: bool = False,
     aggregation: Aggregation = SEQUENCE_MEAN,
 ) -> LossOutput[Tensor]:
     """Soft adaptive policy optimisation: far from the old policy the gradient fades instead of stopping.
 
     L = −4/τ σ(τ (ρ − 1)) Â,   τ = τ_pos if Â > 0, else τ_neg,   ρ = exp(log π − log π_old)
 
-    Gao et al., "Soft Adaptive Policy Optimization" (2025), arXiv:2511.20347. At ρ = 1 the slope is that of ρ, whatever τ is.
+    Gao et al., "Soft Adaptive Policy Optimization" (2025), arXiv:2511.20347. At ρ = 1 the slope is that of ρ, whatever τ is. With
+    `sequence_level` all decisions of a row have one gate, that of their geometric mean s = exp(1/|y| Σₜ log ρₜ) in place of ρ: the
+    soft gate on GSPO's ratio, with which the paper compares its own.
 
     Args:
         logprob: `[B, T]`, `[B, T, K]` or `[B, T, K, A]`, under the current weights; differentiable.
@@ -44,6 +55,7 @@ def sapo(
         mask: `[B, T]` bool, False where nothing was decided.
         tau_pos: τ_pos > 0, how fast the gradient of good decisions fades.
         tau_neg: τ_neg > 0, how fast that of bad decisions fades; the paper's is greater than τ_pos.
+        sequence_level: whether the decisions of a row share one gate; the elements of a decision are then averaged.
         aggregation: what the total sums and the weight counts; by default rows and the mean over their decisions, as in the paper.
 
     Returns:
@@ -55,19 +67,28 @@ def sapo(
         ConfigError: a temperature is not above 0.
     """
     _check_temperatures(tau_pos, tau_neg)
-    terms = partial(sapo_terms, tau_pos=tau_pos, tau_neg=tau_neg)
+    terms = partial(sapo_terms, tau_pos=tau_pos, tau_neg=tau_neg, sequence_level=sequence_level)
     return in_tiles(terms, aggregation, logprob=logprob, logprob_old=logprob_old, advantage=advantage, mask=mask)
 
 
-def sapo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, tau_pos: float, tau_neg: float) -> Terms:
+def sapo_terms(
+    logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, tau_pos: float, tau_neg: float, sequence_level: bool
+) -> Terms:
     """`sapo` before it is summed."""
-    ratio = ratio_of("sapo", logprob, logprob_old, advantage, mask)
+    if sequence_level:
+        check_logprobs("sapo", advantage, mask, logprob=logprob, logprob_old=logprob_old)
+        log = bounded(row_mean(log_ratio(logprob, logprob_old, mask), mask), -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+        ratio = Ratio(mask.bool(), log, log.exp(), masked_gain(advantage, mask))
+        seen = observed_ratio(log.detach(), mask, mask.bool().sum(1, keepdim=True))
+    else:
+        ratio = ratio_of("sapo", logprob, logprob_old, advantage, mask)
+        seen = observed_ratio(ratio.log, mask)
     tau = tau_neg + above(ratio.gain, 0.0) * (tau_pos - tau_neg)
     soft = torch.sigmoid(tau * (ratio.value - 1.0))
     loss = per_decision(-4.0 / tau * soft * ratio.gain)
     with torch.no_grad():
         gate = per_decision(keep(4.0 * soft * (1.0 - soft), ratio.valid))
-    return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask), "gate": gate})
+    return Terms(loss, {"policy_loss": loss.detach(), **seen, "gate": gate})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +101,8 @@ class SAPO(PolicyLoss):
     """τ_pos > 0, how fast the gradient of good decisions fades."""
     tau_neg: float = 1.05
     """τ_neg > 0, how fast the gradient of bad decisions fades."""
+    sequence_level: bool = False
+    """Whether the decisions of a row share one gate, on the geometric mean of their ratios."""
     loss_agg_func: Mode = field(default="seq-mean-token-mean", kw_only=True)
     """How decisions are aggregated; see `Aggregation`."""
 
@@ -90,7 +113,7 @@ class SAPO(PolicyLoss):
     def policy_terms(self, x: LossInputs) -> Terms:
         """The soft surrogate of each decision."""
         logprob, old, advantage = (x.need(name, by="SAPO") for name in ("logprob", "logprob_old", "advantage"))
-        return sapo_terms(logprob, old, advantage, x.mask, self.tau_pos, self.tau_neg)
+        return sapo_terms(logprob, old, advantage, x.mask, self.tau_pos, self.tau_neg, self.sequence_level)
 
 
 def _check_temperatures(tau_pos: float, tau_neg: float) -> None:

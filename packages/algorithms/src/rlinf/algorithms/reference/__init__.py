@@ -60,6 +60,7 @@ from rlinf.algorithms.reference.dsrl import dsrl_target as dsrl_target
 from rlinf.algorithms.reference.dsrl import noise_critic_loss as noise_critic_loss
 from rlinf.algorithms.reference.entropy import entropy_loss as entropy_loss
 from rlinf.algorithms.reference.filters import dynamic_sampling as dynamic_sampling
+from rlinf.algorithms.reference.filters import opsm as opsm
 from rlinf.algorithms.reference.filters import overlong_filtering as overlong_filtering
 from rlinf.algorithms.reference.filters import score_bounds as score_bounds
 from rlinf.algorithms.reference.gae import gae as gae

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rlinf.algorithms.reference.decisions import Mask, Nested, Rows, at, decided
+
 
 def dynamic_sampling(
     score: list[float], group: list[int], low: float | None = None, high: float | None = None, tolerance: float = 0.0
@@ -31,4 +33,14 @@ def overlong_filtering(mask: list[list[bool]], truncated: list[list[bool]]) -> l
     for valid, cut in zip(mask, truncated, strict=True):
         overlong = any(v and c for v, c in zip(valid, cut, strict=True))
         result.append([v and not overlong for v in valid])
+    return result
+
+
+def opsm(logprob: Nested, logprob_old: Nested, advantage: Rows, mask: Mask, delta: float) -> Mask:
+    """The mask without the bad decisions of rows whose mean log(π_old / π) is above δ."""
+    result: Mask = []
+    for b, columns in enumerate(decided(mask)):
+        gaps = [sum(at(logprob_old, b, t)) - sum(at(logprob, b, t)) for t in columns]
+        left = bool(gaps) and sum(gaps) / len(gaps) > delta
+        result.append([valid and not (left and advantage[b][t] < 0) for t, valid in enumerate(mask[b])])
     return result

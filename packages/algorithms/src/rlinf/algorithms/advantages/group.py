@@ -71,10 +71,9 @@ def grpo(
     if leave_one_out:
         advantage = centred * groups.of_rows(groups.count / (groups.count - 1.0).clamp(min=1.0))
     if scale == "batch":
-        everyone = torch.ones_like(score, dtype=torch.bool) if counted is None else counted
-        advantage = _scaled(advantage, moments(score, everyone, all_reduce, unbiased=unbiased)[1], eps)
+        advantage = over(advantage, batch_deviation(score, groups, all_reduce, unbiased=unbiased), eps)
     elif scale == "group":
-        advantage = _scaled(advantage, groups.of_rows(groups.deviation(centred, unbiased=unbiased)), eps)
+        advantage = over(advantage, groups.of_rows(groups.deviation(centred, unbiased=unbiased)), eps)
     return advantage.to(torch.promote_types(score.dtype, torch.float32))
 
 
@@ -153,7 +152,13 @@ def remax(score: Tensor, baseline: Tensor, *, valid: Tensor | None = None) -> Te
     return torch.where(valid.bool(), found, 0.0)
 
 
-def _scaled(x: Tensor, deviation: Tensor, eps: float) -> Tensor:
+def batch_deviation(score: Tensor, groups: Grouping, all_reduce: AllReduce | None, *, unbiased: bool) -> Tensor:
+    """The deviation of all rows of all ranks that count, `[]`."""
+    everyone = torch.ones_like(score, dtype=torch.bool) if groups.valid is None else groups.valid
+    return moments(score, everyone, all_reduce, unbiased=unbiased)[1]
+
+
+def over(x: Tensor, deviation: Tensor, eps: float) -> Tensor:
     """`x` over its deviation; where nothing deviates `x` is 0 and stays so, whatever `eps`."""
     return x / torch.where(deviation > 0, deviation + eps, torch.inf)
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.advantages.estimator import Estimator
-from rlinf.algorithms.advantages.group import EPSILON, Scale
+from rlinf.algorithms.advantages.group import EPSILON, Scale, batch_deviation, over
 from rlinf.algorithms.advantages.grouping import Grouping, checked
 from rlinf.algorithms.advantages.inputs import CreditInputs
-from rlinf.algorithms.advantages.moments import moments
 from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.shapes import expect_choice, expect_range
 from rlinf.core.declarations import Need
@@ -68,17 +67,11 @@ def grpo_passk(
     wins = (row == first) & (groups.of_rows(groups.count) > 1)
     second = groups.of_rows(groups.highest(torch.where(row == first, -torch.inf, exact)))
     advantage = torch.where(wins, best - second, 0.0)
-    if scale != "none":
-        advantage = advantage / torch.where(advantage > 0, _deviation(score, groups, scale, unbiased, all_reduce) + eps, 1.0)
+    if scale == "batch":
+        advantage = over(advantage, batch_deviation(score, groups, all_reduce, unbiased=unbiased), eps)
+    elif scale == "group":
+        advantage = over(advantage, groups.of_rows(groups.deviation(groups.centred(score), unbiased=unbiased)), eps)
     return advantage.to(torch.promote_types(score.dtype, torch.float32))
-
-
-def _deviation(score: Tensor, groups: Grouping, scale: str, unbiased: bool, all_reduce: AllReduce | None) -> Tensor:
-    """That of each row's group, `[B]`, or of all rows, `[]`."""
-    if scale == "group":
-        return groups.of_rows(groups.deviation(groups.centred(score), unbiased=unbiased))
-    everyone = torch.ones_like(score, dtype=torch.bool) if groups.valid is None else groups.valid
-    return moments(score, everyone, all_reduce, unbiased=unbiased)[1]
 
 
 @dataclass(frozen=True, slots=True)

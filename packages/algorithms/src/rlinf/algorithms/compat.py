@@ -96,6 +96,10 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "entropy_coef": "The weight of the entropy is entropy_bonus.",
     "loss_agg_mode": "The aggregation is loss_agg_func.",
     "loss_scale_factor": "The constant of 'constant-length' is loss_agg_length.",
+    "scale_rewards": "TRL's scale_rewards is scale (of 'grpo'): group, batch or none.",
+    "norm_adv_by_std_in_grpo": "verl's norm_adv_by_std_in_grpo is scale (of 'grpo' and 'grpo_passk'): group, or none for false.",
+    "adv_norm": "AReaL's adv_norm is normalize_advantages: batch, group or none.",
+    "whiten_advantages": "Advantages are whitened by normalize_advantages: batch, group or none.",
     "lambda": "λ is gae_lambda (of 'gae') or lam.",
 }
 """What to say of an argument that nothing takes by that name."""

@@ -16,7 +16,7 @@ def test_a_trajectory_gives_all_that_it_holds():
     assert all(getattr(x, name) is getattr(t, name) for name in same)
     assert x.logprob_ref is t.reference
     assert x.logprob_proximal is t.proximal
-    assert [name for name in INPUT_NAMES if getattr(x, name) is None] == ["value_next", "score", "baseline"]
+    assert [name for name in INPUT_NAMES if getattr(x, name) is None] == ["value_next", "score", "baseline", "sum_pi_squared"]
 
 
 def test_what_is_missing_is_named_with_a_remedy():

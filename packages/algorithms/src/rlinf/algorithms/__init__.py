@@ -31,6 +31,7 @@ from rlinf.algorithms.advantages import grpo_dynamic as grpo_dynamic
 from rlinf.algorithms.advantages import grpo_passk as grpo_passk
 from rlinf.algorithms.advantages import grpo_video as grpo_video
 from rlinf.algorithms.advantages import lambda_returns as lambda_returns
+from rlinf.algorithms.advantages import loss_scale as loss_scale
 from rlinf.algorithms.advantages import masked_mean as masked_mean
 from rlinf.algorithms.advantages import masked_var as masked_var
 from rlinf.algorithms.advantages import moments as moments

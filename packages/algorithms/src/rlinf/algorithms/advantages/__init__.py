@@ -39,6 +39,7 @@ from rlinf.algorithms.advantages.returns import discounted_returns as discounted
 from rlinf.algorithms.advantages.returns import lambda_returns as lambda_returns
 from rlinf.algorithms.advantages.returns import n_step_returns as n_step_returns
 from rlinf.algorithms.advantages.returns import td_errors as td_errors
+from rlinf.algorithms.advantages.scale import loss_scale as loss_scale
 from rlinf.algorithms.advantages.score import at_last_decision as at_last_decision
 from rlinf.algorithms.advantages.score import row_score as row_score
 from rlinf.algorithms.advantages.score import to_decisions as to_decisions

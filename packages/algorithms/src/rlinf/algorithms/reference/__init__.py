@@ -127,6 +127,7 @@ from rlinf.algorithms.reference.sac import sac_target as sac_target
 from rlinf.algorithms.reference.sac import temperature as temperature
 from rlinf.algorithms.reference.sac import temperature_loss as temperature_loss
 from rlinf.algorithms.reference.sapo import sapo as sapo
+from rlinf.algorithms.reference.scale import loss_scale as loss_scale
 from rlinf.algorithms.reference.scan import scan_from_right as scan_from_right
 from rlinf.algorithms.reference.score import at_last_decision as at_last_decision
 from rlinf.algorithms.reference.score import row_score as row_score

@@ -17,9 +17,11 @@ from rlinf.algorithms.losses.distillation import OPD, opd
 from rlinf.algorithms.losses.gmpo import GMPO, gmpo
 from rlinf.algorithms.losses.gspo import GSPO, gspo
 from rlinf.algorithms.losses.inputs import LossInputs
+from rlinf.algorithms.losses.opmd import OPMD, opmd
 from rlinf.algorithms.losses.ppo import DAPO, PPOClip, ppo_clip
 from rlinf.algorithms.losses.reinforce import Reinforce, reinforce
 from rlinf.algorithms.losses.sapo import SAPO, sapo
+from rlinf.algorithms.losses.vespo import VESPO, vespo
 from rlinf.core import Evaluation
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import means, merge
@@ -41,8 +43,10 @@ FUNCTIONS = {
     "reinforce": lambda x, **k: reinforce(x.logprob, x.advantage, x.mask, **k),
     "reinforce_ratio": lambda x, **k: reinforce(x.logprob, x.advantage, x.mask, logprob_old=x.logprob_old, **k),
     "opd": lambda x, **k: opd(x.logprob, x.advantage, x.mask, **k),
+    "opmd": lambda x, **k: opmd(x.logprob, x.advantage, x.mask, tau=0.0, **k),
+    "vespo": lambda x, **k: vespo(x.logprob, x.logprob_old, x.advantage, x.mask, **k),
 }
-WITHOUT_STOPPED_GRADIENTS = ["ppo_clip", "decoupled_ppo", "gspo", "gmpo", "sapo", "reinforce", "opd"]
+WITHOUT_STOPPED_GRADIENTS = ["ppo_clip", "decoupled_ppo", "gspo", "gmpo", "sapo", "reinforce", "opd", "opmd"]
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
 
 
@@ -207,6 +211,8 @@ LOSSES_BY_NAME = [
     Reinforce(),
     Reinforce(importance_ratio=True, loss_agg_func="seq-mean-token-sum"),
     OPD(),
+    OPMD(),
+    VESPO(),
     WithProximal(DecoupledPPO(behave_weight_threshold=1.1)),
     WithProximal(DecoupledPPO(proximal="interpolated")),
     WithProximal(DecoupledActorCritic(behave_weight_threshold=1.1, behave_weight_cap="truncate", value_clip=0.2)),

@@ -62,7 +62,9 @@ from rlinf.algorithms.losses import DAPO as DAPO
 from rlinf.algorithms.losses import GMPO as GMPO
 from rlinf.algorithms.losses import GSPO as GSPO
 from rlinf.algorithms.losses import OPD as OPD
+from rlinf.algorithms.losses import OPMD as OPMD
 from rlinf.algorithms.losses import SAPO as SAPO
+from rlinf.algorithms.losses import VESPO as VESPO
 from rlinf.algorithms.losses import ActorCritic as ActorCritic
 from rlinf.algorithms.losses import AdaptiveKL as AdaptiveKL
 from rlinf.algorithms.losses import Aggregation as Aggregation
@@ -84,6 +86,7 @@ from rlinf.algorithms.losses import clipped_value_loss as clipped_value_loss
 from rlinf.algorithms.losses import covariance as covariance
 from rlinf.algorithms.losses import decoupled_ppo as decoupled_ppo
 from rlinf.algorithms.losses import divergence_rejection as divergence_rejection
+from rlinf.algorithms.losses import dpo as dpo
 from rlinf.algorithms.losses import dynamic_sampling as dynamic_sampling
 from rlinf.algorithms.losses import entropy_loss as entropy_loss
 from rlinf.algorithms.losses import forward_kl as forward_kl
@@ -101,6 +104,7 @@ from rlinf.algorithms.losses import masked_importance as masked_importance
 from rlinf.algorithms.losses import mismatch as mismatch
 from rlinf.algorithms.losses import nft as nft
 from rlinf.algorithms.losses import opd as opd
+from rlinf.algorithms.losses import opmd as opmd
 from rlinf.algorithms.losses import opsm as opsm
 from rlinf.algorithms.losses import overlong_filtering as overlong_filtering
 from rlinf.algorithms.losses import perplexity as perplexity
@@ -116,6 +120,7 @@ from rlinf.algorithms.losses import self_normalised as self_normalised
 from rlinf.algorithms.losses import sft_loss as sft_loss
 from rlinf.algorithms.losses import time_weight as time_weight
 from rlinf.algorithms.losses import truncated_importance as truncated_importance
+from rlinf.algorithms.losses import vespo as vespo
 from rlinf.algorithms.losses import veto as veto
 from rlinf.algorithms.named import calculate_adv_and_returns as calculate_adv_and_returns
 from rlinf.algorithms.named import get_adv_and_returns as get_adv_and_returns

@@ -25,6 +25,7 @@ from rlinf.algorithms.losses.distillation import forward_kl as forward_kl
 from rlinf.algorithms.losses.distillation import generalized_jsd as generalized_jsd
 from rlinf.algorithms.losses.distillation import opd as opd
 from rlinf.algorithms.losses.distillation import reverse_kl as reverse_kl
+from rlinf.algorithms.losses.dpo import dpo as dpo
 from rlinf.algorithms.losses.entropy import entropy_loss as entropy_loss
 from rlinf.algorithms.losses.filters import dynamic_sampling as dynamic_sampling
 from rlinf.algorithms.losses.filters import opsm as opsm
@@ -48,6 +49,8 @@ from rlinf.algorithms.losses.mismatch import perplexity as perplexity
 from rlinf.algorithms.losses.nft import advantage_to_unit as advantage_to_unit
 from rlinf.algorithms.losses.nft import nft as nft
 from rlinf.algorithms.losses.nft import time_weight as time_weight
+from rlinf.algorithms.losses.opmd import OPMD as OPMD
+from rlinf.algorithms.losses.opmd import opmd as opmd
 from rlinf.algorithms.losses.policy_loss import PolicyLoss as PolicyLoss
 from rlinf.algorithms.losses.ppo import DAPO as DAPO
 from rlinf.algorithms.losses.ppo import PPOClip as PPOClip
@@ -60,3 +63,5 @@ from rlinf.algorithms.losses.sapo import sapo as sapo
 from rlinf.algorithms.losses.sft import sft_loss as sft_loss
 from rlinf.algorithms.losses.terms import aggregate as aggregate
 from rlinf.algorithms.losses.value import clipped_value_loss as clipped_value_loss
+from rlinf.algorithms.losses.vespo import VESPO as VESPO
+from rlinf.algorithms.losses.vespo import vespo as vespo

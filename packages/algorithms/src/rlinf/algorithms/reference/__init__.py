@@ -54,6 +54,7 @@ from rlinf.algorithms.reference.distributional import categorical_loss as catego
 from rlinf.algorithms.reference.distributional import categorical_projection as categorical_projection
 from rlinf.algorithms.reference.distributional import categorical_target as categorical_target
 from rlinf.algorithms.reference.distributional import quantile_huber_loss as quantile_huber_loss
+from rlinf.algorithms.reference.dpo import dpo as dpo
 from rlinf.algorithms.reference.dsrl import bounded_noise as bounded_noise
 from rlinf.algorithms.reference.dsrl import chunk_discount as chunk_discount
 from rlinf.algorithms.reference.dsrl import dsrl_target as dsrl_target
@@ -103,6 +104,7 @@ from rlinf.algorithms.reference.nft import advantage_to_unit as advantage_to_uni
 from rlinf.algorithms.reference.nft import nft as nft
 from rlinf.algorithms.reference.nft import time_weight as time_weight
 from rlinf.algorithms.reference.normalize import normalize_advantages as normalize_advantages
+from rlinf.algorithms.reference.opmd import opmd as opmd
 from rlinf.algorithms.reference.optimal_token import optimal_token_baseline as optimal_token_baseline
 from rlinf.algorithms.reference.overlong import overlong_penalty as overlong_penalty
 from rlinf.algorithms.reference.pass_at_k import grpo_passk as grpo_passk
@@ -147,5 +149,6 @@ from rlinf.algorithms.reference.td3 import td3_target as td3_target
 from rlinf.algorithms.reference.teacher import opd_advantage as opd_advantage
 from rlinf.algorithms.reference.terms import aggregate as aggregate
 from rlinf.algorithms.reference.value import clipped_value_loss as clipped_value_loss
+from rlinf.algorithms.reference.vespo import vespo as vespo
 from rlinf.algorithms.reference.vtrace import vtrace as vtrace
 from rlinf.algorithms.reference.whiten import whiten as whiten

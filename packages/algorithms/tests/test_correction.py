@@ -10,7 +10,6 @@ from rlinf.algorithms import reference
 from rlinf.algorithms.advantages.teacher import opd_advantage
 from rlinf.algorithms.losses.correction import (
     Correction,
-    CorrectionConfig,
     check_bounds,
     corrected,
     geometric_rejection,
@@ -20,6 +19,7 @@ from rlinf.algorithms.losses.correction import (
     truncated_importance,
     veto,
 )
+from rlinf.algorithms.losses.correction_config import CorrectionConfig
 from rlinf.algorithms.losses.decoupled import interpolated_proximal
 from rlinf.algorithms.losses.mismatch import mismatch
 from rlinf.algorithms.losses.terms import Terms

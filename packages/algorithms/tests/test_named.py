@@ -8,7 +8,7 @@ from rlinf.algorithms.advantages.gae import gae
 from rlinf.algorithms.advantages.inputs import INPUT_NAMES as CREDIT_INPUTS
 from rlinf.algorithms.compat import ADVANTAGES, ALIASES, ARGUMENTS, LOSSES
 from rlinf.algorithms.losses.aggregation import Aggregation
-from rlinf.algorithms.losses.correction import CorrectionConfig
+from rlinf.algorithms.losses.correction_config import CorrectionConfig
 from rlinf.algorithms.losses.gmpo import GMPO
 from rlinf.algorithms.losses.inputs import INPUT_NAMES as LOSS_INPUTS
 from rlinf.algorithms.losses.policy_loss import PolicyLoss

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlinf.algorithms.losses.actor_critic import ActorCritic
 from rlinf.algorithms.losses.aggregation import Aggregation
-from rlinf.algorithms.losses.correction import CorrectionConfig
+from rlinf.algorithms.losses.correction_config import CorrectionConfig
 from rlinf.algorithms.losses.entropy import entropy_loss
 from rlinf.algorithms.losses.granularity import at_granularity
 from rlinf.algorithms.losses.inputs import INPUT_NAMES, LossInputs

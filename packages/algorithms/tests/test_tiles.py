@@ -14,7 +14,7 @@ from rlinf.algorithms import rows
 from rlinf.algorithms.advantages.gae import gae
 from rlinf.algorithms.losses.actor_critic import ActorCritic
 from rlinf.algorithms.losses.cispo import cispo
-from rlinf.algorithms.losses.correction import CorrectionConfig
+from rlinf.algorithms.losses.correction_config import CorrectionConfig
 from rlinf.algorithms.losses.covariance import clip_cov, kl_cov
 from rlinf.algorithms.losses.gmpo import gmpo
 from rlinf.algorithms.losses.gspo import gspo

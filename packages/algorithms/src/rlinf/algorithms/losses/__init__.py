@@ -5,7 +5,6 @@ from rlinf.algorithms.losses.aggregation import Aggregation as Aggregation
 from rlinf.algorithms.losses.cispo import CISPO as CISPO
 from rlinf.algorithms.losses.cispo import cispo as cispo
 from rlinf.algorithms.losses.correction import Correction as Correction
-from rlinf.algorithms.losses.correction import CorrectionConfig as CorrectionConfig
 from rlinf.algorithms.losses.correction import divergence_rejection as divergence_rejection
 from rlinf.algorithms.losses.correction import geometric_rejection as geometric_rejection
 from rlinf.algorithms.losses.correction import masked_importance as masked_importance
@@ -13,6 +12,7 @@ from rlinf.algorithms.losses.correction import rejection as rejection
 from rlinf.algorithms.losses.correction import self_normalised as self_normalised
 from rlinf.algorithms.losses.correction import truncated_importance as truncated_importance
 from rlinf.algorithms.losses.correction import veto as veto
+from rlinf.algorithms.losses.correction_config import CorrectionConfig as CorrectionConfig
 from rlinf.algorithms.losses.covariance import clip_cov as clip_cov
 from rlinf.algorithms.losses.covariance import covariance as covariance
 from rlinf.algorithms.losses.covariance import kl_cov as kl_cov

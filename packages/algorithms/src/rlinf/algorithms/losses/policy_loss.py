@@ -10,7 +10,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from rlinf.algorithms.losses.aggregation import Aggregation, Mode
-from rlinf.algorithms.losses.correction import Correction, CorrectionConfig, corrected
+from rlinf.algorithms.losses.correction import Correction, corrected
+from rlinf.algorithms.losses.correction_config import CorrectionConfig
 from rlinf.algorithms.losses.entropy import entropy_terms
 from rlinf.algorithms.losses.filters import opsm
 from rlinf.algorithms.losses.granularity import Granularity, at_granularity, check_granularity

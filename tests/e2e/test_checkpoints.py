@@ -14,12 +14,11 @@ LOCAL = "cluster.backend=local"
 
 
 def test_two_iterations_and_two_more_are_four(app: Any, tiny: list[str]) -> None:
-    anew = "env.train.auto_reset=false"
-    assert app.train(*tiny, LOCAL, anew, "runner.max_steps=4").returncode == 0
+    assert app.train(*tiny, LOCAL, "runner.max_steps=4").returncode == 0
     whole = app.metrics(EXPERIMENT)[:4]
-    assert app.train(*tiny, LOCAL, anew, "runner.max_steps=2").returncode == 0
+    assert app.train(*tiny, LOCAL, "runner.max_steps=2").returncode == 0
     resume = f"runner.resume_dir={app.logs / EXPERIMENT / 'checkpoints/global_step_2'}"
-    done = app.train(*tiny, LOCAL, anew, "runner.max_steps=4", resume)
+    done = app.train(*tiny, LOCAL, "runner.max_steps=4", resume)
     assert done.returncode == 0, done.stderr
     resumed = [row for row in app.metrics(EXPERIMENT) if row["step"] > 2 and "train/loss" in row]
     assert [row["step"] for row in resumed] == [3, 4]

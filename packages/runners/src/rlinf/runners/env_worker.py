@@ -137,12 +137,12 @@ class EnvWorker(Worker):
         return results
 
     def _begin_epoch(self, step: int, epoch: int) -> None:
-        """Resets what has ended, or everything where episodes do not go on."""
+        """Resets what has ended, or everything where no episode goes on, which a run that resumes does too."""
         train = self.cfg.env.train
         # A rollout epoch begins no more episodes than it has decisions, so no number from here on was given before.
         fresh = (step * train.rollout_epoch + epoch) * train.max_steps_per_rollout_epoch
         for seat in self._seats:
-            if train.auto_reset and (seat.episode >= 0).all():
+            if train.auto_reset and (seat.episode >= 0).all() and not seat.ended.all():
                 self._reset(seat, seat.ended, seat.episode + 1)
             else:
                 self._reset(seat, np.ones(seat.slot.num_envs, bool), np.full(seat.slot.num_envs, fresh))

@@ -1,7 +1,12 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from rlinf.core.errors import CheckpointError
+from rlinf.runners.checkpoint import write_checkpoint
 from rlinf.runners.evaluation import described, episode_results, headline, summarise
+from rlinf.runners.evaluation_command import parse_evaluation
 
 INFO = {
     "episode": {
@@ -34,3 +39,11 @@ def test_a_task_that_knows_none_is_judged_by_its_return() -> None:
     assert found == {"eval/return": pytest.approx(2.0), "eval/episode_len": 5.0, "eval/episodes": 2.0}
     assert headline(found) == "eval/return"
     assert described(found) == "return 2.00"
+
+
+def test_a_place_that_can_not_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    folder = tmp_path / "global_step_1"
+    write_checkpoint(folder, lambda part: (part / "model.safetensors").write_bytes(b""), config={}, state={"step": 1})
+    (tmp_path / "global_step_1_eval").write_text("a file")
+    with pytest.raises(CheckpointError, match=r"global_step_1_eval: the evaluation can't be written there .* Copy the run"):
+        parse_evaluation([str(folder)], description="", example="a=1")

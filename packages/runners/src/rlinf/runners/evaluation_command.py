@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from rlinf.core.config.provenance import flatten
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.runners.checkpoint import Checkpoint, hold_checkpoint, read_checkpoint
 from rlinf.runners.choices import replace_parameters
 from rlinf.runners.paths import moved_paths
@@ -39,8 +39,7 @@ class EvaluationCommand:
         Args:
             protocol: the one that is used, with its `hash`.
         """
-        beside = self.checkpoint.folder.with_name(f"{self.checkpoint.folder.name}_eval")
-        return RunFolder(beside / protocol["hash"], self.started)
+        return RunFolder(_beside(self.checkpoint) / protocol["hash"], self.started)
 
 
 def parse_evaluation(argv: Sequence[str], *, description: str, example: str) -> EvaluationCommand:
@@ -53,7 +52,7 @@ def parse_evaluation(argv: Sequence[str], *, description: str, example: str) -> 
 
     Raises:
         ConfigError: an override can't be read.
-        CheckpointError: there is no such checkpoint, or it is damaged.
+        CheckpointError: there is no such checkpoint, it is damaged, or nothing can be written beside it.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("checkpoint", type=Path, help="a global_step_N folder, or the folder of a run")
@@ -67,6 +66,7 @@ def parse_evaluation(argv: Sequence[str], *, description: str, example: str) -> 
     started = time.monotonic()
     checkpoint = read_checkpoint(args.checkpoint.expanduser().absolute())
     hold_checkpoint(checkpoint)
+    _make(_beside(checkpoint))
     try:
         before, changes = OmegaConf.create(_own_configuration(checkpoint)), OmegaConf.from_dotlist(overrides)
         merged = cast("Mapping[str, Any]", OmegaConf.to_container(OmegaConf.merge(before, changes)))
@@ -82,6 +82,22 @@ def _own_configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     config = moved_paths(checkpoint.config, checkpoint.folder.parent.parent)
     runner = {key: value for key, value in config.get("runner", {}).items() if key not in ("resume_dir", "ckpt_path")}
     return {**config, "runner": runner}
+
+
+def _beside(checkpoint: Checkpoint) -> Path:
+    return checkpoint.folder.with_name(f"{checkpoint.folder.name}_eval")
+
+
+def _make(folder: Path) -> None:
+    """Refuses before the work what would fail after it."""
+    try:
+        folder.mkdir(exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        problem = f"the evaluation can't be written there ({error.strerror})"
+        raise CheckpointError(str(folder), problem, "Copy the run to a folder that you may write to.") from error
 
 
 def told(summary: Mapping[str, Any], metric: str, *, of: str, folder: RunFolder) -> str:

@@ -29,8 +29,8 @@ def check_resume(cfg: Trained) -> None:
         sys.stderr.write(f"resuming: all {cfg.runner.max_steps} iterations are done; only the last evaluation is run\n")
     elif isinstance(cfg, EmbodiedConfig) and cfg.env.train.auto_reset:
         sys.stderr.write(
-            "resuming: simulators are not saved, so that episodes under way begin anew; where any were, numbers differ from those of "
-            "a run without a break. env.train.auto_reset=false gives the same ones\n"
+            "resuming: simulators are not saved, so that episodes under way begin anew; where any were, numbers differ from those "
+            "of a run without a break. env.train.auto_reset=false gives the same ones\n"
         )
 
 

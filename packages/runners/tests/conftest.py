@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 from collections import deque
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -13,7 +14,10 @@ import pytest
 
 from rlinf.core.chunks import MaskedActions
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
-from rlinf.core.registry import ADVANTAGES, ENVS, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS
+from rlinf.core.registry import ADVANTAGES, ENVS, GATES, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS
+
+# A background job ignores Ctrl-C, and the programs that it starts do, too; here some are interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BOUND = np.ones(1, np.float32)
 
@@ -142,6 +146,14 @@ class ToySync:
     pass
 
 
+@dataclass(frozen=True)
+class ToyGate:
+    tolerance: float = 1e-3
+    allowed_share: float = 0.0
+
+
+if "step_zero" not in GATES.names():  # the default, which comes with rlinf-engines
+    GATES.register("step_zero")(ToyGate)
 ENVS.register("countdown")(Countdown)
 ENVS.register("drifting")(DriftingCountdown)
 MODELS.register("toy_model")(ToyModel)

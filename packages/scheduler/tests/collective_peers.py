@@ -30,7 +30,9 @@ class Peers:
         self.pid = 0
 
     def line(self) -> int:
-        return int(self.process.stdout.readline())
+        while (line := self.process.stdout.readline()).startswith("[Gloo]"):
+            pass  # older torch says there who is connected
+        return int(line)
 
     def play(self, role: str) -> None:
         self.process.stdin.write(f"{role}\n")

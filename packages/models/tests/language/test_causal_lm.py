@@ -320,7 +320,7 @@ def test_configurations_are_checked():
         ({"preset": "tiny", "logit_chunk": 0}, ConfigError, "logit_chunk"),
         ({"preset": "tiny", "architecture": "qwenn3"}, UnknownName, "Did you mean 'qwen3'"),
         ({"preset": "tiny", "overrides": {"hiden_size": 3}}, UnknownName, "Did you mean 'hidden_size'"),
-        ({"preset": "tiny", "architecture": "gemma2"}, ConfigError, "can't use sdpa here. Try eager"),
+        ({"preset": "tiny", "attention": "flash_attention_2"}, ConfigError, "can't use flash_attention_2 here. Try eager"),
     ):
         with pytest.raises(error, match=text):
             CausalLMConfig(**wrong).build(seed=0)

@@ -130,7 +130,8 @@ def network_of(
                 raise
             raise ConfigError("attention", f"'{own.model_type}' can't use {config.attention} here", "Try eager.") from error
     if config.gradient_checkpointing:
-        network.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+        # Newer transformers call it `activation_checkpointing_enable`; this name works in all that we support.
+        network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return network.eval()
 
 

@@ -124,8 +124,9 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def recipes(session: nox.Session) -> None:
-    """Every YAML file of every app is read, checked and planned."""
-    _house(session, "pytest", "-q", "tests/test_recipes.py", *session.posargs)
+    """Every YAML file of every app is read, checked and planned; what is wrong in one is refused, by keys that exist."""
+    files = [f"tests/test_{name}.py" for name in ("recipes", "refusals", "ranges", "choices", "keys")]
+    _house(session, "pytest", "-q", *PARALLEL, *files, *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -44,7 +44,7 @@ def test_an_environment_of_the_evaluation_alone_takes_nothing_from_that_of_train
 def test_what_the_new_model_knows_stays() -> None:
     data = composed("actor.model.model_type=cnn_policy", "actor.model.preset=tiny")
     # of the recipe: logstd_init, which both know, and normalize_observations, which the new one does not
-    assert data["actor"]["model"] == {"model_type": "cnn_policy", "logstd_init": -1.0, "preset": "tiny"}
+    assert data["actor"]["model"] == {"model_type": "cnn_policy", "logstd_init": -1.5, "preset": "tiny"}
     as_section = composed("actor.model={model_type: cnn_policy, preset: tiny}")
     assert as_section["actor"]["model"] == data["actor"]["model"]
 
@@ -93,8 +93,8 @@ def test_own_keys_of_a_section_stay() -> None:
 
 def test_a_name_that_nobody_knows_changes_nothing() -> None:
     data = composed("actor.model.model_type=mlp_polcy")
-    assert data["actor"]["model"]["logstd_init"] == -1.0
-    assert composed("actor.model.model_type=5")["actor"]["model"]["logstd_init"] == -1.0
+    assert data["actor"]["model"]["logstd_init"] == -1.5
+    assert composed("actor.model.model_type=5")["actor"]["model"]["logstd_init"] == -1.5
 
 
 def test_a_fault_of_the_recipe_stays_a_fault(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from learning.recipe import Imitation, Recipe
 from learning.script import main
-from rlinf.algorithms import ActorCritic, Gae
+from rlinf.algorithms import GAE, ActorCritic
 from rlinf.engines import OptimConfig
 from rlinf.envs.tabletop import Tabletop
 from rlinf.models.flow import FlowSampling
@@ -26,7 +26,7 @@ SDE = Recipe(
     ),
     env=Tabletop(task="push"),
     imitation=Imitation(episodes=300, steps=70, noise=0.3, lr=2e-3),
-    advantage=Gae(gamma=0.99, gae_lambda=0.95),
+    advantage=GAE(gamma=0.99, gae_lambda=0.95),
     loss=ActorCritic(clip_ratio_c=3.0, huber_delta=10.0, logprob_type="chunk_level"),
     optim=OptimConfig(lr=1e-4, value_lr=1e-3, clip_grad=1.0, lr_scheduler="linear", total_training_steps=960),
     num_envs=256,

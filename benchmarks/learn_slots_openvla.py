@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from learning.recipe import Imitation, Recipe
 from learning.script import main
-from rlinf.algorithms import ActorCritic, Gae
+from rlinf.algorithms import GAE, ActorCritic
 from rlinf.engines import OptimConfig
 from rlinf.envs.tabletop import Tabletop
 from rlinf.models.openvla import OpenVLAPolicyConfig
@@ -20,7 +20,7 @@ PPO = Recipe(
     model=OpenVLAPolicyConfig(preset="tiny", n_action_bins=32, temperature_eval=0.6),
     env=Tabletop(task="slots", obs_mode="rgb", goals=("red",)),
     imitation=Imitation(episodes=400, steps=500, speed=0.45, noise=0.3, batch_size=128),
-    advantage=Gae(gamma=0.99, gae_lambda=0.95),
+    advantage=GAE(gamma=0.99, gae_lambda=0.95),
     loss=ActorCritic(clip_ratio_c=3.0, value_clip=0.2, huber_delta=10.0, logprob_type="action_level"),
     optim=OptimConfig(lr=2e-4, value_lr=1e-3, clip_grad=1.0, lr_scheduler="linear", total_training_steps=288),
     num_envs=256,

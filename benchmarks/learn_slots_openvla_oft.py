@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from learning.recipe import Imitation, Recipe
 from learning.script import main
-from rlinf.algorithms import ActorCritic, Gae, Grpo, PPOClip
+from rlinf.algorithms import GAE, GRPO, ActorCritic, PPOClip
 from rlinf.engines import OptimConfig
 from rlinf.envs.tabletop import Tabletop
 from rlinf.models.openvla_oft import OpenVLAOFTPolicyConfig
@@ -20,7 +20,7 @@ MODEL = OpenVLAOFTPolicyConfig(preset="tiny", num_action_chunks=4, n_action_bins
 PPO = Recipe(
     model=MODEL,
     env=Tabletop(task="slots", obs_mode="rgb", goals=("red",)),
-    advantage=Gae(),
+    advantage=GAE(),
     loss=ActorCritic(logprob_type="action_level"),
     optim=OptimConfig(lr=2e-4, value_lr=1e-3, clip_grad=1.0),
     imitation=Imitation(episodes=24, steps=300, batch_size=64),
@@ -32,16 +32,16 @@ PPO = Recipe(
     short_iterations=12,
     eval_every=4,
 )
-GRPO = replace(
+BY_GROUP = replace(
     PPO,
     model=replace(MODEL, logprob_type="token_level", add_value_head=False),
-    advantage=Grpo(),
+    advantage=GRPO(),
     loss=PPOClip(clip_ratio_high=0.28, logprob_type="token_level"),
     optim=OptimConfig(lr=1e-4, clip_grad=1.0),
     group_size=8,
     iterations=40,
 )
-VARIANTS = {"PPO, a ratio per step": PPO, "GRPO, a ratio per token": GRPO}
+VARIANTS = {"PPO, a ratio per step": PPO, "GRPO, a ratio per token": BY_GROUP}
 
 if __name__ == "__main__":
     main("learn_slots_openvla_oft", "OpenVLA-OFT (tiny) on slots: chunks of 4 steps in one forward pass", VARIANTS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from learning.recipe import Imitation, Recipe
 from learning.script import main
-from rlinf.algorithms import ActorCritic, Gae
+from rlinf.algorithms import GAE, ActorCritic
 from rlinf.engines import OptimConfig
 from rlinf.envs.tabletop import Tabletop
 from rlinf.models.flow import FlowSampling
@@ -23,7 +23,7 @@ SDE = Recipe(
     env=Tabletop(task="slots", obs_mode="rgb", image_size=32, goals=("red",)),
     imitation=Imitation(episodes=400, steps=300, speed=0.5, noise=0.3, batch_size=128, lr=1e-3),
     optim=OptimConfig(lr=1e-5, value_lr=3e-4, clip_grad=1.0),
-    advantage=Gae(),
+    advantage=GAE(),
     loss=ActorCritic(),
     num_envs=512,
     decisions=4,

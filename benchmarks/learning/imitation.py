@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from learning.recipe import Recipe
 from learning.rollout import TAUGHT
-from rlinf.core.capabilities import Imitating
+from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.envs.tabletop import Demonstrations, demonstrate
 
@@ -21,13 +21,13 @@ def imitate(recipe: Recipe, policy: Any, *, chunk: int, seed: int) -> float:
 
     Args:
         recipe: with an `imitation`.
-        policy: an `Imitating` module.
+        policy: an `HasSFTLoss` module.
         chunk: K, consecutive actions that are learnt together.
         seed: of demonstrations, their order, and whatever the loss draws.
     """
     how = recipe.imitation
     assert how is not None
-    assert isinstance(policy, Imitating)
+    assert isinstance(policy, HasSFTLoss)
     first = TAUGHT + 10_000 * seed
     observation, action, mask = chunks(demonstrate(recipe.env, how.episodes, seed=first, speed=how.speed, noise=how.noise), chunk)
     order = keyed_generator(seed, "imitation")

@@ -15,7 +15,7 @@ import torch
 from learning.imitation import imitate
 from learning.recipe import Recipe
 from learning.rollout import Rollout, decide, evaluate
-from rlinf.core.capabilities import Annealed
+from rlinf.core.capabilities import HasExplorationSchedule
 from rlinf.core.metrics import Statistic, merge
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Credit, Trajectory
@@ -131,7 +131,7 @@ class Learner:
 
 
 def _anneal(policy: object, iteration: int) -> None:
-    if isinstance(policy, Annealed):
+    if isinstance(policy, HasExplorationSchedule):
         policy.set_global_step(iteration)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlinf.algorithms import ActorCritic, Gae
+from rlinf.algorithms import GAE, ActorCritic
 from rlinf.engines import OptimConfig
 from rlinf.envs.tabletop import Tabletop
 
@@ -34,8 +34,8 @@ class Recipe:
     model: Any
     """A registered model's configuration."""
     env: Tabletop
-    advantage: Any = field(default_factory=Gae)
-    """An advantage of `rlinf.algorithms`, such as `Gae()` or `Grpo()`."""
+    advantage: Any = field(default_factory=GAE)
+    """An advantage of `rlinf.algorithms`, such as `GAE()` or `GRPO()`."""
     loss: Any = field(default_factory=ActorCritic)
     """A policy loss of `rlinf.algorithms`."""
     optim: OptimConfig = field(default_factory=OptimConfig)

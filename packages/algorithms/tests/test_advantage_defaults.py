@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rlinf.algorithms.advantages.gae import Gae
-from rlinf.algorithms.advantages.group import Grpo, grpo
+from rlinf.algorithms.advantages.gae import GAE
+from rlinf.algorithms.advantages.group import GRPO, grpo
 from rlinf.algorithms.advantages.multi_turn import GrpoDynamic, GrpoVideo, grpo_dynamic, grpo_video
 from rlinf.algorithms.advantages.raw import Raw, raw
 from rlinf.algorithms.advantages.reinforce_plus_plus import ReinforcePlusPlus
@@ -16,11 +16,11 @@ from rlinf.algorithms.advantages.whiten import whiten
 @pytest.mark.parametrize(
     ("estimator", "same"),
     [
-        (Gae(), Gae(gamma=0.99, gae_lambda=0.95, normalize_advantages=True)),
+        (GAE(), GAE(gamma=0.99, gae_lambda=0.95, normalize_advantages=True)),
         (DiscountedReturns(), DiscountedReturns(gamma=1.0, normalize_advantages=True)),
         (NStep(), NStep(gamma=0.99, n=5, lam=1.0, normalize_advantages=False)),
         (VTrace(), VTrace(gamma=0.99, lam=1.0, clip_rho=1.0, clip_c=1.0, clip_pg_rho=1.0)),
-        (Grpo(), Grpo(scale="group", unbiased=True, eps=1e-6, leave_one_out=False)),
+        (GRPO(), GRPO(scale="group", unbiased=True, eps=1e-6, leave_one_out=False)),
         (GrpoDynamic(), GrpoDynamic(advantage_mode="turn", scale="group", unbiased=True, eps=1e-6)),
         (GrpoVideo(advantage_mode="frame"), GrpoVideo(advantage_mode="frame", unbiased=True, eps=1e-6)),
         (ReinforcePlusPlus(), ReinforcePlusPlus(use_reinpp_baseline=False, reinpp_kl_beta=0.0, gamma=1.0, unbiased=False)),

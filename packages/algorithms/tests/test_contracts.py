@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from rlinf.algorithms import Gae, PPOClip
+from rlinf.algorithms import GAE, PPOClip
 from rlinf.core import Credit, LossOutput, Metric
 from rlinf.core.errors import ContractError
 from rlinf.core.testing.advantage import AdvantageContract
@@ -57,7 +57,7 @@ class Whitens:
     how: str
 
     def __call__(self, trajectory, *, all_reduce=None):
-        credit = Gae(normalize_advantages=False)(trajectory)
+        credit = GAE(normalize_advantages=False)(trajectory)
         x, mask = credit.advantage, trajectory.mask
         if self.how == "alone":
             chosen = x[mask]

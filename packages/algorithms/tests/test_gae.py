@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.gae import Gae, gae
+from rlinf.algorithms.advantages.gae import GAE, gae
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.whiten import whiten
 from rlinf.core import Batch, Trajectory
@@ -133,21 +133,21 @@ def test_a_wrong_shape_names_the_argument(name):
         at(**{name: torch.zeros(2, 3, dtype=torch.bool)})
 
 
-@pytest.mark.parametrize("algorithm", [Gae(), Gae(normalize_advantages=False), Gae(gamma=1.0, gae_lambda=0.0)])
+@pytest.mark.parametrize("algorithm", [GAE(), GAE(normalize_advantages=False), GAE(gamma=1.0, gae_lambda=0.0)])
 def test_contract(algorithm):
     AdvantageContract(advantage=algorithm, as_array=torch.as_tensor).run()
 
 
 def test_gae_by_name():
     built = ADVANTAGES.build("gae", {"gamma": 0.8, "gae_lambda": 0.9}, place="algorithm")
-    assert built == Gae(gamma=0.8, gae_lambda=0.9, normalize_advantages=True)
+    assert built == GAE(gamma=0.8, gae_lambda=0.9, normalize_advantages=True)
     with pytest.raises(ConfigError, match=r"algorithm\.gamma: expected a value in \[0, 1\], found 1.5"):
         ADVANTAGES.build("gae", {"gamma": 1.5}, place="algorithm")
 
 
 def test_targets_are_not_whitened():
     trajectory = random_trajectory(5, 4, as_array=torch.as_tensor)
-    plain, white = Gae(normalize_advantages=False)(trajectory), Gae()(trajectory)
+    plain, white = GAE(normalize_advantages=False)(trajectory), GAE()(trajectory)
     assert torch.equal(plain.target, white.target)
     valid = white.advantage[trajectory.mask]
     assert valid.mean().abs() < 1e-6
@@ -160,12 +160,12 @@ def test_no_critic_is_an_error():
     trajectory = random_trajectory(2, 2, as_array=torch.as_tensor)
     fields = {name: getattr(trajectory, name) for name in Trajectory.__slots__} | {"value": None}
     with pytest.raises(ShapeError, match="with a critic"):
-        Gae()(Trajectory(**fields))
+        GAE()(Trajectory(**fields))
 
 
 def test_credit_fits_a_batch():
     trajectory = random_trajectory(4, 3, as_array=torch.as_tensor)
-    decisions = Batch(trajectory=trajectory, credit=Gae()(trajectory)).decisions()
+    decisions = Batch(trajectory=trajectory, credit=GAE()(trajectory)).decisions()
     assert len(decisions) == int(trajectory.mask.sum())
 
 
@@ -177,10 +177,10 @@ def test_a_reward_without_a_time_axis_is_refused():
 def test_the_value_after_each_decision_by_name():
     fields = {"reward": REWARD, "value": VALUE, "terminated": NO, "truncated": FIRST}
     after = torch.tensor([[0.0, 1.0, 2.0]])
-    estimator = Gae(gamma=0.9, gae_lambda=0.8, normalize_advantages=False)
+    estimator = GAE(gamma=0.9, gae_lambda=0.8, normalize_advantages=False)
     found, _ = estimator.of(CreditInputs(**fields, value_next=after))
     torch.testing.assert_close(found, torch.tensor([[0.5, 3.056, 2.3]]))
-    white, _ = Gae(gamma=0.9, gae_lambda=0.8).normalized(CreditInputs(**fields, value_next=after))
+    white, _ = GAE(gamma=0.9, gae_lambda=0.8).normalized(CreditInputs(**fields, value_next=after))
     torch.testing.assert_close(white, whiten(found, ~NO))
 
 
@@ -188,4 +188,4 @@ def test_the_value_after_each_decision_by_name():
 @pytest.mark.parametrize("value", [-0.1, 1.1])
 def test_a_field_out_of_range_is_refused(field, value):
     with pytest.raises(ConfigError, match=field):
-        Gae(**{field: value})
+        GAE(**{field: value})

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.group import Grpo, Opo, ReMax, Rloo, grpo, opo, remax, rloo
+from rlinf.algorithms.advantages.group import GRPO, OPO, RLOO, ReMax, grpo, opo, remax, rloo
 from rlinf.algorithms.advantages.grouping import numbered, pairs
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.reference import group as slow
@@ -208,16 +208,16 @@ def test_a_wrong_option_is_refused(options):
     with pytest.raises(ConfigError, match=r"grpo\("):
         grpo(SCORE, GROUP, **options)
     with pytest.raises(ConfigError, match=next(iter(options))):
-        Grpo(**options)
+        GRPO(**options)
 
 
 ESTIMATORS = [
-    Grpo(),
-    Grpo(scale="none"),
-    Grpo(scale="batch", unbiased=False),
-    Grpo(leave_one_out=True, eps=1e-4),
-    Rloo(),
-    Opo(),
+    GRPO(),
+    GRPO(scale="none"),
+    GRPO(scale="batch", unbiased=False),
+    GRPO(leave_one_out=True, eps=1e-4),
+    RLOO(),
+    OPO(),
 ]
 
 
@@ -234,7 +234,7 @@ def test_contract_of_remax():
         x = CreditInputs.of(trajectory)
         inputs = {name: getattr(x, name) for name in ("reward", "mask")}
         found, target = ReMax().of(CreditInputs(**inputs, baseline=trajectory.value[:, 0]), all_reduce=all_reduce)
-        return type(Grpo()(trajectory))(advantage=found, target=target)
+        return type(GRPO()(trajectory))(advantage=found, target=target)
 
     AdvantageContract(advantage=advantage, as_array=torch.as_tensor).run()
 
@@ -249,10 +249,10 @@ def test_by_name_rows_without_decisions_take_no_part():
     options = {"unbiased": False, "eps": 0.5, "leave_one_out": True}
     lengths = MASK.sum(1)
     cases = [
-        (Grpo(**options), grpo(score, group, valid=valid, **options)),
-        (Grpo(scale="batch"), grpo(score, group, valid=valid, scale="batch")),
-        (Rloo(), rloo(score, group, valid=valid)),
-        (Opo(), opo(score, group, lengths, valid=valid)),
+        (GRPO(**options), grpo(score, group, valid=valid, **options)),
+        (GRPO(scale="batch"), grpo(score, group, valid=valid, scale="batch")),
+        (RLOO(), rloo(score, group, valid=valid)),
+        (OPO(), opo(score, group, lengths, valid=valid)),
         (ReMax(), remax(score, score.flip(0), valid=valid)),
     ]
     for estimator, expected in cases:
@@ -264,13 +264,13 @@ def test_by_name_rows_without_decisions_take_no_part():
 def test_by_name_the_score_is_the_sum_of_rewards_unless_given():
     reward = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     group = torch.tensor([0, 0])
-    advantage, _ = Grpo(scale="none").of(CreditInputs(reward=reward, group=group))
+    advantage, _ = GRPO(scale="none").of(CreditInputs(reward=reward, group=group))
     assert advantage.tolist() == [[-2.0, -2.0], [2.0, 2.0]]
-    advantage, _ = Grpo(scale="none").of(CreditInputs(reward=reward, group=group, score=torch.tensor([4.0, 2.0])))
+    advantage, _ = GRPO(scale="none").of(CreditInputs(reward=reward, group=group, score=torch.tensor([4.0, 2.0])))
     assert advantage.tolist() == [[1.0, 1.0], [-1.0, -1.0]]
 
 
-@pytest.mark.parametrize(("estimator", "missing"), [(Grpo(), "group"), (Rloo(), "group"), (Opo(), "group"), (ReMax(), "baseline")])
+@pytest.mark.parametrize(("estimator", "missing"), [(GRPO(), "group"), (RLOO(), "group"), (OPO(), "group"), (ReMax(), "baseline")])
 def test_what_is_missing_is_named(estimator, missing):
     with pytest.raises(ShapeError, match=rf"{type(estimator).__name__}\({missing}\): expected a tensor, found None"):
         estimator.of(CreditInputs(reward=torch.ones(2, 3)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlinf.core.data import Evaluation
+from rlinf.core.data import Rescored
 from rlinf.core.declarations import HasTargets, needs_of
 from rlinf.core.errors import ShapeError
 from rlinf.core.registry import ADVANTAGES, LOSSES
@@ -82,7 +82,7 @@ def test_a_loss_needs_what_it_declares(name, params):
     needs = needs_of(loss)
     assert set(needs.values()) <= {"", *params}
     whole, credit = trajectory(), torch.ones(ROWS, HORIZON)
-    evaluation = Evaluation(logprob=whole.logprob + 0.2, entropy=credit, value=credit, version=3)
+    evaluation = Rescored(logprob=whole.logprob + 0.2, entropy=credit, value=credit, version=3)
 
     def calls(t=whole, e=evaluation, target=credit):
         return refused(lambda: loss(Batch(trajectory=t, credit=Credit(advantage=credit, target=target)), e))

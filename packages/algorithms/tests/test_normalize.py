@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms import reference
-from rlinf.algorithms.advantages.gae import Gae
+from rlinf.algorithms.advantages.gae import GAE
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.normalize import normalize_advantages
 from rlinf.algorithms.named import calculate_adv_and_returns
@@ -125,12 +125,12 @@ def test_the_contract_holds(name, over):
 
 def test_a_word_that_nobody_knows_is_refused():
     with pytest.raises(ConfigError, match="normalize_advantages: expected one of none, batch, group, found 'goup'"):
-        Gae(normalize_advantages="goup")
+        GAE(normalize_advantages="goup")
     with pytest.raises(
         ConfigError, match=r"algorithm\.normalize_advantages: expected true or false or 'none' or 'batch' or 'group', found 'goup'"
     ):
         ADVANTAGES.build("grpo", {"normalize_advantages": "goup"}, place="algorithm")
-    with pytest.raises(ShapeError, match=r"Gae\(group\)"):
-        Gae(normalize_advantages="group").normalized(
+    with pytest.raises(ShapeError, match=r"GAE\(group\)"):
+        GAE(normalize_advantages="group").normalized(
             CreditInputs(reward=ADVANTAGE, value=torch.zeros(4, 3), terminated=~MASK, truncated=~MASK)
         )

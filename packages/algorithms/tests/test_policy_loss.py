@@ -19,7 +19,7 @@ from rlinf.algorithms.losses.policy_loss import PolicyLoss
 from rlinf.algorithms.losses.ppo import PPOClip, ppo_clip
 from rlinf.algorithms.losses.terms import Terms, aggregate
 from rlinf.algorithms.losses.value import clipped_value_loss
-from rlinf.core import Evaluation
+from rlinf.core import Rescored
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import merge
 from rlinf.core.registry import LOSSES
@@ -314,7 +314,7 @@ def test_a_batch_and_its_evaluation_hold_the_inputs():
     batch = random_batch(3, 2, as_array=torch.as_tensor)
     t = replace(batch.trajectory, reference=batch.trajectory.reward, proximal=batch.trajectory.logprob + 1)
     batch = replace(batch, trajectory=t)
-    evaluation = Evaluation(logprob=t.logprob + 2, entropy=t.reward, value=t.reward + 1, version=5)
+    evaluation = Rescored(logprob=t.logprob + 2, entropy=t.reward, value=t.reward + 1, version=5)
     x = LossInputs.of(batch, evaluation)
     expected = {
         "mask": t.mask, "logprob": evaluation.logprob, "logprob_old": t.logprob, "logprob_proximal": t.proximal,

@@ -22,7 +22,7 @@ from rlinf.algorithms.losses.ppo import DAPO, PPOClip, ppo_clip
 from rlinf.algorithms.losses.reinforce import Reinforce, reinforce
 from rlinf.algorithms.losses.sapo import SAPO, sapo
 from rlinf.algorithms.losses.vespo import VESPO, vespo
-from rlinf.core import Evaluation
+from rlinf.core import Rescored
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import means, merge
 from rlinf.core.testing.loss import LossContract
@@ -228,8 +228,8 @@ def test_contract(loss, chunk):
 def test_the_loss_of_dapo_is_ppo_with_its_bounds():
     batch = random_batch(5, 4, as_array=torch.as_tensor)
     logprob = batch.trajectory.logprob + 0.5 * torch.sin(7.0 * batch.trajectory.logprob)
-    found = DAPO()(batch, Evaluation(logprob=logprob))
-    assert found == PPOClip(0.2, 0.28)(batch, Evaluation(logprob=logprob))
+    found = DAPO()(batch, Rescored(logprob=logprob))
+    assert found == PPOClip(0.2, 0.28)(batch, Rescored(logprob=logprob))
     assert found.metrics["clip_fraction"].mean > 0.0
 
 
@@ -253,4 +253,4 @@ def test_what_a_critic_needs_is_named(loss, missing):
 def test_the_entropy_that_a_bonus_needs_is_named():
     batch = random_batch(2, 2, as_array=torch.as_tensor)
     with pytest.raises(ShapeError, match=r"ActorCritic\(entropy\): expected a tensor, found None"):
-        ActorCritic(entropy_bonus=0.1)(batch, Evaluation(logprob=batch.trajectory.logprob, value=batch.credit.target))
+        ActorCritic(entropy_bonus=0.1)(batch, Rescored(logprob=batch.trajectory.logprob, value=batch.credit.target))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlinf.core import Batch, Credit, Evaluation, LossOutput, Metric, Trajectory
+from rlinf.core import Batch, Credit, LossOutput, Metric, Rescored, Trajectory
 
 VOCABULARY = 11
 ROWS = ((3, 4), (1, 9), (5, 1), (2, 2), (1, 3), (6, 5), (1, 1))
@@ -65,7 +65,7 @@ class ToyWriter(torch.nn.Module):
         entropy = -(logprob.exp() * logprob).sum(-1)
         chosen = logprob.gather(-1, t.action.flatten(2)).squeeze(-1)
         value = self.value_head(x).squeeze(-1)
-        return Evaluation(logprob=torch.where(t.mask, chosen, 0.0), entropy=torch.where(t.mask, entropy, 0.0), value=value)
+        return Rescored(logprob=torch.where(t.mask, chosen, 0.0), entropy=torch.where(t.mask, entropy, 0.0), value=value)
 
 
 class AdaptedWriter(ToyWriter):

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from rlinf.core import Batch, Credit, Evaluation, LossOutput, Metric, Trajectory
+from rlinf.core import Batch, Credit, LossOutput, Metric, Rescored, Trajectory
 from rlinf.core.errors import RLinfError
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig, OptimConfig
 
@@ -32,7 +32,7 @@ class ToyPolicy(torch.nn.Module):
     def default_forward(self, batch):
         states = batch.trajectory.context["states"]
         logprob = self.actor(self.dropout(states)).squeeze(-1) * self.offset
-        return Evaluation(logprob=logprob, value=self.critic(states).squeeze(-1))
+        return Rescored(logprob=logprob, value=self.critic(states).squeeze(-1))
 
 
 def toy_loss(batch, evaluation):

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ShapeError
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
 from rlinf.engines.balancing import balanced, split_by_tokens
-from rlinf.engines.packing import Packing, pack, packed_micro_batches, plan_packing, token_lengths
+from rlinf.engines.packing import PacksRows, pack, packed_micro_batches, plan_packing, token_lengths
 
 torch.set_num_threads(1)
 LENGTHS = st.lists(st.integers(0, 40), max_size=30)
 
 
 def test_first_fit_decreasing_by_hand() -> None:
-    assert plan_packing([8, 3, 2, 2], 16) == [Packing(8, ((0,), (1, 2, 3)))]
-    assert plan_packing([8, 3, 2, 2], 8) == [Packing(8, ((0,),)), Packing(3, ((1,), (2,))), Packing(2, ((3,),))]
-    assert plan_packing([0, 0], 4) == [Packing(1, ((0, 1),))]
+    assert plan_packing([8, 3, 2, 2], 16) == [PacksRows(8, ((0,), (1, 2, 3)))]
+    assert plan_packing([8, 3, 2, 2], 8) == [PacksRows(8, ((0,),)), PacksRows(3, ((1,), (2,))), PacksRows(2, ((3,),))]
+    assert plan_packing([0, 0], 4) == [PacksRows(1, ((0, 1),))]
     assert plan_packing([], 4) == []
-    assert plan_packing([3, 9, 2], 5) == [Packing(9, ((1,),)), Packing(3, ((0,),)), Packing(2, ((2,),))]
+    assert plan_packing([3, 9, 2], 5) == [PacksRows(9, ((1,),)), PacksRows(3, ((0,),)), PacksRows(2, ((2,),))]
 
 
 @given(LENGTHS, st.integers(40, 120))
@@ -48,7 +48,7 @@ def test_only_text_is_packed() -> None:
 def test_what_a_packed_row_holds() -> None:
     batch = text_batch(((2, 3), (1, 1), (1, 2)))
     assert token_lengths(batch) == [5, 2, 3]
-    packed = pack(batch, Packing(5, ((0,), (2, 1))))
+    packed = pack(batch, PacksRows(5, ((0,), (2, 1))))
     ids, segments = (packed.batch.trajectory.context[name] for name in ("input_ids", "segment_ids"))
     rows = batch.trajectory.context["input_ids"]
     assert ids[1].tolist() == [*rows[2, :3].tolist(), *rows[1, :2].tolist()]
@@ -62,7 +62,7 @@ def test_what_a_packed_row_holds() -> None:
 def test_rows_of_several_sequences_stay_apart_beside_each_other() -> None:
     batch = text_batch(((2, 3), (1, 4)))
     batch.trajectory.context["segment_ids"][:] = torch.tensor([[1, 1, 2, 2, 2], [1, 2, 2, 3, 3]])
-    packed = pack(batch, Packing(10, ((0, 1),)))
+    packed = pack(batch, PacksRows(10, ((0, 1),)))
     (segments,) = packed.batch.trajectory.context["segment_ids"].tolist()
     assert [len(list(run)) for _, run in itertools.groupby(segments)] == [2, 3, 1, 2, 2]
     assert len(set(segments)) == 5, "a sequence is seen by none of the other row"

@@ -3,7 +3,7 @@ import socket
 import pytest
 import torch
 
-from rlinf.core.data import Evaluation
+from rlinf.core.data import Rescored
 from rlinf.core.errors import ConfigError, ContractError, UnknownName
 from rlinf.core.registry import MODELS, register_model
 from rlinf.core.testing.policy import CHECKS, PolicyContract
@@ -101,7 +101,7 @@ class NeedsRows(MLPPolicy):
 
 
 def needs_rows(self, batch):
-    return MLPPolicy.default_forward(self, batch) if len(batch) else Evaluation(logprob=torch.zeros(1, 2))
+    return MLPPolicy.default_forward(self, batch) if len(batch) else Rescored(logprob=torch.zeros(1, 2))
 
 
 NeedsRows.default_forward = needs_rows

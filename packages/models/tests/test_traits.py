@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlinf.core.capabilities import Recurrent, Writing
+from rlinf.core.capabilities import LanguageModelPolicy, RecurrentPolicy
 from rlinf.core.declarations import traits_of
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
@@ -35,8 +35,8 @@ def test_traits(name, params):
     decision = contract.decide(contract.observation(2), train=True)
     if traits.critic is not None:
         assert (decision.value is not None) == traits.critic
-    assert isinstance(policy, Recurrent) == bool(traits.recurrent)
-    assert isinstance(policy, Writing) == bool(traits.language)
+    assert isinstance(policy, RecurrentPolicy) == bool(traits.recurrent)
+    assert isinstance(policy, LanguageModelPolicy) == bool(traits.language)
     if traits.temperature is not None:
         assert policy.temperature == traits.temperature
     if traits.entropy is not None:

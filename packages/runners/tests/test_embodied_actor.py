@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlinf.core.data import Evaluation, Scores
+from rlinf.core.data import Rescored, Scores
 from rlinf.core.errors import ConfigError, NonFiniteError
 from rlinf.core.metrics import Metric
 from rlinf.core.registry import GATES
@@ -53,10 +53,10 @@ class Tells:
     def build(self, policy: Any, **ranks: Any) -> Any:
         return self
 
-    def evaluate(self, batch: Any) -> Evaluation[Any]:
+    def evaluate(self, batch: Any) -> Rescored[Any]:
         self.asked.append(len(batch))
         number = batch.trajectory.context["number"]
-        return Evaluation(logprob=number[..., None, None].expand(batch.trajectory.logprob.shape))
+        return Rescored(logprob=number[..., None, None].expand(batch.trajectory.logprob.shape))
 
     def step(self, micro_batches: Sequence[Any], loss: Any) -> dict[str, Any]:
         return {"loss": Metric(1.0)}

@@ -1,4 +1,4 @@
-"""A tiny language model that is `Writing`, built by transformers alone."""
+"""A tiny language model that is `LanguageModelPolicy`, built by transformers alone."""
 
 from __future__ import annotations
 

@@ -115,4 +115,4 @@ class Picturing:
         return getattr(self.generator, name)
 
     async def generate(self, prompt, sampling, **options):
-        return await self.generator.generate_seeing(shown(prompt), sampling, **options)
+        return await self.generator.generate_with_images(shown(prompt), sampling, **options)

@@ -7,7 +7,7 @@ import torch
 from generation_toy import ToyWriter, noisy
 from seeing_toy import IMAGE, Picturing, SeeingWriter, shown
 
-from rlinf.core.capabilities import Seeing
+from rlinf.core.capabilities import HasImages
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import ShownPrompt
@@ -52,7 +52,7 @@ class Reads:
 
 def write(generator, prompts, new=4):
     async def together():
-        asked = [generator.generate_seeing(p, SamplingConfig(max_new_tokens=new), seed=i) for i, p in enumerate(prompts)]
+        asked = [generator.generate_with_images(p, SamplingConfig(max_new_tokens=new), seed=i) for i, p in enumerate(prompts)]
         return await asyncio.gather(*asked)
 
     return asyncio.run(together())
@@ -84,7 +84,7 @@ def test_text_alone_is_read_as_ever():
 
 def test_pictures_are_refused_where_nobody_looks_at_them_or_nothing_follows():
     generator = HFGeneratorConfig().build(ToyWriter())
-    assert isinstance(generator, Seeing)
+    assert isinstance(generator, HasImages)
     with pytest.raises(ConfigError, match="a prompt with pictures for ToyWriter, which can't look at them"):
         write(generator, [shown([5])])
     last = shown([5])

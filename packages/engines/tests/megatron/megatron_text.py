@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
 
-from rlinf.core import Batch, Credit, Evaluation, LossOutput, Metric, Trajectory, Weights
+from rlinf.core import Batch, Credit, LossOutput, Metric, Rescored, Trajectory, Weights
 
 VOCABULARY = 37
 SIZES = {
@@ -55,7 +55,7 @@ class Writer(torch.nn.Module):
                     parameter.copy_(("norm" in name) + 0.3 * torch.randn(parameter.shape))
         self.temperature, self.version = 0.7, 0
 
-    def default_forward(self, batch: Batch) -> Evaluation:
+    def default_forward(self, batch: Batch) -> Rescored:
         t = batch.trajectory
         segments, action = t.context["segment_ids"], t.action.flatten(1)
         logprob, entropy = torch.zeros(t.mask.shape), torch.zeros(t.mask.shape)
@@ -68,7 +68,7 @@ class Writer(torch.nn.Module):
                 place = (torch.full_like(columns, row)[scored], columns[scored])
                 logprob = logprob.index_put(place, log.gather(-1, action[row, columns][:, None]).squeeze(-1)[scored])
                 entropy = entropy.index_put(place, -(log.exp() * log).sum(-1)[scored])
-        return Evaluation(logprob=logprob, entropy=entropy)
+        return Rescored(logprob=logprob, entropy=entropy)
 
     def weights(self) -> Weights:
         return Weights(tensors=dict(sorted(self.state_dict().items())), version=self.version)
@@ -118,7 +118,7 @@ def text_batch(rows: Any = ROWS, seed: int = 3, left: bool = False, packed: bool
     return Batch(trajectory=trajectory, credit=Credit(advantage=noise()))
 
 
-def text_loss(batch: Batch, evaluation: Evaluation) -> LossOutput:
+def text_loss(batch: Batch, evaluation: Rescored) -> LossOutput:
     """A sum that neither signs nor scales hide: of log-probabilities, of their squares and of entropies."""
     mask, gain = batch.trajectory.mask, batch.credit.advantage
     gap = evaluation.logprob - batch.trajectory.logprob

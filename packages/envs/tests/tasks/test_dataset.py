@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rlinf.core.capabilities import Fingerprinted
+from rlinf.core.capabilities import HasFingerprint
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.envs.tasks import Dataset
 
@@ -136,7 +136,7 @@ def test_a_problem_knows_where_it_stands(jsonl):
 def test_the_fingerprint_is_that_of_the_content(tmp_path, jsonl):
     """Equal for a file that was moved, another for one that was changed; without what is only trained on."""
     task, moved = Dataset(path=jsonl), Dataset(path=lines(tmp_path / "moved.jsonl", ROWS))
-    assert isinstance(task, Fingerprinted)
+    assert isinstance(task, HasFingerprint)
     assert task.fingerprint("validation") == moved.fingerprint("validation") == task.fingerprint("train")
     lines(tmp_path / "moved.jsonl", [*ROWS[:-1], {**ROWS[-1], "answer": "#### 0"}])
     changed = moved.fingerprint("validation")

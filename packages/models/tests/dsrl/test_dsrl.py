@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rlinf.core import ArraySpec, Batch, Credit, EnvSpec, Trajectory
-from rlinf.core.capabilities import Steerable
+from rlinf.core.capabilities import HasNoiseSteering
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.dsrl import DSRLPolicyConfig
@@ -57,7 +57,7 @@ def test_the_noise_is_one_vector_for_all_steps():
     noise = policy.noise_of(decision.context)
     assert noise.shape == (5, 2)
     assert noise.abs().max() < 1.0
-    assert isinstance(policy.base, Steerable)
+    assert isinstance(policy.base, HasNoiseSteering)
     again = policy.base.steer(states(5), noise[:, None].repeat(1, 3, 1))
     torch.testing.assert_close(decision.action, again)
     still = policy.predict_action_batch(states(5), "eval").context["raw_noise"]

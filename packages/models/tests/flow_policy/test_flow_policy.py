@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from rlinf.core import ArraySpec, Batch, Credit, EnvSpec, Trajectory
-from rlinf.core.capabilities import Annealed, Continuing, Imitating, Regressing, Steerable, Valuing
+from rlinf.core.capabilities import (
+    HasExplorationSchedule,
+    HasFlowRegression,
+    HasNoiseSteering,
+    HasQFunctions,
+    HasSFTLoss,
+    RealTimeChunkingPolicy,
+)
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.flow import FlowSampling
@@ -94,10 +101,10 @@ def test_actions_have_the_units_of_the_environment():
 
 def test_capabilities():
     policy = SMALL.build(SPEC, seed=0)
-    for protocol in (Imitating, Regressing, Steerable, Annealed):
+    for protocol in (HasSFTLoss, HasFlowRegression, HasNoiseSteering, HasExplorationSchedule):
         assert isinstance(policy, protocol)
-    assert not isinstance(policy, Valuing)
-    assert isinstance(dataclasses.replace(SMALL, horizon=None, num_q_heads=2).build(SPEC, seed=0), Valuing)
+    assert not isinstance(policy, HasQFunctions)
+    assert isinstance(dataclasses.replace(SMALL, horizon=None, num_q_heads=2).build(SPEC, seed=0), HasQFunctions)
 
 
 def test_steering():
@@ -168,7 +175,7 @@ def test_building_leaves_the_global_generator():
 
 def test_continuing_a_chunk():
     policy = dataclasses.replace(SMALL, num_action_chunks=3).build(SPEC, seed=0)
-    assert isinstance(policy, Continuing)
+    assert isinstance(policy, RealTimeChunkingPolicy)
     previous = policy.predict_action_batch(states(8), generator=seeded(0)).action[:, 1:]
     free = policy.continue_chunk(states(8), previous, delay=0, generator=seeded(1))
     kept = policy.continue_chunk(states(8), previous, delay=2, generator=seeded(1))

@@ -3,7 +3,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rlinf.core.capabilities import Annealed, Continuing, Imitating, Regressing, Steerable
+from rlinf.core.capabilities import HasExplorationSchedule, HasFlowRegression, HasNoiseSteering, HasSFTLoss, RealTimeChunkingPolicy
 from rlinf.core.errors import ConfigError, ContractError, ShapeError
 from rlinf.core.tree import tree_map
 from rlinf.models.flow import FlowSampling
@@ -172,7 +172,10 @@ def test_a_chunk_goes_on_where_the_last_one_can_t_be_changed(build, examine):
 
 def test_capabilities_and_annealing(build):
     policy = build(sampling=FlowSampling(noise_anneal=(0.8, 0.2, 10)))
-    assert all(isinstance(policy, kind) for kind in (Imitating, Regressing, Steerable, Annealed, Continuing))
+    assert all(
+        isinstance(policy, kind)
+        for kind in (HasSFTLoss, HasFlowRegression, HasNoiseSteering, HasExplorationSchedule, RealTimeChunkingPolicy)
+    )
     assert policy.noise_level == 0.8
     policy.set_global_step(5)
     assert policy.noise_level == pytest.approx(0.5)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlinf.core.capabilities import Imitating
-from rlinf.core.data import Evaluation
+from rlinf.core.capabilities import HasSFTLoss
+from rlinf.core.data import Rescored
 from rlinf.core.errors import ConfigError, ShapeError, UnknownName, WeightSyncError
 from rlinf.core.registry import MODELS
 from rlinf.core.trajectory import Batch, Credit, Trajectory
@@ -55,7 +55,7 @@ def batch_of(tokens, **leaves):
     return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
 
 
-def score(policy, rows, **layout) -> Evaluation:
+def score(policy, rows, **layout) -> Rescored:
     return policy.default_forward(batch_of(token_batch(rows, **layout)))
 
 
@@ -212,7 +212,7 @@ def test_dropout_and_jitter_are_off_and_checkpointing_changes_nothing():
 
 def test_sft_loss_is_a_masked_sum_of_cross_entropies():
     policy = model()
-    assert isinstance(policy, Imitating)
+    assert isinstance(policy, HasSFTLoss)
     tokens = token_batch([[piece] for piece in PIECES])
     action, mask = tokens.action[..., 0], tokens.mask
     whole = policy.sft_loss(tokens.context, action, mask=mask)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rlinf.core import Batch, Credit, Trajectory
-from rlinf.core.capabilities import Imitating
+from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.lora import LoRAConfig
@@ -168,7 +168,7 @@ def test_frozen_vision_and_no_critic(build, observe):
 
 def test_imitation(build, observe, spec):
     policy = build(n_action_bins=32)
-    assert isinstance(policy, Imitating)
+    assert isinstance(policy, HasSFTLoss)
     obs, random = observe(), np.random.default_rng(0)
     action = random.uniform(spec.action.low, spec.action.high, (3, 1, 3)).astype(np.float32)
     first = policy.sft_loss(obs, action)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.core.capabilities import Annealed, Continuing, Imitating, Regressing, Steerable
+from rlinf.core.capabilities import HasExplorationSchedule, HasFlowRegression, HasNoiseSteering, HasSFTLoss, RealTimeChunkingPolicy
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.models.flow import FlowSampling
 from rlinf.models.lora import LoRAConfig
@@ -107,7 +107,7 @@ def test_prompts_are_those_of_openpi():
 @BOTH
 def test_capabilities(config, spec, obs, generator):
     policy = config(preset="tiny", num_action_chunks=2).build(spec, seed=0)
-    for protocol in (Imitating, Regressing, Steerable, Annealed, Continuing):
+    for protocol in (HasSFTLoss, HasFlowRegression, HasNoiseSteering, HasExplorationSchedule, RealTimeChunkingPolicy):
         assert isinstance(policy, protocol)
     noise = torch.randn(5, *policy.noise_shape, generator=generator)
     chain = policy.predict_action_batch(obs, "eval")

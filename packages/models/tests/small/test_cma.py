@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rlinf.core import ArraySpec, Batch, Credit, EnvSpec, Trajectory
-from rlinf.core.capabilities import Recurrent, Valuing
+from rlinf.core.capabilities import HasQFunctions, RecurrentPolicy
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
@@ -74,8 +74,8 @@ def in_a_row(decisions):
 def test_contract(fields, more, bandit):
     spec = dataclasses.replace(SPEC, observation={**OBSERVATION, **more})
     policy = dataclasses.replace(SMALL, **fields).build(spec, seed=0)
-    assert isinstance(policy, Recurrent)
-    assert isinstance(policy, Valuing) == bool(fields.get("num_q_heads"))
+    assert isinstance(policy, RecurrentPolicy)
+    assert isinstance(policy, HasQFunctions) == bool(fields.get("num_q_heads"))
     PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=bandit.seeded).run()
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlinf.core import ArraySpec, EnvSpec
-from rlinf.core.capabilities import Valuing
+from rlinf.core.capabilities import HasQFunctions
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
@@ -50,7 +50,7 @@ def observe(generator, rows):
 def test_contract(fields, observation, bandit):
     spec = spec_of(observation)
     policy = dataclasses.replace(SMALL, **fields).build(spec, seed=0)
-    assert isinstance(policy, Valuing) == bool(fields.get("num_q_heads"))
+    assert isinstance(policy, HasQFunctions) == bool(fields.get("num_q_heads"))
     PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=bandit.seeded).run()
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rlinf.core import ArraySpec, EnvSpec
-from rlinf.core.capabilities import Imitating, Valuing
+from rlinf.core.capabilities import HasQFunctions, HasSFTLoss
 from rlinf.core.errors import ShapeError
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models import MLPPolicyConfig
@@ -37,9 +37,9 @@ def test_contract(fields, bandit):
 
 def test_capabilities(bandit):
     without, withq = TANH.build(SPEC, seed=0), dataclasses.replace(TANH, num_q_heads=2).build(SPEC, seed=0)
-    assert isinstance(without, Imitating)
-    assert not isinstance(without, Valuing)
-    assert isinstance(withq, Valuing)
+    assert isinstance(without, HasSFTLoss)
+    assert not isinstance(without, HasQFunctions)
+    assert isinstance(withq, HasQFunctions)
     # Q-functions change neither actor nor critic.
     for name, tensor in without.weights().tensors.items():
         assert torch.equal(tensor, withq.weights().tensors[name])

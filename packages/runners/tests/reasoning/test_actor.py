@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlinf.core.data import Evaluation, Scores, Weights
+from rlinf.core.data import Rescored, Scores, Weights
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric
 from rlinf.core.registry import GATES
@@ -32,9 +32,9 @@ class WritesDown:
     def __init__(self, policy: Any) -> None:
         self.policy = policy
 
-    def evaluate(self, batch: Any) -> Evaluation[Any]:
+    def evaluate(self, batch: Any) -> Rescored[Any]:
         EVENTS.append(f"evaluate {len(batch)}")
-        return Evaluation(logprob=torch.full(batch.trajectory.logprob.shape, -1.0) / self.policy.temperature)
+        return Rescored(logprob=torch.full(batch.trajectory.logprob.shape, -1.0) / self.policy.temperature)
 
     def step(self, micro_batches: Sequence[Any], loss: Any) -> dict[str, Any]:
         EVENTS.append(f"step {[len(part) for part in micro_batches]}")
@@ -71,7 +71,7 @@ class Stays:
 class Able:
     max_tokens_per_mbs: int | None = None
 
-    def remembering(self) -> Any:
+    def keeping_reference(self) -> Any:
         return replace(self)
 
     def build(self, policy: Any, **ranks: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlinf.core.data import Evaluation
+from rlinf.core.data import Rescored
 from rlinf.core.errors import RLinfError
 from rlinf.core.registry import GATES
 from rlinf.core.trajectory import Credit, Trajectory
@@ -61,9 +61,9 @@ class Notes:
     """The numbers of the rows of each step."""
     seen: list[Any] = field(default_factory=list)
 
-    def evaluate(self, batch: Any) -> Evaluation[Any]:
+    def evaluate(self, batch: Any) -> Rescored[Any]:
         number = batch.trajectory.context["input_ids"].float()
-        return Evaluation(logprob=-number, value=number if self.valued else None)
+        return Rescored(logprob=-number, value=number if self.valued else None)
 
     def step(self, micro_batches: Sequence[Any], loss: Any) -> dict[str, Any]:
         self.steps.append([int(n) for part in micro_batches for n in part.trajectory.context["input_ids"][:, 0]])

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlinf.core.data import Evaluation
+from rlinf.core.data import Rescored
 from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Problem, ShownPrompt
 from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, example, laid_out, packed, read_examples
@@ -34,7 +34,7 @@ def test_a_row_of_two_sequences_by_hand():
 def test_the_loss_counts_responses_and_nothing_else():
     batch = laid_out([[ONE]], pad_id=0)
     logprob = torch.tensor([[-100.0, -1.0, -0.5]])
-    output = CrossEntropy()(batch, Evaluation(logprob=logprob))
+    output = CrossEntropy()(batch, Rescored(logprob=logprob))
     assert (float(output.total), float(output.weight)) == (1.5, 2.0)
     assert output.metrics["nll"].mean == 0.75
 

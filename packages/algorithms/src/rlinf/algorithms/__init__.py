@@ -4,22 +4,22 @@ Advantages, losses and log-probabilities are here. Off-policy learning is in `rl
 completions in `rlinf.algorithms.rewards`, and the executable specification of everything in `rlinf.algorithms.reference`.
 """
 
+from rlinf.algorithms.advantages import GAE as GAE
+from rlinf.algorithms.advantages import GRPO as GRPO
+from rlinf.algorithms.advantages import OPO as OPO
+from rlinf.algorithms.advantages import RLOO as RLOO
 from rlinf.algorithms.advantages import CreditInputs as CreditInputs
 from rlinf.algorithms.advantages import DiscountedReturns as DiscountedReturns
 from rlinf.algorithms.advantages import Estimator as Estimator
-from rlinf.algorithms.advantages import Gae as Gae
-from rlinf.algorithms.advantages import Grpo as Grpo
 from rlinf.algorithms.advantages import GrpoDynamic as GrpoDynamic
 from rlinf.algorithms.advantages import GRPOPassK as GRPOPassK
 from rlinf.algorithms.advantages import GrpoVideo as GrpoVideo
 from rlinf.algorithms.advantages import NStep as NStep
 from rlinf.algorithms.advantages import OnPolicyDistillation as OnPolicyDistillation
-from rlinf.algorithms.advantages import Opo as Opo
 from rlinf.algorithms.advantages import OptimalTokenBaseline as OptimalTokenBaseline
 from rlinf.algorithms.advantages import Raw as Raw
 from rlinf.algorithms.advantages import ReinforcePlusPlus as ReinforcePlusPlus
 from rlinf.algorithms.advantages import ReMax as ReMax
-from rlinf.algorithms.advantages import Rloo as Rloo
 from rlinf.algorithms.advantages import VTrace as VTrace
 from rlinf.algorithms.advantages import at_last_decision as at_last_decision
 from rlinf.algorithms.advantages import credit_metrics as credit_metrics

@@ -6,8 +6,8 @@ from rlinf.core.data import ArraySpec as ArraySpec
 from rlinf.core.data import Completion as Completion
 from rlinf.core.data import Decision as Decision
 from rlinf.core.data import EnvSpec as EnvSpec
-from rlinf.core.data import Evaluation as Evaluation
 from rlinf.core.data import LossOutput as LossOutput
+from rlinf.core.data import Rescored as Rescored
 from rlinf.core.data import Weights as Weights
 from rlinf.core.evaluation import EvalProtocol as EvalProtocol
 from rlinf.core.evaluation import EvalReport as EvalReport

@@ -16,7 +16,7 @@ from rlinf.core.tree import Tree
 
 
 @runtime_checkable
-class Imitating(Protocol):
+class HasSFTLoss(Protocol):
     """A policy that can be trained on demonstrations (SFT, behaviour cloning)."""
 
     def sft_loss(self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: Any = None) -> LossOutput[Any]:
@@ -32,7 +32,7 @@ class Imitating(Protocol):
 
 
 @runtime_checkable
-class Valuing(Protocol):
+class HasQFunctions(Protocol):
     """A policy with Q-functions, for soft actor-critic and its relatives."""
 
     def sample_action(self, env_obs: Tree[Any], *, generator: Any = None) -> tuple[Any, Any]:
@@ -57,7 +57,7 @@ class FlowRegression:
 
 
 @runtime_checkable
-class Regressing(Protocol):
+class HasFlowRegression(Protocol):
     """A flow policy that can be improved by regression on its own decisions, without likelihoods (NFT, FPO)."""
 
     def flow_regression(self, context: Tree[Any], action: Any, *, generator: Any = None) -> FlowRegression:
@@ -72,7 +72,7 @@ class Regressing(Protocol):
 
 
 @runtime_checkable
-class Steerable(Protocol):
+class HasNoiseSteering(Protocol):
     """A flow or diffusion policy that can be steered by choosing its initial noise (DSRL)."""
 
     noise_shape: tuple[int, int]
@@ -84,7 +84,7 @@ class Steerable(Protocol):
 
 
 @runtime_checkable
-class Recurrent(Protocol):
+class RecurrentPolicy(Protocol):
     """A policy with a memory. The memory is data: an observation key that goes in, and a leaf of the context that comes out."""
 
     def initial_state(self, rows: int) -> Mapping[str, Any]:
@@ -97,7 +97,7 @@ class Recurrent(Protocol):
 
 
 @runtime_checkable
-class Annealed(Protocol):
+class HasExplorationSchedule(Protocol):
     """A policy whose exploration follows a schedule over training iterations."""
 
     def set_global_step(self, step: int) -> None:
@@ -106,7 +106,7 @@ class Annealed(Protocol):
 
 
 @runtime_checkable
-class Continuing(Protocol):
+class RealTimeChunkingPolicy(Protocol):
     """A policy that can decide while its last chunk is still being executed (real-time chunking)."""
 
     def continue_chunk(self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: Any = None) -> Decision[Any]:
@@ -122,7 +122,7 @@ class Continuing(Protocol):
 
 
 @runtime_checkable
-class Writing(Protocol):
+class LanguageModelPolicy(Protocol):
     """A policy that is a language model, whose weights an engine of text generation can take over."""
 
     network: Any
@@ -146,7 +146,7 @@ class Writing(Protocol):
 
 
 @runtime_checkable
-class Fingerprinted(Protocol):
+class HasFingerprint(Protocol):
     """A task with fields that stand for something outside of it, such as a file."""
 
     def fingerprint(self, split: Split) -> Mapping[str, str]:
@@ -177,7 +177,7 @@ class LoadsNetwork(Protocol):
 
 
 @runtime_checkable
-class Adapted(Protocol):
+class HasAdapters(Protocol):
     """A policy whose training is in adapters, without which it is what it was before: its own reference policy, at no memory."""
 
     def without_adapters(self) -> AbstractContextManager[None]:
@@ -186,7 +186,7 @@ class Adapted(Protocol):
 
 
 @runtime_checkable
-class Offloading(Protocol):
+class HasOffload(Protocol):
     """A trainer that can leave its device to others for a while."""
 
     def offload(self, *parts: str) -> int:
@@ -202,7 +202,7 @@ class Offloading(Protocol):
 
 
 @runtime_checkable
-class Referring(Protocol):
+class HasReference(Protocol):
     """A trainer that also knows a reference policy."""
 
     def reference(self, batch: Batch[Any]) -> Any:
@@ -214,7 +214,7 @@ class Referring(Protocol):
 
 
 @runtime_checkable
-class Casting(Protocol):
+class HasCasting(Protocol):
     """A weight sync that can give receivers weights in a type that is not the sender's."""
 
     def casting(self) -> Any:
@@ -223,16 +223,16 @@ class Casting(Protocol):
 
 
 @runtime_checkable
-class Remembering(Protocol):
+class KeepsReference(Protocol):
     """A trainer's configuration that can have its trainer keep the weights that it starts from."""
 
-    def remembering(self) -> Any:
-        """The same configuration, but what it builds is `Referring`."""
+    def keeping_reference(self) -> Any:
+        """The same configuration, but what it builds is `HasReference`."""
         ...
 
 
 @runtime_checkable
-class Gathering(Protocol):
+class LazyWeights(Protocol):
     """A trainer whose ranks hold parts of tensors, and that can put them together one at a time."""
 
     def lazy_weights(self) -> Weights[Any]:
@@ -254,7 +254,7 @@ class HasPrecision(Protocol):
 
 
 @runtime_checkable
-class Packing(Protocol):
+class PacksRows(Protocol):
     """A trainer's configuration under which it parts and packs rows itself."""
 
     max_tokens_per_mbs: int | None
@@ -278,7 +278,7 @@ class ModelParallel(Protocol):
 
 
 @runtime_checkable
-class Looking(Protocol):
+class VisionLanguagePolicy(Protocol):
     """A policy that is a language model and knows what its network is given of a context, pictures and all."""
 
     def network_inputs(self, context: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -293,10 +293,10 @@ class Looking(Protocol):
 
 
 @runtime_checkable
-class Seeing(Protocol):
+class HasImages(Protocol):
     """A generator that also reads pictures."""
 
-    async def generate_seeing(
+    async def generate_with_images(
         self,
         prompt: ShownPrompt,
         sampling: SamplingConfig,

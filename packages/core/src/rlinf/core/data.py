@@ -85,7 +85,7 @@ class Completion(Generic[A]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation(Generic[A]):
+class Rescored(Generic[A]):
     """What the current policy says of past decisions."""
 
     logprob: A

@@ -17,10 +17,10 @@ Need = Literal["value", "target", "entropy", "reference", "proximal", "version",
 |---|---|
 | `value` | `Trajectory.value`: a policy with a critic |
 | `target` | `Credit.target`: an advantage that says what the critic should learn |
-| `entropy` | `Evaluation.entropy`: a policy that knows its entropy |
+| `entropy` | `Rescored.entropy`: a policy that knows its entropy |
 | `reference` | `Trajectory.reference`: a reference policy, or a teacher |
 | `proximal` | `Trajectory.proximal`: a trainer that scores decisions again before the update |
-| `version` | `Evaluation.version`: a policy that counts the versions of its weights |
+| `version` | `Rescored.version`: a policy that counts the versions of its weights |
 | `baseline` | the score of another answer to the same question, such as the greedy one |
 | `group` | groups of more than one row |
 | `sum_pi_squared` | the sum of the squared probabilities of all tokens, for each token that was written |
@@ -58,11 +58,11 @@ class PolicyTraits:
     entropy: bool | None = None
     """Whether its evaluations have an entropy."""
     recurrent: bool | None = None
-    """Whether it has a memory (`rlinf.core.capabilities.Recurrent`)."""
+    """Whether it has a memory (`rlinf.core.capabilities.RecurrentPolicy`)."""
     discrete_actions: bool | None = None
     """Whether it can decide among numbered actions; otherwise its actions are vectors of numbers."""
     language: bool | None = None
-    """Whether it writes text (`rlinf.core.capabilities.Writing`) rather than acts."""
+    """Whether it writes text (`rlinf.core.capabilities.LanguageModelPolicy`) rather than acts."""
     temperature: float | None = None
     """At which a language model scores."""
 

@@ -122,7 +122,7 @@ class GeneratorConfig(Protocol):
         """A generator with a policy's weights.
 
         Args:
-            policy: a `rlinf.core.capabilities.Writing`; the generator owns it from now on.
+            policy: a `rlinf.core.capabilities.LanguageModelPolicy`; the generator owns it from now on.
             rank: 0 … world_size − 1, for ports and folders of its own.
             world_size: how many generators there are; they don't know of each other.
         """

@@ -56,7 +56,7 @@ class ShownPrompt:
     """The pictures as they were, each `[H, W, 3]` uint8, for engines that look at them in a way of their own."""
 
 
-class Sight(Protocol):
+class ImageProcessor(Protocol):
     """Turns pictures into what a model reads."""
 
     def read(self, prompt: Sequence[int], images: Sequence[Any]) -> ShownPrompt:

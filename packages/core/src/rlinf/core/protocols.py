@@ -16,7 +16,7 @@ from rlinf.core.cluster import Placement as Placement
 from rlinf.core.cluster import Rank as Rank
 from rlinf.core.cluster import Work as Work
 from rlinf.core.cluster import WorkerGroup as WorkerGroup
-from rlinf.core.data import Decision, EnvSpec, Evaluation, LossOutput, Scores, Weights
+from rlinf.core.data import Decision, EnvSpec, LossOutput, Rescored, Scores, Weights
 from rlinf.core.generation import Generator as Generator
 from rlinf.core.generation import GeneratorConfig as GeneratorConfig
 from rlinf.core.metrics import Statistic
@@ -46,7 +46,7 @@ class Policy(Protocol):
         """
         ...
 
-    def default_forward(self, batch: Batch[Any]) -> Evaluation[Any]:
+    def default_forward(self, batch: Batch[Any]) -> Rescored[Any]:
         """What the current weights say of the decisions of a batch, each field `[B, T, …]`."""
         ...
 
@@ -60,7 +60,7 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class Observing(Protocol):
+class HasObservationStatistics(Protocol):
     """A policy with statistics of what it has seen, beside its trained weights."""
 
     def observe(self, batch: Batch[Any], *, all_reduce: AllReduce | None = None) -> None:
@@ -125,7 +125,7 @@ class Advantage(Protocol):
 class Loss(Protocol):
     """Says how bad the current policy is on a micro-batch, as a sum and its weight."""
 
-    def __call__(self, batch: Batch[Any], evaluation: Evaluation[Any]) -> LossOutput[Any]:
+    def __call__(self, batch: Batch[Any], evaluation: Rescored[Any]) -> LossOutput[Any]:
         """The loss of `batch`, given what the current weights say of it."""
         ...
 
@@ -165,7 +165,7 @@ class Trainer(Protocol):
         """How many optimizer steps made these weights."""
         ...
 
-    def evaluate(self, batch: Batch[Any]) -> Evaluation[Any]:
+    def evaluate(self, batch: Batch[Any]) -> Rescored[Any]:
         """What the current weights say of past decisions, without a graph."""
         ...
 
@@ -210,7 +210,7 @@ class WeightSync(Protocol):
     """Moves weights from one worker to others; both sides compare a manifest before any transfer."""
 
     def send(self, comm: Messenger, weights: Weights[Any], group: str, ranks: Sequence[int]) -> None:
-        """Publishes weights to workers; without `ranks` it only helps to put lazy weights together (`capabilities.Gathering`)."""
+        """Publishes weights to workers; without `ranks` it only helps to put lazy weights together (`capabilities.LazyWeights`)."""
         ...
 
     def recv(self, comm: Messenger, current: Weights[Any], group: str, rank: int) -> Weights[Any]:

@@ -19,7 +19,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import Evaluation, Weights
+from rlinf.core.data import Rescored, Weights
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss, Policy
@@ -32,7 +32,7 @@ from rlinf.engines.loss_scale import LossScale
 from rlinf.engines.masters import MasterWeights
 from rlinf.engines.offload import PARTS, Leaving
 from rlinf.engines.optimizer import Optimizers, division, metric_name
-from rlinf.engines.packing import MicroBatch, Packing, pack, packed_micro_batches
+from rlinf.engines.packing import MicroBatch, PacksRows, pack, packed_micro_batches
 from rlinf.engines.ranks import Ranks
 from rlinf.engines.reference import reference_of
 from rlinf.engines.scores import Scores, on_device
@@ -102,7 +102,7 @@ class FSDPTrainer(Leaving):
         cast("Policy", self._policy).version = version
 
     @torch.no_grad()
-    def evaluate(self, batch: Batch[Any]) -> Evaluation[Tensor]:
+    def evaluate(self, batch: Batch[Any]) -> Rescored[Tensor]:
         """What the current weights say of past decisions, without a graph; every rank calls it equally often.
 
         Args:
@@ -204,7 +204,7 @@ class FSDPTrainer(Leaving):
             raise ShapeError(place, f"{idle} ranks have no micro-batch", "Use larger batches or fewer ranks.")
         return int(max(counts)) if self._layout.lockstep else own
 
-    def _evaluated(self, batch: Batch[Tensor], packing: Packing | None) -> Evaluation[Tensor]:
+    def _evaluated(self, batch: Batch[Tensor], packing: PacksRows | None) -> Rescored[Tensor]:
         """What the current weights say of a batch on the device, in the shape of its rows."""
         if packing is None:
             logprob, entropy, value = self._scores(batch)
@@ -212,7 +212,7 @@ class FSDPTrainer(Leaving):
             packed = pack(batch, packing)
             found = self._scores(packed.batch)
             logprob, entropy, value = (None if x is None else packed.unpack(x) for x in found)
-        return Evaluation(logprob=logprob, entropy=entropy, value=value, version=self._version)
+        return Rescored(logprob=logprob, entropy=entropy, value=value, version=self._version)
 
     def _backward(self, part: MicroBatch, loss: Loss, *, last: bool, idle: bool = False) -> dict[str, Statistic]:
         """Adds the gradient of one micro-batch; an idle pass adds nothing and keeps pace with other ranks."""
@@ -251,7 +251,7 @@ class FSDPTrainer(Leaving):
         )
 
     def lazy_weights(self) -> Weights[Tensor]:
-        """As `weights`, put together tensor by tensor on the device; every rank calls it. See `rlinf.core.capabilities.Gathering`.
+        """As `weights`, put together tensor by tensor on the device; every rank calls it (`rlinf.core.capabilities.LazyWeights`).
 
         Raises:
             RLinfError: the parameters are offloaded.
@@ -310,7 +310,7 @@ class FSDPTrainer(Leaving):
         self.ranks.leave()
 
 
-def _in_order(parts: Sequence[MicroBatch], found: Sequence[Evaluation[Tensor]]) -> Evaluation[Tensor]:
+def _in_order(parts: Sequence[MicroBatch], found: Sequence[Rescored[Tensor]]) -> Rescored[Tensor]:
     """One evaluation of all rows from those of parts."""
     order = torch.tensor([row for part in parts for row in part.rows]).argsort()
 
@@ -318,4 +318,4 @@ def _in_order(parts: Sequence[MicroBatch], found: Sequence[Evaluation[Tensor]]) 
         tensors: list[Any] = [getattr(evaluation, name) for evaluation in found]
         return None if tensors[0] is None else torch.cat(tensors)[order.to(tensors[0].device)]
 
-    return Evaluation(logprob=joined("logprob"), entropy=joined("entropy"), value=joined("value"), version=found[0].version)
+    return Rescored(logprob=joined("logprob"), entropy=joined("entropy"), value=joined("value"), version=found[0].version)

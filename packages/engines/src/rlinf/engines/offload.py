@@ -125,7 +125,7 @@ class Offloader:
 
 
 class Leaving(ABC):
-    """A trainer that can leave its device to others; see `rlinf.core.capabilities.Offloading`.
+    """A trainer that can leave its device to others; see `rlinf.core.capabilities.HasOffload`.
 
     Args:
         place: who this is, for messages.

@@ -29,7 +29,7 @@ IDS: Final = "input_ids"
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class PacksRows:
     """Which rows of a batch lie in which packed row."""
 
     width: int
@@ -47,10 +47,10 @@ class Packing:
         """All rows, in the order of the batch."""
         return tuple(sorted(row for one in self.bins for row in one))
 
-    def alone(self) -> Packing:
+    def alone(self) -> PacksRows:
         """The same for a batch that has no rows but the members."""
         place = {row: i for i, row in enumerate(self.members)}
-        return Packing(self.width, tuple(tuple(place[row] for row in one) for one in self.bins))
+        return PacksRows(self.width, tuple(tuple(place[row] for row in one) for one in self.bins))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class MicroBatch:
     """Some rows of a batch, and how they are packed for the forward pass."""
 
     batch: Batch[Any]
-    packing: Packing | None
+    packing: PacksRows | None
     """Of the rows of `batch`; None if they are computed as they are."""
     rows: Sequence[int]
     """Which rows of the larger batch they were."""
 
 
-def plan_packing(lengths: Sequence[int], max_tokens: int) -> list[Packing]:
+def plan_packing(lengths: Sequence[int], max_tokens: int) -> list[PacksRows]:
     """Divides rows into packed micro-batches, first-fit-decreasing: the same for the same lengths, on every rank.
 
     Johnson, "Near-optimal bin packing algorithms" (1973). A micro-batch is as wide as its longest row and no wider, so that
@@ -75,7 +75,7 @@ def plan_packing(lengths: Sequence[int], max_tokens: int) -> list[Packing]:
         max_tokens: the most columns of a micro-batch, padding included; a longer row goes alone.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-    plans: list[Packing] = []
+    plans: list[PacksRows] = []
     while order:
         width = max(1, lengths[order[0]])
         bins: list[list[int]] = [[] for _ in range(min(max(1, max_tokens // width), len(order)))]
@@ -88,7 +88,7 @@ def plan_packing(lengths: Sequence[int], max_tokens: int) -> list[Packing]:
             else:
                 bins[chosen].append(row)
                 room[chosen] -= lengths[row]
-        plans.append(Packing(width, tuple(tuple(one) for one in bins if one)))
+        plans.append(PacksRows(width, tuple(tuple(one) for one in bins if one)))
         order = left
     return plans
 
@@ -131,7 +131,7 @@ class Packed:
         return empty.index_put(self.source, tensor[self.target])
 
 
-def pack(batch: Batch[Tensor], packing: Packing) -> Packed:
+def pack(batch: Batch[Tensor], packing: PacksRows) -> Packed:
     """Lays the rows of a batch out as planned; padding left of, right of or between tokens is dropped.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.capabilities import Adapted
+from rlinf.core.capabilities import HasAdapters
 from rlinf.core.errors import ConfigError
 from rlinf.engines.layout import Layout
 
@@ -74,7 +74,7 @@ class AdaptersOff:
     """
 
     def __init__(self, policy: nn.Module) -> None:
-        if not isinstance(policy, Adapted):
+        if not isinstance(policy, HasAdapters):
             problem = f"{type(policy).__name__} has no adapters to turn off"
             raise ConfigError("actor.reference", problem, "Use a model with LoRA, or reference: cpu.")
         self._policy = policy

@@ -53,7 +53,7 @@ class FSDPTrainerConfig:
         autocast = self.fsdp_config.amp_autocast
         return self.fsdp_config.mixed_precision.param_dtype or (autocast.precision if autocast.enabled else None)
 
-    def remembering(self) -> FSDPTrainerConfig:
+    def keeping_reference(self) -> FSDPTrainerConfig:
         """The same, with the weights at the start as reference policy unless one is chosen."""
         return replace(self, reference="device") if self.reference == "none" else self
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import Decision, Evaluation, LossOutput
+from rlinf.core.data import Decision, LossOutput, Rescored
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
@@ -60,7 +60,7 @@ class ActorCritic(BasePolicy):
         context = self._context(env_obs)
         return self._decide(context, self._features(context), mode, generator)
 
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability, entropy and value of each decision; no entropy if actions are squashed."""
         context = cast("Context", batch.trajectory.context)
         return self._evaluate(batch, self._features(context))
@@ -68,7 +68,7 @@ class ActorCritic(BasePolicy):
     def sft_loss(
         self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
     ) -> LossOutput[Tensor]:
-        """The squared distance of the most likely action from what the expert did; see `rlinf.core.capabilities.Imitating`.
+        """The squared distance of the most likely action from what the expert did; see `rlinf.core.capabilities.HasSFTLoss`.
 
         L = mean over A of ((a* − a) / r)²,   r half the range of the action, 1 if it has no bounds
 
@@ -111,7 +111,7 @@ class ActorCritic(BasePolicy):
             version=self.version,
         )
 
-    def _evaluate(self, batch: Batch[Tensor], features: Tensor) -> Evaluation[Tensor]:
+    def _evaluate(self, batch: Batch[Tensor], features: Tensor) -> Rescored[Tensor]:
         normal = self._normal(features)
         if self.distribution.squash:
             latent = cast("Context", batch.trajectory.context)[LATENT]
@@ -120,7 +120,7 @@ class ActorCritic(BasePolicy):
         logprob = self.distribution.logprob(latent, normal)
         entropy = self.distribution.entropy(normal)
         entropy = None if entropy is None else entropy.expand_as(logprob)
-        return Evaluation(logprob=logprob, entropy=entropy, value=self._judged(features))
+        return Rescored(logprob=logprob, entropy=entropy, value=self._judged(features))
 
     def _judged(self, features: Tensor) -> Tensor | None:
         value = self._value(features)
@@ -133,7 +133,7 @@ class ActorCritic(BasePolicy):
 
 
 class QFunctions(ActorCritic):
-    """What an actor-critic with Q-functions can do beyond others; see `rlinf.core.capabilities.Valuing`."""
+    """What an actor-critic with Q-functions can do beyond others; see `rlinf.core.capabilities.HasQFunctions`."""
 
     q_head: MultiQHead | CrossQHead
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import Decision, Evaluation, Weights
+from rlinf.core.data import Decision, Rescored, Weights
 from rlinf.core.errors import WeightSyncError
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
@@ -80,5 +80,5 @@ class BasePolicy(Versioned, ABC):
         """
 
     @abstractmethod
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """What the current weights say of the decisions of a batch, differentiable, each field `[B, T, …]`."""

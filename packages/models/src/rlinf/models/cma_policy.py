@@ -108,7 +108,7 @@ class CrossModalMemory(nn.Module):
 
 
 class CMAPolicy(ActorCritic):
-    """Actor and critic on the second memory; `policy_state` is that memory as data (`rlinf.core.capabilities.Recurrent`).
+    """Actor and critic on the second memory; `policy_state` is that memory as data (`rlinf.core.capabilities.RecurrentPolicy`).
 
     A row of a batch whose columns follow each other is run from its first column on, so that gradients flow back through time; a
     column that doesn't follow the one before it starts from the state that was recorded with it. With unchanged weights both are

@@ -45,7 +45,7 @@ class ViewEncoder(nn.Module):
         return self.bottleneck(self.pooling(self.resnet(images)))
 
 
-class Sight(nn.Module):
+class CameraEncoder(nn.Module):
     """What is seen through cameras, and the states, as one vector.
 
     Args:
@@ -103,7 +103,7 @@ class CNNPolicy(ActorCritic):
         self.distribution = ActionDistribution(config, action, "cnn_policy")
         self.log_std = self.distribution.free_log_std()
         with seeded_weights(seed):
-            self.sight = Sight(config, cameras, states)
+            self.sight = CameraEncoder(config, cameras, states)
             self.value_head: ValueHead | None = None
             if config.add_value_head:
                 self.value_head = ValueHead(self.sight.width, config.hidden_sizes, config.activation)

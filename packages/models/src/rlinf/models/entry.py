@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlinf.core.data import Decision, Evaluation
+from rlinf.core.data import Decision, Rescored
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch, Credit
 from rlinf.core.tree import Tree, tree_index, tree_map
@@ -46,11 +46,11 @@ def decides(decide: Callable[..., Decision[Tensor]]) -> Callable[..., Decision[T
     return checked
 
 
-def scores(score: Callable[..., Evaluation[Tensor]]) -> Callable[..., Evaluation[Tensor]]:
+def scores(score: Callable[..., Rescored[Tensor]]) -> Callable[..., Rescored[Tensor]]:
     """`default_forward` that takes no rows, too; a graph remains, since a sharded network must run on every rank."""
 
     @functools.wraps(score)
-    def checked(self: Any, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def checked(self: Any, batch: Batch[Tensor]) -> Rescored[Tensor]:
         if len(batch):
             return score(self, batch)
         found = score(self, _blank_batch(batch))

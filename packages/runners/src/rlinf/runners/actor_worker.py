@@ -12,7 +12,7 @@ import torch
 
 from rlinf.core.errors import RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
-from rlinf.core.protocols import Channel, Observing, Trainer
+from rlinf.core.protocols import Channel, HasObservationStatistics, Trainer
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
@@ -117,7 +117,7 @@ class EmbodiedFSDPActor(Worker):
                 part = batch.rows(to_torch(chosen))
                 size = self.cfg.actor.micro_batch_size or max(1, len(part))
                 metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
-        if isinstance(self._policy, Observing):
+        if isinstance(self._policy, HasObservationStatistics):
             self._policy.observe(batch, all_reduce=trainer.all_reduce if self.world_size > 1 else None)
         return merge(metrics)
 

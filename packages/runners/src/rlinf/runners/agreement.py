@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import HasPrecision
-from rlinf.core.data import Evaluation, Scores
+from rlinf.core.data import Rescored, Scores
 from rlinf.core.protocols import Trainer
 from rlinf.core.trajectory import Batch, Trajectory
 
@@ -36,8 +36,8 @@ def of_ranks(trainer: Trainer, value: int, *, rank: int, world_size: int) -> lis
 
 
 def evaluated(
-    ask: Callable[[Batch[Any]], Evaluation[Tensor]], pieces: Iterable[P], batch_of: Callable[[P], Batch[Any]], *, rounds: int
-) -> list[Evaluation[Tensor]]:
+    ask: Callable[[Batch[Any]], Rescored[Tensor]], pieces: Iterable[P], batch_of: Callable[[P], Batch[Any]], *, rounds: int
+) -> list[Rescored[Tensor]]:
     """What a trainer says of pieces, one after the other.
 
     Ranks that share a model must ask equally often: who has fewer pieces than others asks of the first one again.

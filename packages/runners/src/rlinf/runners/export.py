@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlinf.core.capabilities import Writing
+from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Weights
-from rlinf.core.problems import Sight, Tokenizer
+from rlinf.core.problems import ImageProcessor, Tokenizer
 
 HUGGINGFACE = "huggingface"
 """Its name."""
 
 
-def export_network(policy: Writing, weights: Weights[Any], tokenizer: Tokenizer, sight: Sight | None, folder: Path) -> None:
+def export_network(
+    policy: LanguageModelPolicy, weights: Weights[Any], tokenizer: Tokenizer, sight: ImageProcessor | None, folder: Path
+) -> None:
     """Writes model, tokenizer and image processor in the layout of Hugging Face, adapters merged and without a critic.
 
     Args:

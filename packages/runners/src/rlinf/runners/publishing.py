@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlinf.core.capabilities import Gathering
+from rlinf.core.capabilities import LazyWeights
 from rlinf.core.protocols import Messenger, Trainer, WeightSync
 
 
@@ -24,7 +24,7 @@ def publish(trainer: Trainer, sync: WeightSync, messenger: Messenger, *, rank: i
     Returns:
         The version of the weights.
     """
-    if isinstance(trainer, Gathering):
+    if isinstance(trainer, LazyWeights):
         weights = trainer.lazy_weights()
         sync.send(messenger, weights, group, receivers if rank == 0 else ())
         return weights.version

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
-from rlinf.core.capabilities import Annealed, Recurrent
+from rlinf.core.capabilities import HasExplorationSchedule, RecurrentPolicy
 from rlinf.core.data import Decision, Weights
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.protocols import Channel, Mode, Policy
@@ -35,7 +35,7 @@ class MultiStepRolloutWorker(Worker):
         self._wiring = wiring
         seed = keyed_seed(self.cfg.runner.seed, "model")
         policy = placed(self.cfg.actor.model.build(wiring.spec, seed=seed).eval(), self)
-        if isinstance(policy, Recurrent):
+        if isinstance(policy, RecurrentPolicy):
             problem = f"'{self.cfg.actor.model.model_type}' has a memory, and nothing here carries it from step to step yet"
             raise ConfigError("actor.model.model_type", problem, "Choose a policy without one.")
         self._policy = policy
@@ -65,7 +65,7 @@ class MultiStepRolloutWorker(Worker):
             How many requests were answered.
         """
         policy, wiring = self._ready()
-        if isinstance(policy, Annealed):
+        if isinstance(policy, HasExplorationSchedule):
             policy.set_global_step(step)
         return self._serve(requests, answers, wiring.served_by(self.rank, "train"), mode)
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
-from rlinf.core.capabilities import Remembering
+from rlinf.core.capabilities import KeepsReference
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import HasTargets, Need, needs_of, traits_of
 from rlinf.core.errors import ConfigError, ConfigErrors, did_you_mean, refuse
@@ -135,7 +135,7 @@ def unmet_by_model(model: ModelSection, algorithm: AlgorithmConfig) -> dict[Need
 def no_idle_reference(actor: TrainingConfig, *, used: bool, remedy: str) -> ConfigError | None:
     """A trainer that is told to keep a reference policy is also asked for it."""
     trainer = actor.trainer
-    if used or not isinstance(trainer, Remembering) or trainer.remembering() != trainer:
+    if used or not isinstance(trainer, KeepsReference) or trainer.keeping_reference() != trainer:
         return None
     return ConfigError("actor.reference", "nothing asks this trainer for a reference policy", remedy)
 

@@ -4,12 +4,12 @@ from rlinf.algorithms.advantages.action_values import peng_q_lambda as peng_q_la
 from rlinf.algorithms.advantages.action_values import q_lambda as q_lambda
 from rlinf.algorithms.advantages.action_values import retrace as retrace
 from rlinf.algorithms.advantages.estimator import Estimator as Estimator
-from rlinf.algorithms.advantages.gae import Gae as Gae
+from rlinf.algorithms.advantages.gae import GAE as GAE
 from rlinf.algorithms.advantages.gae import gae as gae
-from rlinf.algorithms.advantages.group import Grpo as Grpo
-from rlinf.algorithms.advantages.group import Opo as Opo
+from rlinf.algorithms.advantages.group import GRPO as GRPO
+from rlinf.algorithms.advantages.group import OPO as OPO
+from rlinf.algorithms.advantages.group import RLOO as RLOO
 from rlinf.algorithms.advantages.group import ReMax as ReMax
-from rlinf.algorithms.advantages.group import Rloo as Rloo
 from rlinf.algorithms.advantages.group import grpo as grpo
 from rlinf.algorithms.advantages.group import opo as opo
 from rlinf.algorithms.advantages.group import remax as remax

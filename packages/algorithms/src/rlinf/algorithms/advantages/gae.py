@@ -94,7 +94,7 @@ def _gae(
 
 
 @dataclass(frozen=True, slots=True)
-class Gae(Estimator):
+class GAE(Estimator):
     """Generalised advantage estimation by name: `algorithm.adv_type: gae`."""
 
     needs: ClassVar[Mapping[Need, str]] = {"value": ""}
@@ -114,7 +114,7 @@ class Gae(Estimator):
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor]:
         """Advantages and value targets of tensors, each `[B, T]`."""
-        reward, value, terminated, truncated = (x.need(name, by="Gae") for name in ("reward", "value", "terminated", "truncated"))
+        reward, value, terminated, truncated = (x.need(name, by="GAE") for name in ("reward", "value", "terminated", "truncated"))
         advantage, target = gae(
             reward,
             value,

@@ -169,7 +169,7 @@ def _check_options(scale: str, eps: float, *, keys: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Grpo(Estimator):
+class GRPO(Estimator):
     """Group-relative advantages by name: `algorithm.adv_type: grpo`. `scale: none` is Dr. GRPO."""
 
     needs: ClassVar[Mapping[Need, str]] = {"group": ""}
@@ -190,10 +190,10 @@ class Grpo(Estimator):
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask = x.decided(by="Grpo")
+        mask = x.decided(by="GRPO")
         advantage = grpo(
-            x.outcome(by="Grpo"),
-            x.need("group", by="Grpo"),
+            x.outcome(by="GRPO"),
+            x.need("group", by="GRPO"),
             valid=mask.any(1),
             scale=self.scale,
             unbiased=self.unbiased,
@@ -205,7 +205,7 @@ class Grpo(Estimator):
 
 
 @dataclass(frozen=True, slots=True)
-class Rloo(Estimator):
+class RLOO(Estimator):
     """REINFORCE leave-one-out by name: `algorithm.adv_type: rloo`."""
 
     needs: ClassVar[Mapping[Need, str]] = {"group": ""}
@@ -213,13 +213,13 @@ class Rloo(Estimator):
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask = x.decided(by="Rloo")
-        advantage = rloo(x.outcome(by="Rloo"), x.need("group", by="Rloo"), valid=mask.any(1))
+        mask = x.decided(by="RLOO")
+        advantage = rloo(x.outcome(by="RLOO"), x.need("group", by="RLOO"), valid=mask.any(1))
         return to_decisions(advantage, mask), None
 
 
 @dataclass(frozen=True, slots=True)
-class Opo(Estimator):
+class OPO(Estimator):
     """The baseline of least variance by name: `algorithm.adv_type: opo`."""
 
     needs: ClassVar[Mapping[Need, str]] = {"group": ""}
@@ -227,8 +227,8 @@ class Opo(Estimator):
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask = x.decided(by="Opo")
-        return to_decisions(opo(x.outcome(by="Opo"), x.need("group", by="Opo"), mask.sum(1), valid=mask.any(1)), mask), None
+        mask = x.decided(by="OPO")
+        return to_decisions(opo(x.outcome(by="OPO"), x.need("group", by="OPO"), mask.sum(1), valid=mask.any(1)), mask), None
 
 
 @dataclass(frozen=True, slots=True)

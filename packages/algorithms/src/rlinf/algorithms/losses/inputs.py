@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from rlinf.algorithms.required import required
-from rlinf.core.data import Evaluation
+from rlinf.core.data import Rescored
 from rlinf.core.trajectory import Batch
 
 
@@ -46,7 +46,7 @@ class LossInputs:
     """The version of the current weights."""
 
     @classmethod
-    def of(cls, batch: Batch[Tensor], evaluation: Evaluation[Tensor]) -> LossInputs:
+    def of(cls, batch: Batch[Tensor], evaluation: Rescored[Tensor]) -> LossInputs:
         """What a batch and its evaluation hold."""
         t = batch.trajectory
         return cls(

@@ -20,7 +20,7 @@ from rlinf.algorithms.losses.kl import KLType, check_kl_type, kl_terms
 from rlinf.algorithms.losses.terms import Terms, joined, summed
 from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_range
-from rlinf.core.data import Evaluation, LossOutput
+from rlinf.core.data import LossOutput, Rescored
 from rlinf.core.declarations import Need
 from rlinf.core.trajectory import Batch
 
@@ -84,7 +84,7 @@ class PolicyLoss(ABC):
         """What a subclass can't do without, beside what the common terms need."""
         return {}
 
-    def __call__(self, batch: Batch[Tensor], evaluation: Evaluation[Tensor]) -> LossOutput[Tensor]:
+    def __call__(self, batch: Batch[Tensor], evaluation: Rescored[Tensor]) -> LossOutput[Tensor]:
         """The loss of a batch, as a sum and its weight.
 
         Args:

@@ -22,7 +22,7 @@ _PATIENCE_S = 30.0
 class AdvantageContract:
     """Examines an advantage.
 
-        AdvantageContract(advantage=Gae(gamma=0.9), as_array=torch.as_tensor).run()
+        AdvantageContract(advantage=GAE(gamma=0.9), as_array=torch.as_tensor).run()
 
     Attributes:
         advantage: what is examined.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlinf.core.arrays import as_numpy
-from rlinf.core.data import Evaluation, LossOutput
+from rlinf.core.data import LossOutput, Rescored
 from rlinf.core.errors import ContractError
 from rlinf.core.metrics import Statistic, means, merge
 from rlinf.core.protocols import Loss
@@ -65,7 +65,7 @@ class LossContract:
         """What the loss says of a case, and its gradients."""
         leaves = [self.as_array(x.copy()).requires_grad_() for x in (case.logprob, case.value, case.entropy)]
         logprob, value, entropy = leaves
-        output = self.loss(case.batch, Evaluation(logprob=logprob, value=value, entropy=entropy))
+        output = self.loss(case.batch, Rescored(logprob=logprob, value=value, entropy=entropy))
         output.total.backward()
         return Verdict(output, [np.zeros(x.shape) if x.grad is None else as_numpy(x.grad) for x in leaves])
 

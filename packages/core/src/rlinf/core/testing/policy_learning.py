@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
-from rlinf.core.capabilities import Imitating, Valuing
+from rlinf.core.capabilities import HasQFunctions, HasSFTLoss
 from rlinf.core.errors import ContractError
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ def _capable(contract: PolicyContract) -> Iterator[Any]:
     """The losses that a policy's other capabilities are trained by."""
     observation = contract.observation()
     decision = contract.decide(observation)
-    if isinstance(contract.policy, Imitating):
+    if isinstance(contract.policy, HasSFTLoss):
         yield contract.policy.sft_loss(observation, decision.action, generator=contract.generator(1)).total
-    if isinstance(contract.policy, Valuing):
+    if isinstance(contract.policy, HasQFunctions):
         yield contract.policy.q_values(observation, decision.action).sum()
         yield contract.policy.sample_action(observation, generator=contract.generator(2))[1].sum()
 

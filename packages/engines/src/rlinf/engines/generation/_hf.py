@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from rlinf.core.capabilities import Looking, Writing
+from rlinf.core.capabilities import LanguageModelPolicy, VisionLanguagePolicy
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.generation import SamplingConfig
@@ -29,13 +29,13 @@ class HFGenerator:
 
     Args:
         config: sizes.
-        policy: a `Writing`.
+        policy: a `LanguageModelPolicy`.
     """
 
     def __init__(self, config: HFGeneratorConfig, policy: Any) -> None:
-        if not isinstance(policy, Writing):
+        if not isinstance(policy, LanguageModelPolicy):
             raise ConfigError("generator", f"expected a policy that writes text, found {type(policy).__name__}", "Use causal_lm.")
-        self._policy: Writing | None = policy
+        self._policy: LanguageModelPolicy | None = policy
         network = policy.network.to(_device(config.device, policy.network.device)).eval()
         if network.config._attn_implementation not in ("sdpa", "eager"):
             network.set_attn_implementation("sdpa")  # others don't know masks of rows of different lengths
@@ -45,7 +45,7 @@ class HFGenerator:
             rows=config.max_running_requests,
             limit=self._limit,
             max_batch_tokens=config.max_batch_tokens,
-            inputs=policy.network_inputs if isinstance(policy, Looking) else None,
+            inputs=policy.network_inputs if isinstance(policy, VisionLanguagePolicy) else None,
         )
         check_cache(network, self._batch)
         self._version: int = policy.version
@@ -91,7 +91,7 @@ class HFGenerator:
         """
         return await self._answer(new_request(prompt, sampling, seed=seed, request_id=request_id, partial=partial))
 
-    async def generate_seeing(
+    async def generate_with_images(
         self,
         prompt: ShownPrompt,
         sampling: SamplingConfig,
@@ -100,12 +100,12 @@ class HFGenerator:
         request_id: str | None = None,
         partial: Completion[Any] | None = None,
     ) -> Completion[Tensor]:
-        """A completion of a prompt with pictures; see `rlinf.core.capabilities.Seeing` and `generate`.
+        """A completion of a prompt with pictures; see `rlinf.core.capabilities.HasImages` and `generate`.
 
         Raises:
             ConfigError: also if the policy can't look at pictures, or the last token of the prompt shows one.
         """
-        if len(prompt.at) and not isinstance(self._policy, Looking):
+        if len(prompt.at) and not isinstance(self._policy, VisionLanguagePolicy):
             found = f"a prompt with pictures for {type(self._policy).__name__}, which can't look at them"
             raise ConfigError("generate(prompt)", found, "Use vlm.")
         if len(prompt.at) and prompt.at[-1] == len(prompt.tokens) - 1:

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlinf.core.problems import ShownPrompt
 
 Inputs = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""See `rlinf.core.capabilities.Looking.network_inputs`."""
+"""See `rlinf.core.capabilities.VisionLanguagePolicy.network_inputs`."""
 
 
 def seen_context(ids: Sequence[Sequence[int]], sights: Sequence[ShownPrompt | None], device: torch.device) -> dict[str, Tensor]:

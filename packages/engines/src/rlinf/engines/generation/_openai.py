@@ -15,7 +15,7 @@ import openai
 from openai.types import Completion as Part
 from torch import Tensor
 
-from rlinf.core.capabilities import Writing
+from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, RLinfError, WeightSyncError
 from rlinf.core.random import keyed_seed
@@ -36,12 +36,12 @@ def build(config: OpenAIGeneratorConfig, policy: Any, rank: int) -> StreamedGene
     def tensors(weights: Weights[Any]) -> Mapping[str, Tensor]:
         if config.update_path is None:
             raise ConfigError("update_path", "the server's own update endpoint is not configured", "Set it and update_folder.")
-        if not isinstance(policy, Writing):
+        if not isinstance(policy, LanguageModelPolicy):
             raise ConfigError("load", f"expected a policy that writes text, found {type(policy).__name__}", "Use causal_lm.")
         policy.load(weights)
         return {}  # the policy writes its folder itself
 
-    version: int = policy.version if isinstance(policy, Writing) else 0
+    version: int = policy.version if isinstance(policy, LanguageModelPolicy) else 0
     return StreamedGenerator(start(), version, tensors, timeout_s=config.timeout_s, start_timeout_s=CLIENT_S)
 
 

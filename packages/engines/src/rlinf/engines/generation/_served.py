@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from rlinf.core.capabilities import Writing
+from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.engines.generation import _guard
 from rlinf.engines.generation._log_tail import log_tail
@@ -156,7 +156,7 @@ def command_line(arguments: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def context_length(asked: int | None, policy: Writing) -> int:
+def context_length(asked: int | None, policy: LanguageModelPolicy) -> int:
     """The longest prompt and response together.
 
     Raises:

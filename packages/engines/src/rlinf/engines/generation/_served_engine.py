@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from rlinf.core.capabilities import Writing
+from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.engines.generation._engine import Asked, Engine, Piece
 from rlinf.engines.generation._served import Server, context_length, free_port
 from rlinf.engines.generation._streamed import StreamedGenerator
@@ -35,7 +35,7 @@ class Settings(Protocol):
 class Model:
     """What an engine is started for."""
 
-    policy: Writing
+    policy: LanguageModelPolicy
     folder: WeightFolder
     limit: int
     """The longest prompt and response together."""
@@ -51,7 +51,9 @@ class Model:
         return self.policy.network.config.get_text_config().vocab_size
 
 
-def generator(config: Settings, policy: Writing, start: Callable[[Model], Coroutine[Any, Any, Engine]]) -> StreamedGenerator:
+def generator(
+    config: Settings, policy: LanguageModelPolicy, start: Callable[[Model], Coroutine[Any, Any, Engine]]
+) -> StreamedGenerator:
     """A generator over an engine that is started from a folder with the policy's weights; if it does not start, nothing stays."""
     folder = WeightFolder(policy, config.transfer_dir)
     try:

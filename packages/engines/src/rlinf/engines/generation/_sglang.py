@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from rlinf.core.capabilities import Writing
+from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import RLinfError
 from rlinf.engines.generation._engine import Asked, Piece
 from rlinf.engines.generation._served import Server, command_line
@@ -30,7 +30,7 @@ _CPU: Final = {
 }
 
 
-def build(config: SGLangGeneratorConfig, policy: Writing) -> StreamedGenerator:
+def build(config: SGLangGeneratorConfig, policy: LanguageModelPolicy) -> StreamedGenerator:
     """See `SGLangGeneratorConfig.build`."""
     return generator(config, policy, lambda model: start_server(config, model))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch import Tensor
 
-from rlinf.core.capabilities import Writing
+from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.engines.generation._engine import Asked, Piece
@@ -41,7 +41,7 @@ _CPU: Final = {
 _FAULT: Final = re.compile(r"[\w.]*(?:Error|Exception|Interrupt): .*")
 
 
-def build(config: VLLMGeneratorConfig, policy: Writing) -> StreamedGenerator:
+def build(config: VLLMGeneratorConfig, policy: LanguageModelPolicy) -> StreamedGenerator:
     """See `VLLMGeneratorConfig.build`."""
     from rlinf.engines.generation._vllm_server import start_server
 

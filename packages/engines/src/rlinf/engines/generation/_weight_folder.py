@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from rlinf.core.capabilities import Writing
+from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import ConfigError
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108
@@ -31,8 +31,8 @@ class WeightFolder:
         ConfigError: the policy writes no text.
     """
 
-    def __init__(self, policy: Writing, parent: str | None) -> None:
-        if not isinstance(policy, Writing):
+    def __init__(self, policy: LanguageModelPolicy, parent: str | None) -> None:
+        if not isinstance(policy, LanguageModelPolicy):
             raise ConfigError("generator", f"expected a policy that writes text, found {type(policy).__name__}", "Use causal_lm.")
         network = cast("torch.nn.Module", policy.network)
         size = sum(p.numel() * p.element_size() for p in network.parameters())

@@ -40,7 +40,7 @@ class HFGeneratorConfig:
         """A generator with a policy's weights, on the configured device.
 
         Args:
-            policy: a `rlinf.core.capabilities.Writing`; the generator owns it from now on.
+            policy: a `rlinf.core.capabilities.LanguageModelPolicy`; the generator owns it from now on.
             rank: not used: completions depend on their own seeds only.
             world_size: not used.
 

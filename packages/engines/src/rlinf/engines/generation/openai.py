@@ -65,7 +65,7 @@ class OpenAIGeneratorConfig:
         """A client; the server is first asked when something is to be written.
 
         Args:
-            policy: a `rlinf.core.capabilities.Writing`; its network is only used to write weights for the server's update.
+            policy: a `rlinf.core.capabilities.LanguageModelPolicy`; its network only writes weights for the server's update.
             rank: names the folder of updates.
             world_size: not used.
 

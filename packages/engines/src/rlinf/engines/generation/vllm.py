@@ -63,7 +63,7 @@ class VLLMGeneratorConfig:
         """A generator with a policy's weights; returns when the engine is up.
 
         Args:
-            policy: a `rlinf.core.capabilities.Writing`; the generator owns it from now on.
+            policy: a `rlinf.core.capabilities.LanguageModelPolicy`; the generator owns it from now on.
             rank: not used: ports and folders are picked free.
             world_size: not used.
 

@@ -18,8 +18,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.capabilities import Writing
-from rlinf.core.data import Evaluation, Weights
+from rlinf.core.capabilities import LanguageModelPolicy
+from rlinf.core.data import Rescored, Weights
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss
@@ -110,7 +110,7 @@ class MegatronTrainer(Leaving):
         self._policy.version = version
 
     @torch.no_grad()
-    def evaluate(self, batch: Batch[Any]) -> Evaluation[Tensor]:
+    def evaluate(self, batch: Batch[Any]) -> Rescored[Tensor]:
         """What the current weights say of past decisions, without a graph; every rank of a copy calls it with the same batch.
 
         Where experts are divided, every rank calls it equally often.
@@ -137,7 +137,7 @@ class MegatronTrainer(Leaving):
         for part, pair in zip(parts, found, strict=False):
             both[:, list(part.rows)] = torch.stack(pair)
         logprob, entropy = self._groups.from_stage(both, self._groups.stages - 1)
-        return Evaluation(logprob=logprob, entropy=entropy, value=None, version=self._version)
+        return Rescored(logprob=logprob, entropy=entropy, value=None, version=self._version)
 
     def reference(self, batch: Batch[Any]) -> Tensor:
         """What the reference policy says of past decisions, as `Trajectory.logprob`; called as `evaluate` is.
@@ -177,7 +177,7 @@ class MegatronTrainer(Leaving):
         def finish(number: int, hidden: Tensor) -> tuple[Tensor, dict[str, Statistic]]:
             logprob, entropy = self._scored(number, hidden, columns, scored)
             batch = on_device(parts[number].batch, self.device)
-            output = loss(batch, Evaluation(logprob=logprob, entropy=entropy, version=self._version))
+            output = loss(batch, Rescored(logprob=logprob, entropy=entropy, version=self._version))
             return cast("Tensor", output.total), {"loss": Metric(output.total.item(), output.weight.item()), **output.metrics}
 
         try:
@@ -301,7 +301,7 @@ def checked(config: MegatronTrainerConfig, policy: object) -> torch.device:
     Raises:
         ConfigError: it is no language model, or has something that is lost in Megatron.
     """
-    if not isinstance(policy, nn.Module) or not isinstance(policy, Writing):
+    if not isinstance(policy, nn.Module) or not isinstance(policy, LanguageModelPolicy):
         found = f"expected a language model, found {type(policy).__name__}"
         raise ConfigError(PLACE, found, "Choose model_type: causal_lm, or the trainer fsdp.")
     others = sorted(name for name in policy.state_dict() if not name.startswith(NETWORK))

@@ -95,7 +95,7 @@ class MegatronTrainerConfig:
         shares = world_size // self.model_size
         return rank // (self.tensor_model_parallel_size * self.context_parallel_size) % shares, shares
 
-    def remembering(self) -> MegatronTrainerConfig:
+    def keeping_reference(self) -> MegatronTrainerConfig:
         """The same, with the weights at the start as reference policy unless one is chosen."""
         return replace(self, reference="device") if self.reference == "none" else self
 
@@ -105,8 +105,8 @@ class MegatronTrainerConfig:
         """A trainer of `policy` as one of `world_size` ranks; every rank calls it.
 
         Args:
-            policy: a language model (`rlinf.core.capabilities.Writing`) of an architecture that is known here. The trainer owns it
-                from now on, and its memory is freed. Rank 0's weights win.
+            policy: a language model (`rlinf.core.capabilities.LanguageModelPolicy`) of an architecture that is known here. The
+                trainer owns it from now on, and its memory is freed. Rank 0's weights win.
             rank: 0 … world_size − 1.
             world_size: how many ranks train together.
             rendezvous: where they meet, `tcp://host:port`; "" for one rank.

@@ -139,7 +139,7 @@ class BucketWeightSync:
         return Weights(tensors=tensors, version=announcement.version, extra=announcement.extra)
 
     def casting(self) -> BucketWeightSync:
-        """See `rlinf.core.capabilities.Casting`."""
+        """See `rlinf.core.capabilities.HasCasting`."""
         return self if self._may_differ else replace(self, cast=True)
 
     @property

@@ -116,7 +116,7 @@ class DiskWeightSync:
         return Weights(tensors=tensors, version=announcement.version, extra=announcement.extra)
 
     def casting(self) -> DiskWeightSync:
-        """See `rlinf.core.capabilities.Casting`."""
+        """See `rlinf.core.capabilities.HasCasting`."""
         return replace(self, cast=True)
 
     def _write(

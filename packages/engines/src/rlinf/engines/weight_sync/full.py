@@ -91,7 +91,7 @@ class FullWeightSync:
             comm.send(payload, group, rank, tag=PAYLOAD)
 
     def casting(self) -> FullWeightSync:
-        """See `rlinf.core.capabilities.Casting`."""
+        """See `rlinf.core.capabilities.HasCasting`."""
         return replace(self, cast=True)
 
     def _agree(self, comm: Messenger, manifest: Manifest, group: str, ranks: Sequence[int]) -> Manifest:

@@ -127,7 +127,7 @@ class PatchWeightSync:
         return Weights(tensors=tensors, version=announcement.version, extra=announcement.extra)
 
     def casting(self) -> PatchWeightSync:
-        """See `rlinf.core.capabilities.Casting`."""
+        """See `rlinf.core.capabilities.HasCasting`."""
         return replace(self, cast=True)
 
     def _as_held(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:

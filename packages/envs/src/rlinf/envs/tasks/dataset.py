@@ -96,7 +96,7 @@ class Dataset:
         return [self._problem(number, place, row) for number, (place, row) in enumerate(rows.values())]
 
     def fingerprint(self, split: Split) -> Mapping[str, str]:
-        """The file that the problems of a split come from, by content; see `rlinf.core.capabilities.Fingerprinted`."""
+        """The file that the problems of a split come from, by content; see `rlinf.core.capabilities.HasFingerprint`."""
         if self.validation_path is None:
             return {"path": _fingerprint(self.path)}
         own, other = ("path", "validation_path") if split == "train" else ("validation_path", "path")

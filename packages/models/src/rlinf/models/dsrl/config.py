@@ -27,8 +27,8 @@ class DSRLPolicyConfig:
     """
 
     base: Mapping[str, Any] = field(default_factory=_flow_policy)
-    """The steered policy, as `get_model` reads it: `model_type`, `ckpt_path` and hyper-parameters. It must be `Steerable`; all its
-    weights are frozen."""
+    """The steered policy, as `get_model` reads it: `model_type`, `ckpt_path` and hyper-parameters. It must be `HasNoiseSteering`;
+    all its weights are frozen."""
     image_size: int = 64
     """Pixels, each way, at which the encoder sees the main camera, if there is one."""
     feature_size: int = 64
@@ -59,7 +59,7 @@ class DSRLPolicyConfig:
             seed: decides the weights.
 
         Raises:
-            ConfigError: the base is unknown, wrong, or not `Steerable`; or there is nothing to see.
+            ConfigError: the base is unknown, wrong, or not `HasNoiseSteering`; or there is nothing to see.
         """
         from rlinf.models.dsrl.policy import DSRLPolicy
         from rlinf.models.registry import get_model

@@ -13,8 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.capabilities import Steerable
-from rlinf.core.data import Decision, EnvSpec, Evaluation
+from rlinf.core.capabilities import HasNoiseSteering
+from rlinf.core.data import Decision, EnvSpec, Rescored
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
@@ -40,7 +40,7 @@ class DSRLPolicy(BasePolicy):
     Args:
         config: the hyper-parameters.
         spec: the environment.
-        base: a `Steerable` policy; its weights are frozen.
+        base: a `HasNoiseSteering` policy; its weights are frozen.
 
     Raises:
         ConfigError: the base can't be steered.
@@ -48,7 +48,7 @@ class DSRLPolicy(BasePolicy):
 
     def __init__(self, config: DSRLPolicyConfig, spec: EnvSpec, base: BasePolicy) -> None:
         super().__init__()
-        if not isinstance(base, Steerable):
+        if not isinstance(base, HasNoiseSteering):
             found = f"a {type(base).__name__} has no initial noise"
             raise ConfigError("dsrl.base", found, "Choose a flow policy: flow_policy, pi0, pi05 or gr00t.")
         self.config = config
@@ -79,13 +79,13 @@ class DSRLPolicy(BasePolicy):
             version=self.version,
         )
 
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability of the noise and value of each decision, `[B, T]`; the entropy has no closed form."""
         context = cast("Mapping[str, Tensor]", tree_map(_rows, batch.trajectory.context))
         mean, log_std = self._gaussian(context)
         axes = tuple(batch.trajectory.reward.shape)
         logprob, value = self._logprob(context["raw_noise"], mean, log_std), self._value(context, mean)
-        return Evaluation(logprob=logprob.view(axes), value=value.view(axes))
+        return Rescored(logprob=logprob.view(axes), value=value.view(axes))
 
     def sample_noise(self, env_obs: Tree[Any], *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Fresh noise w `[B, D]` and its log-probability `[B]`, both differentiable by reparametrisation."""

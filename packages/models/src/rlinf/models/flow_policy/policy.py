@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import ArraySpec, Decision, Evaluation, LossOutput
+from rlinf.core.data import ArraySpec, Decision, LossOutput, Rescored
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
@@ -94,7 +94,7 @@ class FlowPolicy(BasePolicy):
         )
         return self._decision(states, chain)
 
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability and entropy of each decision at the declared granularity, and its value `[B, T]`."""
         context = cast("Mapping[str, Tensor]", tree_map(_rows, batch.trajectory.context))
         seen = self._seen(self._states(context))
@@ -102,7 +102,7 @@ class FlowPolicy(BasePolicy):
         value = None if self.value_head is None else self.value_head(seen)
         axes = tuple(batch.trajectory.reward.shape)
         logprob, entropy = (self._of_decision(x) for x in (score.logprob, score.entropy))
-        return Evaluation(
+        return Rescored(
             logprob=logprob.view(*axes, *logprob.shape[1:]),
             entropy=entropy.view(*axes, *entropy.shape[1:]),
             value=None if value is None else value.view(axes),
@@ -111,7 +111,7 @@ class FlowPolicy(BasePolicy):
     def sft_loss(
         self, env_obs: Tree[Any], action: Tensor, *, mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> LossOutput[Tensor]:
-        """The loss of flow matching; see `rlinf.core.capabilities.Imitating`."""
+        """The loss of flow matching; see `rlinf.core.capabilities.HasSFTLoss`."""
         seen, steps = self._seen(self._states(env_obs)), action.shape[1]
         missing = self.noise_shape[0] - steps
         if missing < 0:
@@ -121,13 +121,13 @@ class FlowPolicy(BasePolicy):
         return matching_loss(regression.prediction[:, :steps], regression.target[:, :steps], mask)
 
     def flow_regression(self, context: Tree[Any], action: Tensor, *, generator: torch.Generator | None = None) -> FlowRegression:
-        """Prediction and target at a random time; see `rlinf.core.capabilities.Regressing`."""
+        """Prediction and target at a random time; see `rlinf.core.capabilities.HasFlowRegression`."""
         seen = self._seen(self._states(context))
         beyond = cast("Mapping[str, Tensor]", context)["chains"][:, -1, action.shape[1] :]
         return self._regression(seen, torch.cat([self._inner(action.to(seen)), beyond], 1), generator)
 
     def steer(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
-        """The action `[B, K, A]` that noise `[B, H, D]` becomes by the ODE; see `rlinf.core.capabilities.Steerable`."""
+        """The action `[B, K, A]` that noise `[B, H, D]` becomes by the ODE; see `rlinf.core.capabilities.HasNoiseSteering`."""
         seen = self._seen(self._states(env_obs))
         chain = sample_chain(self.field(seen), noise, self.config.sampling, noise_level=self.noise_level, train=False)
         return self.executed(chain.action)
@@ -136,7 +136,7 @@ class FlowPolicy(BasePolicy):
     def continue_chunk(
         self, env_obs: Tree[Any], previous: Tensor, *, delay: int, generator: torch.Generator | None = None
     ) -> Decision[Tensor]:
-        """A chunk, by the guided ODE, that goes on from the previous one; see `rlinf.core.capabilities.Continuing`."""
+        """A chunk, by the guided ODE, that goes on from the previous one; see `rlinf.core.capabilities.RealTimeChunkingPolicy`."""
         states = self._states(env_obs)
         seen, horizon = self._seen(states), self.noise_shape[0]
         known = self._inner(previous.to(seen))[:, :horizon]
@@ -147,7 +147,7 @@ class FlowPolicy(BasePolicy):
         return self._decision(states, chain)
 
     def set_global_step(self, step: int) -> None:
-        """Sets η of the iteration; see `rlinf.core.capabilities.Annealed`."""
+        """Sets η of the iteration; see `rlinf.core.capabilities.HasExplorationSchedule`."""
         self.noise_level = self.config.sampling.level(step)
 
     def field(self, seen: Tensor) -> Field:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import Decision, Evaluation, LossOutput
+from rlinf.core.data import Decision, LossOutput, Rescored
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree, tree_map
@@ -92,7 +92,7 @@ class GR00TPolicy(BasePolicy):
         )
         return self._decision(context, given, chain)
 
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability, entropy and value of each decision, `[B, T, …]`.
 
         The head is asked for one step of each chain, or for all K with `joint_logprob`.
@@ -106,7 +106,7 @@ class GR00TPolicy(BasePolicy):
             return cast("Tensor", x.unflatten(0, (rows, steps)))  # pyright: ignore[reportUnknownMemberType]
 
         value = self._value(given)
-        return Evaluation(
+        return Rescored(
             logprob=unflatten(self._of_decision(score.logprob)),
             entropy=unflatten(self._of_decision(score.entropy)),
             value=None if value is None else unflatten(value),
@@ -115,7 +115,7 @@ class GR00TPolicy(BasePolicy):
     def sft_loss(
         self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
     ) -> LossOutput[Tensor]:
-        """Flow matching on demonstrated actions `[B, K, A]`, K at most H; see `rlinf.core.capabilities.Imitating`.
+        """Flow matching on demonstrated actions `[B, K, A]`, K at most H; see `rlinf.core.capabilities.HasSFTLoss`.
 
         The mean square error of the velocity over the robot's own dimensions; steps beyond K, and masked ones, count nowhere.
         """
@@ -128,7 +128,7 @@ class GR00TPolicy(BasePolicy):
         return matching_loss(regression.prediction[:, :steps, :size], regression.target[:, :steps, :size], known.to(target.device))
 
     def flow_regression(self, context: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> FlowRegression:
-        """Prediction and target at a random time; see `rlinf.core.capabilities.Regressing`.
+        """Prediction and target at a random time; see `rlinf.core.capabilities.HasFlowRegression`.
 
         What was denoised and not executed, the rest of the horizon and the padding, is as the chain left it.
         """
@@ -140,7 +140,7 @@ class GR00TPolicy(BasePolicy):
 
     @torch.no_grad()
     def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
-        """The action `[B, K, A]` that the noise `[B, H, D]` becomes; see `rlinf.core.capabilities.Steerable`."""
+        """The action `[B, K, A]` that the noise `[B, H, D]` becomes; see `rlinf.core.capabilities.HasNoiseSteering`."""
         given = self._condition(self._context(env_obs))
         start = torch.as_tensor(noise, device=given.state.device)
         chain = sample_chain(self._field(given), start, self.config.sampling, noise_level=self.noise_level, train=False)
@@ -149,7 +149,7 @@ class GR00TPolicy(BasePolicy):
     def continue_chunk(
         self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: torch.Generator | None = None
     ) -> Decision[Tensor]:
-        """A chunk, by the guided ODE, that goes on from the previous one; see `rlinf.core.capabilities.Continuing`."""
+        """A chunk, by the guided ODE, that goes on from the previous one; see `rlinf.core.capabilities.RealTimeChunkingPolicy`."""
         context = self._context(env_obs)
         with torch.no_grad():
             given = self._condition(context)
@@ -161,7 +161,7 @@ class GR00TPolicy(BasePolicy):
         return self._decision(context, given, chain)
 
     def set_global_step(self, step: int) -> None:
-        """Follows the schedule of the noise; see `rlinf.core.capabilities.Annealed`."""
+        """Follows the schedule of the noise; see `rlinf.core.capabilities.HasExplorationSchedule`."""
         self.noise_level = self.config.sampling.level(step)
 
     def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:

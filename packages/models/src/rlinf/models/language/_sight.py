@@ -34,7 +34,7 @@ class QwenSight:
         self._width: int = self._merge**2 * 3 * processor.temporal_patch_size * processor.patch_size**2
 
     def read(self, prompt: Sequence[int], images: Sequence[Any]) -> ShownPrompt:
-        """A prompt with its pictures; see `rlinf.core.problems.Sight`. Patches are float32."""
+        """A prompt with its pictures; see `rlinf.core.problems.ImageProcessor`. Patches are float32."""
         tokens = np.asarray(prompt, np.int64)
         marks = np.flatnonzero(tokens == self._mark)
         if len(marks) != len(images):
@@ -54,7 +54,7 @@ class QwenSight:
         return ShownPrompt(tokens=tuple(widened.tolist()), at=at, shown=shown, images=tuple(images))
 
     def save_pretrained(self, folder: str) -> None:
-        """Writes its sizes; see `rlinf.core.problems.Sight`."""
+        """Writes its sizes; see `rlinf.core.problems.ImageProcessor`."""
         self._processor.save_pretrained(folder)
 
     def _patches(self, images: Sequence[Any]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

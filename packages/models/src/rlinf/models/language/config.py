@@ -12,7 +12,7 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST
-from rlinf.core.problems import Sight, Tokenizer
+from rlinf.core.problems import ImageProcessor, Tokenizer
 from rlinf.core.registry import require_modules
 from rlinf.models.language.vocabulary import IMAGE_TOKENS, TokensConfig, folder_end_tokens
 from rlinf.models.lora import LoRAConfig
@@ -162,7 +162,7 @@ class VisionLanguageConfig(LanguageConfig):
 
         return build_vision(self, seed=seed)
 
-    def sight(self) -> Sight:
+    def sight(self) -> ImageProcessor:
         """What turns pictures into patches as the model reads them: the image processor of `model_path`, or one that fits a preset.
 
         Raises:

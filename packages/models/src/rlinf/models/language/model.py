@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import Decision, Evaluation, LossOutput, Weights
+from rlinf.core.data import Decision, LossOutput, Rescored, Weights
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
@@ -99,7 +99,7 @@ class LanguageModel(BasePolicy):
         value = None if self.value_head is None else cast("Tensor", self.value_head(hidden))
         return Decision(action=token[:, None], logprob=logprob, value=value, context=context, version=self.version)
 
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability, entropy and value of each token, each `[B, T]`; 0 where `mask` is False, but for the value.
 
         Raises:
@@ -112,12 +112,12 @@ class LanguageModel(BasePolicy):
         hidden = self._last(flat).view(*t.mask.shape, -1) if apart else self.hidden_states(context)
         logprob, entropy = self._score(hidden, t.action.flatten(2), t.mask)
         value = None if self.value_head is None else cast("Tensor", self.value_head(hidden))
-        return Evaluation(logprob=logprob, entropy=entropy, value=value, version=self.version)
+        return Rescored(logprob=logprob, entropy=entropy, value=value, version=self.version)
 
     def sft_loss(
         self, env_obs: Tree[Any], action: Tensor, *, mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> LossOutput[Tensor]:
-        """Cross-entropy of demonstrated tokens, without temperature; see `rlinf.core.capabilities.Imitating`.
+        """Cross-entropy of demonstrated tokens, without temperature; see `rlinf.core.capabilities.HasSFTLoss`.
 
         Args:
             env_obs: the context: `input_ids` `[B, T]` and what else there is.
@@ -155,7 +155,7 @@ class LanguageModel(BasePolicy):
         return hidden[torch.arange(len(hidden), device=hidden.device), last_columns(context[SEGMENT_IDS], may_be_blank=True)]
 
     def network_inputs(self, context: Tree[Tensor]) -> dict[str, Tensor]:
-        """What the network is given of a context; see `rlinf.core.capabilities.Looking`."""
+        """What the network is given of a context; see `rlinf.core.capabilities.VisionLanguagePolicy`."""
         return self._inputs(self.network, self._context(context))
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ class LanguageModel(BasePolicy):
         return cast("Any", self.network).get_output_embeddings().weight.shape[0]
 
     def network_weights(self, weights: Weights[Tensor]) -> dict[str, Tensor]:
-        """Takes weights over, and gives them by the names of the network's folder; see `rlinf.core.capabilities.Writing`."""
+        """Takes weights over, and gives them by the names of the network's folder."""
         from rlinf.models.language._folder import folder_weights
 
         self.load(weights)
@@ -185,7 +185,7 @@ class LanguageModel(BasePolicy):
         load_network(self.network, folder)
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Inside, the model is what it was before its adapters; see `rlinf.core.capabilities.Adapted`."""
+        """Inside, the model is what it was before its adapters; see `rlinf.core.capabilities.HasAdapters`."""
         return without_adapters(self.network)
 
     def save_network(self, folder: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlinf.core.data import Decision, EnvSpec, Evaluation, LossOutput
+from rlinf.core.data import Decision, EnvSpec, LossOutput, Rescored
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
@@ -72,7 +72,7 @@ class OpenVLAPolicy(BasePolicy):
             version=self.version,
         )
 
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability and entropy at the declared granularity and value of each decision, in one pass for all tokens."""
         tree = cast("Mapping[str, Tensor]", batch.trajectory.context)
         axes = tree[TOKENS].shape[:2]
@@ -81,7 +81,7 @@ class OpenVLAPolicy(BasePolicy):
         states = self._states(context, context[TOKENS])
         logprobs = self._logprobs(states, context[TEMPERATURE])
         value = self._value(states[:, 0])
-        return Evaluation(
+        return Rescored(
             logprob=self._leveled(chosen(logprobs, context[TOKENS], self.bins), axes),
             entropy=self._leveled(bin_entropy(logprobs), axes),
             value=None if value is None else value.view(axes),

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rlinf.core.data import Decision, EnvSpec, Evaluation, LossOutput
+from rlinf.core.data import Decision, EnvSpec, LossOutput, Rescored
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
@@ -77,7 +77,7 @@ class OpenVLAOFTPolicy(BasePolicy):
             version=self.version,
         )
 
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """Log-probability and entropy at the configured granularity, and value, of each decision `[B, T, …]`."""
         rows, horizon = batch.trajectory.reward.shape
         leaves = cast("Mapping[str, Tensor]", batch.trajectory.context)
@@ -86,7 +86,7 @@ class OpenVLAOFTPolicy(BasePolicy):
         logprob, entropy = self.decoder.score(answers, self._lm_head, context)
         level, value = self.config.logprob_type, self._value(answers)
         logprob, entropy = at_level(logprob, level), at_level(entropy, level)
-        return Evaluation(
+        return Rescored(
             logprob=logprob.reshape(rows, horizon, *logprob.shape[1:]),
             entropy=entropy.reshape(rows, horizon, *entropy.shape[1:]),
             value=None if value is None else value.reshape(rows, horizon),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import Decision, Evaluation, LossOutput
+from rlinf.core.data import Decision, LossOutput, Rescored
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
@@ -101,7 +101,7 @@ class PiPolicy(BasePolicy):
         )
         return self._decision(context, chain, prefix)
 
-    def default_forward(self, batch: Batch[Tensor]) -> Evaluation[Tensor]:
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
         """See `BasePolicy`; one pass of the vision-language model, and of the expert one, or K if all steps are scored."""
         trajectory = batch.trajectory
         shape = tuple(trajectory.reward.shape)
@@ -117,7 +117,7 @@ class PiPolicy(BasePolicy):
             spread=self.noise_net,
         )
         value = self._value(score, prefix)
-        return Evaluation(
+        return Rescored(
             logprob=_unflatten(self._level(score.logprob), shape),
             entropy=_unflatten(self._level(score.entropy), shape),
             value=None if value is None else _unflatten(value, shape),
@@ -147,7 +147,7 @@ class PiPolicy(BasePolicy):
         return matching_loss(found.prediction, found.target, counts)
 
     def flow_regression(self, context: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> FlowRegression:
-        """See `rlinf.core.capabilities.Regressing`; K and A, what was executed, in the place of H and D.
+        """See `rlinf.core.capabilities.HasFlowRegression`; K and A, what was executed, in the place of H and D.
 
         Args:
             context: that of the decisions; what the chains end with completes the executed part.
@@ -166,7 +166,7 @@ class PiPolicy(BasePolicy):
 
     @torch.no_grad()
     def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
-        """See `rlinf.core.capabilities.Steerable`."""
+        """See `rlinf.core.capabilities.HasNoiseSteering`."""
         prefix, state = self.read(self.context(env_obs))
         start = torch.as_tensor(noise, device=self._device, dtype=torch.float32)
         if start.shape[1:] != self.noise_shape:
@@ -180,7 +180,7 @@ class PiPolicy(BasePolicy):
     def continue_chunk(
         self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: torch.Generator | None = None
     ) -> Decision[Tensor]:
-        """See `rlinf.core.capabilities.Continuing`; guided by the previous chunk, deterministic but for the initial noise.
+        """A chunk that agrees with the previous one: guided by it, deterministic but for the initial noise.
 
         Args:
             env_obs: observations.

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.capabilities import Offloading, Remembering, Writing
+from rlinf.core.capabilities import HasOffload, KeepsReference, LanguageModelPolicy
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Channel, Gate, Trainer
@@ -41,7 +41,7 @@ class _Desk:
 
     wiring: ReasoningWiring
     trainer: Trainer
-    policy: Writing
+    policy: LanguageModelPolicy
     """The one that is trained."""
     rescorer: Rescorer
     reference: ReferencePolicy | None
@@ -74,9 +74,9 @@ class ReasoningActor(Worker):
         policy = placed(build_policy(self.cfg, starting_weights=True), self)
         check_temperature(policy, self.cfg.rollout.sampling_params)
         config, source = self.cfg.actor.trainer, self.cfg.reference.source
-        refers = source == "initial" and not wiring.inference_ranks and isinstance(config, Remembering)
+        refers = source == "initial" and not wiring.inference_ranks and isinstance(config, KeepsReference)
         if refers:
-            config = cast("Remembering", config).remembering()
+            config = cast("KeepsReference", config).keeping_reference()
         trainer: Trainer = config.build(
             policy,
             rank=self.rank,
@@ -263,8 +263,8 @@ class ReasoningActor(Worker):
         finally:
             trainer.offload()
 
-    def _offloading(self, trainer: Trainer) -> Offloading:
-        if not isinstance(trainer, Offloading):
+    def _offloading(self, trainer: Trainer) -> HasOffload:
+        if not isinstance(trainer, HasOffload):
             problem = f"the trainer '{self.cfg.actor.training_backend}' can't leave its devices"
             raise ConfigError("actor.offload", problem, "Set it to false, or choose the trainer fsdp.")
         return trainer

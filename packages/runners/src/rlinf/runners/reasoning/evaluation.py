@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlinf.core.capabilities import Fingerprinted
+from rlinf.core.capabilities import HasFingerprint
 from rlinf.core.evaluation import wilson_interval
 from rlinf.core.problems import Split, TaskConfig
 from rlinf.runners.canonical import canonical
@@ -80,8 +80,8 @@ def reasoning_protocol(cfg: ReasoningConfig, problems: Sequence[int]) -> dict[st
 
 
 def by_content(data: Mapping[str, Any], task: TaskConfig, split: Split) -> dict[str, Any]:
-    """The section `data` with what its problems are in place of where they come from; see `Fingerprinted`."""
-    if not isinstance(task, Fingerprinted):
+    """The section `data` with what its problems are in place of where they come from; see `HasFingerprint`."""
+    if not isinstance(task, HasFingerprint):
         return dict(data)
     found = task.fingerprint(split)
     return {key: found.get(key, value) for key, value in data.items() if found.get(key) != ""}

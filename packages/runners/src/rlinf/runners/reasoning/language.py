@@ -8,11 +8,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from rlinf.core.capabilities import Seeing, Writing
+from rlinf.core.capabilities import HasImages, LanguageModelPolicy
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import Generator, SamplingConfig
-from rlinf.core.problems import Problem, ShownPrompt, Sight, Split, Tokenizer
+from rlinf.core.problems import ImageProcessor, Problem, ShownPrompt, Split, Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.starting_weights import load_starting_weights
@@ -43,12 +43,12 @@ class Ending(Protocol):
 class Sighted(Protocol):
     """A model's configuration that knows how the model reads pictures."""
 
-    def sight(self) -> Sight:
+    def sight(self) -> ImageProcessor:
         """What turns pictures into what the model reads."""
         ...
 
 
-def build_sight(model: Any, problems: Sequence[Problem]) -> Sight | None:
+def build_sight(model: Any, problems: Sequence[Problem]) -> ImageProcessor | None:
     """What turns the pictures of problems into what a model reads; None if there are none.
 
     Args:
@@ -72,7 +72,7 @@ def check_sight(problems: Problems, generator: Generator) -> None:
     Raises:
         ConfigError: it can't.
     """
-    if problems.sight("train") is not None and not isinstance(generator, Seeing):
+    if problems.sight("train") is not None and not isinstance(generator, HasImages):
         found = f"{type(generator).__name__} can't read pictures, and the problems show some"
         raise ConfigError("rollout.rollout_backend", found, "Choose hf.")
 
@@ -88,8 +88,8 @@ async def complete(
 ) -> Completion[Any]:
     """A completion of a prompt, with its pictures where it has any; see `Generator.generate` and `check_sight`."""
     if len(prompt.at):
-        seeing = cast("Seeing", generator)
-        return await seeing.generate_seeing(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
+        seeing = cast("HasImages", generator)
+        return await seeing.generate_with_images(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
     return await generator.generate(prompt.tokens, sampling, seed=seed, request_id=request_id, partial=partial)
 
 
@@ -127,7 +127,7 @@ def check_temperature(policy: Any, sampling: SamplingConfig) -> None:
     Raises:
         ConfigError: it does, or it is no language model.
     """
-    if not isinstance(policy, Writing):
+    if not isinstance(policy, LanguageModelPolicy):
         raise ConfigError("actor.model.model_type", f"{type(policy).__name__} can't write text", "Choose a language model.")
     if policy.temperature != sampling.temperature:
         found = f"expected {sampling.temperature:g} as in rollout.sampling_params, found {policy.temperature:g}"
@@ -147,14 +147,14 @@ class Problems:
         named = self._model.end_tokens() if isinstance(self._model, Ending) else ()
         self._ends = tuple(dict.fromkeys((tokenizer.eos_token_id, *named)))
         self._splits: dict[Split, Sequence[Problem]] = {}
-        self._sights: dict[Split, Sight | None] = {}
+        self._sights: dict[Split, ImageProcessor | None] = {}
         self._sizes: dict[tuple[tuple[int, ...], ...], int] = {}
 
     def get(self, split: Split, number: int) -> Problem:
         """The problem at a place of a split."""
         return self._all(split)[number]
 
-    def sight(self, split: Split) -> Sight | None:
+    def sight(self, split: Split) -> ImageProcessor | None:
         """What turns the pictures of a split into what the model reads; see `build_sight`."""
         if split not in self._sights:
             self._sights[split] = build_sight(self._model, self._all(split))

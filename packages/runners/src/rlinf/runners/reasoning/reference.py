@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.data import Evaluation
+from rlinf.core.data import Rescored
 from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Policy
 from rlinf.core.trajectory import Trajectory
@@ -43,7 +43,7 @@ class ReferencePolicy:
         batch, width = without_credit(trajectory), widths(trajectory)
         parts = pieces(np.arange(len(trajectory)), width, size=self._size, tokens=self._tokens)
 
-        def score(rows: Any) -> tuple[Any, Evaluation[Tensor]]:
+        def score(rows: Any) -> tuple[Any, Rescored[Tensor]]:
             return rows, self._policy.default_forward(trimmed(batch, rows, width))
 
         return scattered(trajectory, map(score, parts))[0]

@@ -8,15 +8,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rlinf.core.capabilities import Referring, Writing
-from rlinf.core.data import Evaluation, Scores
+from rlinf.core.capabilities import HasReference, LanguageModelPolicy
+from rlinf.core.data import Rescored, Scores
 from rlinf.core.protocols import Trainer
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.runners.agreement import evaluated, of_ranks, scores_of
 from rlinf.runners.reasoning.scoring import Rows, scattered, trimmed, widths, without_credit
 from rlinf.runners.tensors import to_torch
 
-Found = Sequence[tuple[Rows, Evaluation[Tensor]]]
+Found = Sequence[tuple[Rows, Rescored[Tensor]]]
 """Pieces of a trajectory, and what a trainer says of them."""
 
 
@@ -38,10 +38,12 @@ class Rescorer:
 
     def references(self, trajectory: Trajectory[Tensor], parts: Sequence[Rows]) -> Found:
         """What the trainer's reference policy says of some pieces; every rank calls it."""
-        trainer = cast("Referring", self._trainer)
-        return self._each(lambda batch: Evaluation(logprob=trainer.reference(batch)), trajectory, parts)
+        trainer = cast("HasReference", self._trainer)
+        return self._each(lambda batch: Rescored(logprob=trainer.reference(batch)), trajectory, parts)
 
-    def at_temperature(self, policy: Writing, factor: float, trajectory: Trajectory[Tensor], parts: Sequence[Rows]) -> Found:
+    def at_temperature(
+        self, policy: LanguageModelPolicy, factor: float, trajectory: Trajectory[Tensor], parts: Sequence[Rows]
+    ) -> Found:
         """The same as `scores`, at a multiple of the policy's temperature.
 
         Args:
@@ -61,9 +63,7 @@ class Rescorer:
         """A number of each rank, whichever of them the trainer adds over; every rank calls it."""
         return of_ranks(self._trainer, value, rank=self._rank, world_size=self._world_size)
 
-    def _each(
-        self, ask: Callable[[Batch[Any]], Evaluation[Tensor]], trajectory: Trajectory[Tensor], parts: Sequence[Rows]
-    ) -> Found:
+    def _each(self, ask: Callable[[Batch[Any]], Rescored[Tensor]], trajectory: Trajectory[Tensor], parts: Sequence[Rows]) -> Found:
         batch, width = without_credit(trajectory), widths(trajectory)
         rounds = max(self.of_ranks(len(parts)))
         return list(zip(parts, evaluated(ask, parts, lambda rows: trimmed(batch, rows, width), rounds=rounds), strict=True))

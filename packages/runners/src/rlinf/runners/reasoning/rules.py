@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from rlinf.core.capabilities import Casting, HasPrecision
+from rlinf.core.capabilities import HasCasting, HasPrecision
 from rlinf.core.declarations import HasContextLength, Need, traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.runners.reasoning.language import Tokenizing
@@ -89,7 +89,7 @@ def _precision(cfg: ReasoningConfig) -> ConfigError | None:
     if not isinstance(cfg.actor.model.config, HasPrecision):
         problem = f"the model '{cfg.actor.model.model_type}' knows no precision, found {cfg.rollout.precision}"
         return ConfigError("rollout.precision", problem, "Leave it out.")
-    if not isinstance(cfg.actor.weight_syncer.sync, Casting):
+    if not isinstance(cfg.actor.weight_syncer.sync, HasCasting):
         problem = f"the weight syncer '{cfg.actor.weight_syncer.type}' casts no weights"
         return ConfigError("rollout.precision", problem, "Leave it out, or choose full, bucket, patch or disk.")
     return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from rlinf.core.capabilities import Casting, HasPrecision, Packing
+from rlinf.core.capabilities import HasCasting, HasPrecision, PacksRows
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
@@ -173,7 +173,7 @@ class ReasoningActorConfig(ActorConfig):
     @property
     def packs(self) -> bool:
         """Whether the trainer parts and packs rows itself."""
-        return isinstance(self.trainer, Packing) and self.trainer.max_tokens_per_mbs is not None
+        return isinstance(self.trainer, PacksRows) and self.trainer.max_tokens_per_mbs is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class ReasoningConfig:
     def weight_sync(self) -> WeightSync:
         """How weights travel to the rollout, cast where its precision may be another one."""
         sync = self.actor.weight_syncer.sync
-        return sync.casting() if self.rollout.precision is not None and isinstance(sync, Casting) else sync
+        return sync.casting() if self.rollout.precision is not None and isinstance(sync, HasCasting) else sync
 
     @property
     def eval_sampling(self) -> SamplingConfig:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlinf.core.data import Evaluation
+from rlinf.core.data import Rescored
 from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.core.tree import Tree, tree_map
 
@@ -101,7 +101,7 @@ def without_cut_off(trajectory: Trajectory[Tensor], credit: Credit[Tensor]) -> t
     return replace(trajectory, mask=mask), Credit(advantage=torch.where(mask, credit.advantage, 0.0), target=target)
 
 
-def scattered(trajectory: Trajectory[Tensor], parts: Iterator[tuple[Rows, Evaluation[Tensor]]]) -> tuple[Tensor, Tensor | None]:
+def scattered(trajectory: Trajectory[Tensor], parts: Iterator[tuple[Rows, Rescored[Tensor]]]) -> tuple[Tensor, Tensor | None]:
     """Log-probabilities and values `[B, T]` of a trajectory from those of its pieces, 0 elsewhere; no values without a critic."""
     logprob = torch.zeros_like(trajectory.logprob)
     value: Tensor | None = None

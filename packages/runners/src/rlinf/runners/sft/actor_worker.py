@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from rlinf.core.capabilities import Writing
+from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
@@ -135,7 +135,7 @@ class SFTActor(Worker):
 
     def _policy(self) -> Any:
         policy = self.cfg.actor.model.build(cast("Any", None), seed=keyed_seed(self.cfg.runner.seed, "model"))
-        if not isinstance(policy, Writing):
+        if not isinstance(policy, LanguageModelPolicy):
             raise ConfigError("actor.model.model_type", f"{type(policy).__name__} writes no text", "Choose a language model.")
         if policy.temperature != 1.0:
             found = f"expected 1 for learning from examples, found {policy.temperature:g}"

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlinf.core.data import Evaluation, LossOutput
+from rlinf.core.data import LossOutput, Rescored
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric
-from rlinf.core.problems import Problem, ShownPrompt, Sight, Split, TaskConfig, Tokenizer
+from rlinf.core.problems import ImageProcessor, Problem, ShownPrompt, Split, TaskConfig, Tokenizer
 from rlinf.core.random import keyed_generator
 from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.runners.reasoning.language import build_sight, encode_prompt
@@ -57,7 +57,7 @@ def read_examples(
     return short
 
 
-def example(problem: Problem, tokenizer: Tokenizer, sight: Sight | None = None) -> Example:
+def example(problem: Problem, tokenizer: Tokenizer, sight: ImageProcessor | None = None) -> Example:
     """The tokens of a problem's prompt, with its pictures if there is a sight, and of its solution with the tokenizer's end."""
     response = (*tokenizer.encode(problem.solution or "", add_special_tokens=False), tokenizer.eos_token_id)
     prompt = encode_prompt(tokenizer, problem)
@@ -147,7 +147,7 @@ def _show(leaves: dict[str, Tensor], seen: ShownPrompt | None, row: int, begin: 
 class CrossEntropy:
     """−Σ log π of the tokens of responses, over how many there are."""
 
-    def __call__(self, batch: Batch[Tensor], evaluation: Evaluation[Tensor]) -> LossOutput[Tensor]:
+    def __call__(self, batch: Batch[Tensor], evaluation: Rescored[Tensor]) -> LossOutput[Tensor]:
         """The sum and its weight; the metric `nll` is the mean, whose exponential is the perplexity."""
         mask = batch.trajectory.mask
         total = -torch.where(mask, evaluation.logprob, 0.0).sum()

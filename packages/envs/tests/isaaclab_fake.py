@@ -150,7 +150,7 @@ def install(monkeypatch):
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         module.__dict__.update(content)
         monkeypatch.setitem(sys.modules, name, module)
-    from rlinf.envs import _isaaclab
+    from rlinf.envs.unverified.isaaclab import _isaaclab
 
     monkeypatch.setattr(_isaaclab, "_apps", {})
     monkeypatch.setattr(AppLauncher, "launched", [])

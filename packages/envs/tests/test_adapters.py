@@ -15,10 +15,10 @@ import pytest
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.core.registry import ENVS
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.calvin import Calvin
-from rlinf.envs.frankasim import FrankaSim
-from rlinf.envs.habitat import Habitat
-from rlinf.envs.robocasa import RoboCasa
+from rlinf.envs.unverified.calvin import Calvin
+from rlinf.envs.unverified.frankasim import FrankaSim
+from rlinf.envs.unverified.habitat import Habitat
+from rlinf.envs.unverified.robocasa import RoboCasa
 
 Box, Dict = gymnasium.spaces.Box, gymnasium.spaces.Dict
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from rlinf.core.errors import RLinfError, ShapeError
 from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
-from rlinf.envs.episodes import EpisodeStatistics, MaskedActions
-from rlinf.envs.guard import EnvMisuse, Guard
-from rlinf.envs.rewards import ShapedReward
 from rlinf.envs.tabletop.config import Tabletop
+from rlinf.envs.wrappers.contract import EnvMisuse, Guard
+from rlinf.envs.wrappers.episodes import EpisodeStatistics, MaskedActions
+from rlinf.envs.wrappers.rewards import ShapedReward
 
 
 @pytest.fixture

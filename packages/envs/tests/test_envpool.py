@@ -141,5 +141,5 @@ def test_what_is_refused():
 
 
 def test_importing_the_configuration_imports_no_envpool():
-    code = "import sys, rlinf.envs.envpool as e; e.EnvPool(env_id='x').check('env'); sys.exit('envpool' in sys.modules)"
+    code = "import sys, rlinf.envs.envpool.envpool as e; e.EnvPool(env_id='x').check('env'); sys.exit('envpool' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.assembly import assemble
-from rlinf.envs.episodes import EpisodeStatistics
 from rlinf.envs.texts import Texts
+from rlinf.envs.wrappers.episodes import EpisodeStatistics
 
 
 def actions(*first):

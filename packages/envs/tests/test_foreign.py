@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError, ContractError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.foreign import from_vector_env
-from rlinf.envs.guard import EnvMisuse
-from rlinf.envs.outward import as_single_env
+from rlinf.envs.interop.from_gymnasium import from_vector_env
+from rlinf.envs.interop.to_gymnasium import as_single_env
 from rlinf.envs.spaces import describe
+from rlinf.envs.wrappers.contract import EnvMisuse
 
 NEXT, SAME, OFF = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 MODES = [NEXT, SAME, OFF]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, MissingExtra
-from rlinf.envs.franka import Franka
-from rlinf.envs.guard import EnvMisuse
+from rlinf.envs.unverified.franka import Franka
+from rlinf.envs.wrappers.contract import EnvMisuse
 
 START = np.array([0.0, -0.4, 0.0, -2.0, 0.0, 1.6, 0.8])
 

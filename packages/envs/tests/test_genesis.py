@@ -39,16 +39,15 @@ def test_a_missing_simulator_is_named(monkeypatch):
 
 @installed
 def test_a_check_imports_no_simulator():
-    code = (
-        "import sys; from rlinf.envs.genesis import Genesis; Genesis().check('env'); print({'genesis', 'torch'} & set(sys.modules))"
-    )
+    check = "from rlinf.envs.genesis import Genesis; Genesis().check('env')"
+    code = f"import sys; {check}; print({{'genesis', 'torch'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "set()"
 
 
 def test_a_draw_depends_on_its_seed_alone():
     pytest.importorskip("torch")
-    from rlinf.envs._genesis import _draw
+    from rlinf.envs.genesis._genesis import _draw
 
     for one, again, other in zip(_draw(3), _draw(3), _draw(4), strict=True):
         assert np.array_equal(one, again)
@@ -62,7 +61,7 @@ def test_a_draw_depends_on_its_seed_alone():
 
 def test_genesis_is_started_once_and_on_one_backend(monkeypatch):
     torch = pytest.importorskip("torch")
-    from rlinf.envs._genesis import _started
+    from rlinf.envs.genesis._genesis import _started
 
     cpu, cuda, calls = SimpleNamespace(name="cpu"), SimpleNamespace(name="cuda"), []
     fake = SimpleNamespace(cpu=cpu, cuda=cuda, _initialized=False, backend=None)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs import Tabletop
-from rlinf.envs.groups import GroupReset
+from rlinf.envs.wrappers.groups import GroupReset
 
 SEEDS = st.integers(0, 2**31 - 1)
 MASKS = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), max_size=8)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError, UnknownName
 from rlinf.envs import Gymnasium
 from rlinf.envs.assembly import assemble
-from rlinf.envs.episodes import MaskedActions
-from rlinf.envs.guard import EnvMisuse, Guard
+from rlinf.envs.wrappers.contract import EnvMisuse, Guard
+from rlinf.envs.wrappers.episodes import MaskedActions
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs import Gymnasium
-from rlinf.envs.mujoco_rendering import can_render
+from rlinf.envs.rendering.mujoco import can_render
 
 needs_gl = pytest.mark.skipif(not can_render(), reason="MuJoCo can't draw here: install libegl1 and libgl1-mesa-dri, or libosmesa6")
 
@@ -214,7 +214,7 @@ def test_public_modules_import_no_simulator():
     heavy = "{'torch', 'ray', 'mujoco', 'sapien', 'mani_skill', 'gymnasium_robotics', 'PIL', 'imageio'}"
     code = f"""
 import sys
-import rlinf.envs, rlinf.envs.commands, rlinf.envs.video
+import rlinf.envs, rlinf.envs.commands, rlinf.envs.wrappers.video
 from rlinf.core.errors import MissingExtra
 for config in (rlinf.envs.ManiSkill(), rlinf.envs.Gymnasium(env_id='FetchReachDense-v4')):
     try:

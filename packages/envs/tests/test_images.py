@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.guard import Guard
-from rlinf.envs.images import Augmentation, AugmentImages, ResizeImages, center_crop, crop, jitter, resize, shift
 from rlinf.envs.tabletop.config import Tabletop
+from rlinf.envs.wrappers.contract import Guard
+from rlinf.envs.wrappers.images import Augmentation, AugmentImages, ResizeImages, center_crop, crop, jitter, resize, shift
 
 ONE = np.ones(1, np.float32)
 EVERYTHING = Augmentation(shift=2, crop=0.7, brightness=0.3, contrast=0.3, saturation=0.3)

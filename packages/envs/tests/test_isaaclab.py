@@ -11,7 +11,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError, MissingExtra, RLinfError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.isaaclab import IsaacLab
+from rlinf.envs.unverified.isaaclab import IsaacLab
 
 torch = pytest.importorskip("torch")
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
-from rlinf.envs.episodes import EpisodeStatistics
-from rlinf.envs.guard import EnvMisuse, Guard
-from rlinf.envs.latency import Latency
+from rlinf.envs.wrappers.contract import EnvMisuse, Guard
+from rlinf.envs.wrappers.episodes import EpisodeStatistics
+from rlinf.envs.wrappers.latency import Latency
 
 
 @pytest.fixture

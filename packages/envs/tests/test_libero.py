@@ -19,8 +19,8 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.libero import Libero, describe_task, suite_tasks
-from rlinf.envs.mujoco_rendering import can_render
+from rlinf.envs.libero.libero import Libero, describe_task, suite_tasks
+from rlinf.envs.rendering.mujoco import can_render
 
 if importlib.util.find_spec("libero") is None:
     pytest.skip("the extra rlinf-envs[libero] is not installed", allow_module_level=True)
@@ -126,7 +126,9 @@ def test_contract_with_images(assets):
 
 def test_a_shipped_initial_state_depends_on_its_number_alone(assets):
     env = make(assets, 2, obs_mode="state", settle_steps=0)
-    states = importlib.import_module("rlinf.envs._libero")._initial_states("libero_spatial", suite_tasks("libero_spatial")[0])
+    states = importlib.import_module("rlinf.envs.libero._libero")._initial_states(
+        "libero_spatial", suite_tasks("libero_spatial")[0]
+    )
     assert states.shape == (50, 92)
     observation, _ = env.reset(seed=1, options={"init_id": [3, 49]})
     assert np.array_equal(observation["states"][:, 8:], states[[3, 49]].astype(np.float32))
@@ -223,7 +225,7 @@ def test_images_are_those_of_libero_itself(assets):
 
 
 def test_image_conventions():
-    turned = importlib.import_module("rlinf.envs._libero")._turned
+    turned = importlib.import_module("rlinf.envs.libero._libero")._turned
     upright = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
     raw = turned(upright, "raw")
     assert np.array_equal(raw, upright[::-1])

@@ -136,9 +136,9 @@ def test_a_reset_in_one_call_says_what_it_does_not_keep():
 
 
 def test_numbered_initial_states(monkeypatch):
-    from rlinf.envs import _maniskill_gpu
+    from rlinf.envs.maniskill import _gpu
 
-    monkeypatch.setattr(_maniskill_gpu, "numbered_states", lambda simulation: 24)
+    monkeypatch.setattr(_gpu, "numbered_states", lambda simulation: 24)
     env = make()
     assert set(env.metadata["waived"]) == {"partial_reset"}
     observation, _ = env.reset(seed=1, options={"init_id": [7, None, 23]})
@@ -152,7 +152,7 @@ def test_numbered_initial_states(monkeypatch):
 
 
 def test_images_and_depths_by_embodied_key(monkeypatch):
-    from rlinf.envs import _maniskill, maniskill
+    from rlinf.envs.maniskill import _maniskill, maniskill
 
     _maniskill._import_simulator()
     # The fake needs no Vulkan; the real one would.

@@ -7,7 +7,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs import ManiSkill, maniskill
+from rlinf.envs.maniskill import ManiSkill, maniskill
 
 pytest.importorskip("mani_skill", reason="the extra rlinf-envs[maniskill] is not installed")
 
@@ -18,7 +18,7 @@ def make(num_envs=2, limit=4, **fields):
 
 @pytest.fixture
 def vulkan():
-    from rlinf.envs._maniskill import _import_simulator
+    from rlinf.envs.maniskill._maniskill import _import_simulator
 
     if not maniskill._has_vulkan_driver() or _import_simulator() is None:
         pytest.skip("no Vulkan driver: SAPIEN can't render here")
@@ -83,7 +83,7 @@ def test_images_without_vulkan_are_refused_before_the_start(monkeypatch):
 
 
 def test_images_are_refused_where_the_driver_does_not_work(monkeypatch):
-    from rlinf.envs import _maniskill
+    from rlinf.envs.maniskill import _maniskill
 
     monkeypatch.setattr(maniskill, "_has_vulkan_driver", lambda: True)
     monkeypatch.setattr(_maniskill, "_import_simulator", lambda: None)
@@ -122,7 +122,7 @@ def test_a_reward_that_the_task_does_not_have():
 
 
 def test_a_numbered_initial_state_reaches_the_simulation(monkeypatch):
-    from rlinf.envs import _maniskill
+    from rlinf.envs.maniskill import _maniskill
 
     monkeypatch.setattr(_maniskill, "numbered_states", lambda simulation: 24)
     env = make(1)

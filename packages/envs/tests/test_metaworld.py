@@ -8,7 +8,7 @@ import pytest
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.metaworld import TASKS, MetaWorld
-from rlinf.envs.mujoco_rendering import can_render
+from rlinf.envs.rendering.mujoco import can_render
 
 pytest.importorskip("metaworld", reason="the extra rlinf-envs[metaworld] is not installed")
 needs_gl = pytest.mark.skipif(not can_render(), reason="MuJoCo can't draw here: install libegl1 and libgl1-mesa-dri, or libosmesa6")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from rlinf.core.errors import ConfigError
-from rlinf.envs import Gymnasium, mujoco_rendering
-from rlinf.envs.mujoco_rendering import can_render, gl_backend, require_rendering, use_rendering
+from rlinf.envs import Gymnasium
+from rlinf.envs.rendering import mujoco
+from rlinf.envs.rendering.mujoco import can_render, gl_backend, require_rendering, use_rendering
 
 needs_gl = pytest.mark.skipif(not can_render(), reason="MuJoCo can't draw here: install libegl1 and libgl1-mesa-dri, or libosmesa6")
 
@@ -24,10 +25,10 @@ def blind(monkeypatch):
     """A machine without EGL, OSMesa or a display."""
     for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(mujoco_rendering, "_library", lambda backend: None)
-    mujoco_rendering._egl_works.cache_clear()
+    monkeypatch.setattr(mujoco, "_library", lambda backend: None)
+    mujoco._egl_works.cache_clear()
     yield
-    mujoco_rendering._egl_works.cache_clear()
+    mujoco._egl_works.cache_clear()
 
 
 @pytest.mark.usefixtures("blind")

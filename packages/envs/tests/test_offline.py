@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from rlinf.core.errors import ConfigError, MissingExtra, ShapeError
-from rlinf.envs.offline import D4RL, Minari, OfflineEpisode, minari_name, transitions
+from rlinf.envs.offline.episodes import OfflineEpisode, transitions
+from rlinf.envs.offline.minari import D4RL, Minari, minari_name
 
 minari = pytest.importorskip("minari")
 pytest.importorskip("h5py")
@@ -181,7 +182,7 @@ def test_without_minari(monkeypatch):
 def test_no_episode_and_a_ragged_one():
     with pytest.raises(ShapeError, match="no episode"):
         transitions([])
-    from rlinf.envs._minari import MinariSource
+    from rlinf.envs.offline._minari import MinariSource
 
     source = object.__new__(MinariSource)
     source._per_key = False

@@ -17,9 +17,9 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_seed
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs import Gymnasium, Tabletop
-from rlinf.envs.foreign import from_vector_env
-from rlinf.envs.outward import as_single_env, with_autoreset
-from rlinf.envs.rewards import ShapedReward
+from rlinf.envs.interop.from_gymnasium import from_vector_env
+from rlinf.envs.interop.to_gymnasium import as_single_env, with_autoreset
+from rlinf.envs.wrappers.rewards import ShapedReward
 
 NEXT, SAME, OFF = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 CARTPOLE = Gymnasium(env_id="CartPole-v1")

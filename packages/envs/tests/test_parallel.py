@@ -13,9 +13,9 @@ import pytest
 from rlinf.core.errors import ConfigError, RLinfError, ShapeError, UnknownName
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.chunks import chunk_step
-from rlinf.envs.guard import EnvMisuse
 from rlinf.envs.parallel import Parallel
 from rlinf.envs.remote import Deadlines
+from rlinf.envs.wrappers.contract import EnvMisuse
 
 HERE = str(Path(__file__).parent)
 SETTINGS = {"max_episode_steps": 9, "ignore_terminations": False, "render": False}

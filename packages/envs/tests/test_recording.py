@@ -9,9 +9,9 @@ from gymnasium.vector import AutoresetMode
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
-from rlinf.envs.episodes import EpisodeStatistics
 from rlinf.envs.recording import Episode, NumpyWriter, ParquetWriter, RecordEpisodes, Recording, read_numpy
 from rlinf.envs.tabletop.config import Tabletop
+from rlinf.envs.wrappers.episodes import EpisodeStatistics
 
 
 class Kept:

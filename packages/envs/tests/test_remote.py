@@ -14,9 +14,9 @@ import pytest
 from rlinf.core.errors import ConfigError, RLinfError, ShapeError, UnknownName
 from rlinf.core.registry import ENVS
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.guard import EnvMisuse
 from rlinf.envs.remote import Remote
 from rlinf.envs.remote.memory import SLOTS
+from rlinf.envs.wrappers.contract import EnvMisuse
 
 HERE = str(Path(__file__).parent)
 

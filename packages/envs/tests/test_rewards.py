@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
-from rlinf.envs.episodes import EpisodeStatistics
-from rlinf.envs.rewards import ShapedReward
+from rlinf.envs.wrappers.episodes import EpisodeStatistics
+from rlinf.envs.wrappers.rewards import ShapedReward
 
 GIVEN = (0.5, -0.25, 1.0, 0.25)
 

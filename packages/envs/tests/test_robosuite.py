@@ -9,8 +9,8 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.mujoco_rendering import can_render
 from rlinf.envs.remote import Remote
+from rlinf.envs.rendering.mujoco import can_render
 from rlinf.envs.robosuite import Robosuite
 
 if importlib.util.find_spec("robosuite") is None:

@@ -13,8 +13,8 @@ import pytest
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.behavior import Behavior
-from rlinf.envs.robotwin import RoboTwin
+from rlinf.envs.unverified.behavior import Behavior
+from rlinf.envs.unverified.robotwin import RoboTwin
 
 Box = gymnasium.spaces.Box
 

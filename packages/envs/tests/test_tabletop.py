@@ -10,8 +10,8 @@ from gymnasium.vector.utils import batch_space
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import ENVS
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.guard import EnvMisuse
 from rlinf.envs.tabletop import Tabletop
+from rlinf.envs.wrappers.contract import EnvMisuse
 
 TASKS = ["reach", "push", "slots", "pick_place"]
 

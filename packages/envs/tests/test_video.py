@@ -8,10 +8,10 @@ from gymnasium.vector import AutoresetMode
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
-from rlinf.envs.episodes import EpisodeStatistics
 from rlinf.envs.gymnasium import Gymnasium
 from rlinf.envs.tabletop.config import Tabletop
-from rlinf.envs.video import RecordVideo, Shot
+from rlinf.envs.wrappers.episodes import EpisodeStatistics
+from rlinf.envs.wrappers.video import RecordVideo, Shot
 
 iio = pytest.importorskip("imageio.v3", reason="the extra rlinf-envs[video] is not installed")
 pytest.importorskip("imageio_ffmpeg", reason="the extra rlinf-envs[video] is not installed")
@@ -166,7 +166,7 @@ def shot(size, rewards=(0.1, 0.4, 0.2), success=False):
 
 @pytest.mark.parametrize(("env_id", "size"), [("PushCube-v1", 35), ("FetchReachDense-v4", 16), ("Other-v0", 5), ("PushCube-v1", 6)])
 def test_schematics(env_id, size):
-    from rlinf.envs._schematic import schematic_camera
+    from rlinf.envs.rendering._schematic import schematic_camera
 
     draw = schematic_camera(env_id)
     frame = draw(shot(size))
@@ -177,7 +177,7 @@ def test_schematics(env_id, size):
 
 
 def test_schematic_of_push_cube_shows_cube_and_goal_where_they_are():
-    from rlinf.envs._push_cube import draw
+    from rlinf.envs.rendering._push_cube import draw
 
     states = np.zeros(35, np.float32)
     states[18:21], states[21], states[25:28], states[28:31], states[31] = (-0.2, 0.2, 0.1), 1, (0.2, 0.1, 0), (0.0, -0.1, 0.02), 1

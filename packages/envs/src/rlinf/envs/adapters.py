@@ -18,7 +18,7 @@ from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.core.installing import is_there
 from rlinf.envs.assembly import assemble
 from rlinf.envs.texts import Texts
-from rlinf.envs.video import Camera, Frame, Shot
+from rlinf.envs.wrappers.video import Camera, Frame, Shot
 
 Observation = dict[str, Any]
 """By embodied key, as `observation_space` announces it."""

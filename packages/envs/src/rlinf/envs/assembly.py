@@ -11,9 +11,9 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rlinf.envs.chunks import HaltingVectorEnv
-from rlinf.envs.episodes import EpisodeStatistics, Infos
-from rlinf.envs.guard import ROW_OPTIONS, Guard
-from rlinf.envs.video import Camera, RecordVideo
+from rlinf.envs.wrappers.contract import ROW_OPTIONS, Guard
+from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos
+from rlinf.envs.wrappers.video import Camera, RecordVideo
 
 logger = logging.getLogger("rlinf.envs")
 

@@ -10,7 +10,7 @@ from gymnasium.vector import SyncVectorEnv
 from rlinf.core.chunks import ChunkStep as ChunkStep
 from rlinf.core.chunks import MaskedActions
 from rlinf.core.chunks import chunk_step as chunk_step
-from rlinf.envs.episodes import Infos
+from rlinf.envs.wrappers.episodes import Infos
 
 
 class HaltingVectorEnv(SyncVectorEnv):

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.envs._movie import failures_named
 from rlinf.envs.recording._parquet import column, pa, parquet
 from rlinf.envs.recording.episode import Episode
 from rlinf.envs.recording.files import replaced
 from rlinf.envs.recording.frames import STATS, Feature, Frames, Stats, merged
+from rlinf.envs.wrappers._movie import failures_named
 
 _VERSION = "v3.0"
 _FILES_PER_CHUNK = 1000

@@ -12,9 +12,9 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
-from rlinf.envs.episodes import Infos, Step, unmasked
 from rlinf.envs.recording.episode import Episode, Writer
-from rlinf.envs.wrapper import Wrapper
+from rlinf.envs.wrappers.base import Wrapper
+from rlinf.envs.wrappers.episodes import Infos, Step, unmasked
 
 logger = logging.getLogger("rlinf.envs")
 

@@ -10,14 +10,14 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ShapeError
-from rlinf.envs.episodes import Infos
-from rlinf.envs.guard import EnvMisuse, Guard
 from rlinf.envs.remote.block import Block
 from rlinf.envs.remote.infos import join
 from rlinf.envs.remote.journal import Reset
 from rlinf.envs.remote.launch import Launch
 from rlinf.envs.remote.vector import Processes
-from rlinf.envs.video import RecordVideo
+from rlinf.envs.wrappers.contract import EnvMisuse, Guard
+from rlinf.envs.wrappers.episodes import Infos
+from rlinf.envs.wrappers.video import RecordVideo
 
 
 class Answer(NamedTuple):

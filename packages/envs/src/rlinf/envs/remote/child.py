@@ -24,12 +24,12 @@ from gymnasium.vector import SyncVectorEnv
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.registry import ENVS
-from rlinf.envs.episodes import EpisodeStatistics, MaskedActions
-from rlinf.envs.guard import Guard
 from rlinf.envs.remote.memory import Arrays, Memory, plan
 from rlinf.envs.remote.spaces import Json, write_metadata, write_space
 from rlinf.envs.remote.wire import PROTOCOL, Wire, WireClosed, pack
-from rlinf.envs.video import RecordVideo
+from rlinf.envs.wrappers.contract import Guard
+from rlinf.envs.wrappers.episodes import EpisodeStatistics, MaskedActions
+from rlinf.envs.wrappers.video import RecordVideo
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.envs.episodes import Infos
+from rlinf.envs.wrappers.episodes import Infos
 
 _STATISTICS = {"success_once": np.bool_, "success_at_end": np.bool_, "return": np.float32, "episode_len": np.int32}
 

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 from rlinf.core import errors
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.envs.guard import EnvMisuse
 from rlinf.envs.remote.launch import Launch, Workplace, end, fate, has_ended, last_words, start
 from rlinf.envs.remote.spaces import Json, read_metadata, read_space
 from rlinf.envs.remote.wire import PROTOCOL, Message, Wire, WireClosed
+from rlinf.envs.wrappers.contract import EnvMisuse
 
 _TICK = 1.0
 _TRANSFER = 30.0

@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.envs.episodes import Infos, Step, unmasked
-from rlinf.envs.guard import EnvMisuse
 from rlinf.envs.remote.block import Block, Budget
 from rlinf.envs.remote.infos import join, truncate
 from rlinf.envs.remote.journal import Call, Move, Reset, columns_of
@@ -33,7 +31,9 @@ from rlinf.envs.remote.memory import PARTIAL, Arrays, Memory, plan
 from rlinf.envs.remote.simulator import Death, Description, Simulator, raise_error, wait_for
 from rlinf.envs.remote.spaces import Json
 from rlinf.envs.remote.wire import unpack
-from rlinf.envs.video import Frame, Shot
+from rlinf.envs.wrappers.contract import EnvMisuse
+from rlinf.envs.wrappers.episodes import Infos, Step, unmasked
+from rlinf.envs.wrappers.video import Frame, Shot
 
 _NEEDED = frozenset({"pure_reset", "seeds", "partial_reset", "instances"})
 """What an environment must keep of the contract for its episodes to be repeated in another process."""

@@ -10,8 +10,6 @@ from gymnasium.vector import VectorEnv
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
-from rlinf.envs.episodes import EpisodeStatistics
-from rlinf.envs.guard import Guard
 from rlinf.envs.spaces import describe
 from rlinf.envs.tabletop.pick_place import PickPlace
 from rlinf.envs.tabletop.push import Push
@@ -19,7 +17,9 @@ from rlinf.envs.tabletop.reach import Reach
 from rlinf.envs.tabletop.scene import Scene
 from rlinf.envs.tabletop.slots import Slots
 from rlinf.envs.tabletop.vector import ObsMode, RewardMode, TabletopEnv
-from rlinf.envs.video import Frame, RecordVideo, Shot
+from rlinf.envs.wrappers.contract import Guard
+from rlinf.envs.wrappers.episodes import EpisodeStatistics
+from rlinf.envs.wrappers.video import Frame, RecordVideo, Shot
 
 _SCENES: dict[str, Scene] = {scene.name: scene for scene in (Reach(), Push(), Slots(), PickPlace())}
 _VIDEO_SIZE = 256

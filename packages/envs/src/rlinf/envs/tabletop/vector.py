@@ -11,11 +11,11 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, did_you_mean
-from rlinf.envs.episodes import Infos, Step
 from rlinf.envs.tabletop.draws import Draws
 from rlinf.envs.tabletop.painter import Painter
 from rlinf.envs.tabletop.scene import Reals, Scene, World
 from rlinf.envs.texts import Texts
+from rlinf.envs.wrappers.episodes import Infos, Step
 
 ObsMode = Literal["state", "rgb"]
 RewardMode = Literal["sparse", "progress"]

@@ -1,0 +1,78 @@
+"""Genesis: a Franka Panda, batched in one scene. Importing this imports no simulator.
+
+Genesis authors, "Genesis: A Generative and Universal Physics Engine for Robotics and Beyond" (2024),
+https://github.com/Genesis-Embodied-AI/Genesis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+from gymnasium.vector import VectorEnv
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.registry import require_modules
+from rlinf.envs.spaces import describe
+
+TaskName = Literal["reach", "reach_cube"]
+Backend = Literal["cpu", "gpu", "auto"]
+RewardMode = Literal["dense", "sparse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Genesis:
+    """A Franka Panda before a cube on a plane, of Genesis' own assets: all environments are one batched scene.
+
+    An action `[N, 4]` in [−1, 1] moves the tool's commanded position by up to 2.5 cm each way and sets the fingers' opening
+    (−1 closed, 1 open); the hand keeps pointing down. An episode is solved, and ends, when the tool is within 2.5 cm of its target.
+
+    `states` `[N, 33]` float32: joint positions (9: rad, fingers m) and velocities (9), tool position, commanded minus actual
+    tool position, cube position, target position, target minus tool position (3 each, m).
+    """
+
+    status: ClassVar[str] = "run on CPU"
+
+    task: TaskName = "reach"
+    """`reach`: the target is a point above the plane, drawn for each episode. `reach_cube`: it is 5 cm above the cube's centre."""
+    reward_mode: RewardMode = "dense"
+    """`dense`: 1 − tanh(5 · distance in m). `sparse`: 1.0 in a solved state."""
+    backend: Backend = "cpu"
+    """What Genesis computes on, one for a process. `gpu` was not run here. `auto`: the GPU if PyTorch sees one."""
+
+    def check(self, place: str) -> None:
+        """Refuses what can't work, before any work starts; imports no simulator.
+
+        Raises:
+            MissingExtra: Genesis is not installed.
+            ConfigError: no such task, reward or backend.
+        """
+        for name, kind in (("task", TaskName), ("reward_mode", RewardMode), ("backend", Backend)):
+            value, known = getattr(self, name), get_args(kind)
+            if value not in known:
+                raise ConfigError(f"{place}.{name}", f"there is no '{value}'", did_you_mean(str(value), known, label="There are"))
+        require_modules("genesis", "torch", place=place, extra="rlinf-envs[genesis]")
+
+    def make(
+        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+    ) -> VectorEnv[Any, Any, Any]:
+        """`num_envs` environments behind one vector environment; the first one in a process takes a minute or more.
+
+        Args:
+            num_envs: at least 1.
+            max_episode_steps: steps after which an episode is truncated; 50 if None.
+            ignore_terminations: an episode goes on after success, until it is truncated.
+            render: `render()` and `RecordVideo` show a panel of numbers.
+
+        Raises:
+            ConfigError: this process runs Genesis on another backend already, or there is no GPU.
+        """
+        self.check("env")
+        from rlinf.envs.genesis._genesis import make
+
+        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
+
+    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
+        """What a policy must know of an environment that `make` returned."""
+        return describe(env)

@@ -1,0 +1,228 @@
+"""Gymnasium environments themselves, and the simulators behind them. Only imported when an environment is built."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import sys
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from rlinf.core.errors import ConfigError
+from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs.gymnasium.gymnasium import find_spec
+from rlinf.envs.rendering.mujoco import can_render, require_rendering, use_rendering
+from rlinf.envs.spaces import is_a
+from rlinf.envs.wrappers.video import Camera, Shot
+
+if TYPE_CHECKING:
+    from rlinf.envs.gymnasium.gymnasium import Gymnasium
+
+Info = dict[str, Any]
+
+
+def make(
+    config: Gymnasium,
+    num_envs: int,
+    *,
+    max_episode_steps: int | None,
+    ignore_terminations: bool,
+    render: bool,
+    spec: EnvSpec | None = None,
+) -> VectorEnv[Any, Any, Any]:
+    """See `Gymnasium.make`; `spec` is what to make instead of what is registered under the id."""
+    spec = _registered(config) if spec is None else spec
+    env_id = spec.id
+    limit = max_episode_steps or spec.max_episode_steps
+    if limit is None:
+        raise ConfigError("env", f"'{env_id}' has no step limit of its own", "Set max_episode_steps.")
+    if (render or config.obs_mode == "rgb") and can_render():
+        use_rendering("env.render")
+    native = render and (config.obs_mode == "rgb" or _can_render(config, spec))
+    tasks: list[_Task] = []
+
+    def task() -> Task:
+        tasks.append(_Task(config, spec, ignore_terminations, native))
+        return tasks[-1]
+
+    camera: Camera | None = None
+    if native:
+        camera = partial(_photograph, tasks)
+    elif render:
+        from rlinf.envs.rendering._schematic import schematic_camera
+
+        camera = schematic_camera(env_id)
+    return assemble([task] * num_envs, max_episode_steps=limit, camera=camera)
+
+
+def _registered(config: Gymnasium) -> EnvSpec:
+    if config.module is not None:
+        # gymnasium-robotics prints a notice about its old versions whenever it is imported.
+        with contextlib.redirect_stderr(io.StringIO()):
+            importlib.import_module(config.module)
+    return find_spec(config.env_id.rpartition(":")[2], "env.env_id")
+
+
+class _Task(gymnasium.Env[dict[str, Any], Any]):
+    """One environment in the project's words: observations by embodied key, `success`, an end that can be ignored.
+
+    Args:
+        config: which environment, and what is observed of it.
+        spec: how Gymnasium makes it.
+        ignore_terminations: never say that an episode terminated.
+        native: frames are wanted, whether or not they are observed.
+    """
+
+    def __init__(self, config: Gymnasium, spec: EnvSpec, ignore_terminations: bool, native: bool) -> None:
+        self.metadata = {"render_modes": [], "knows_success": config.success_key is not None}
+        self._images = config.obs_mode == "rgb"
+        self.env = _build(config, spec, "rgb_array" if native or self._images else None)
+        self.action_space = self.env.action_space
+        self._reader = _Reader(self.env.observation_space)
+        self._viewer: Any = self._new_viewer(config) if native or self._images else None
+        observed = dict(self._reader.spaces)
+        if self._images:
+            self.env.reset(seed=0)
+            observed["main_images"] = gymnasium.spaces.Box(0, 255, self.frame().shape, np.uint8)
+        self.observation_space = gymnasium.spaces.Dict(observed)
+        self._success_key = config.success_key
+        self._terminates = not ignore_terminations
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[dict[str, Any], Info]:
+        observation, _ = self.env.reset(seed=seed)
+        return self._observe(observation), {}
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, Info]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        success = self._success_key is not None and self._success(info)
+        ended = bool(terminated) and self._terminates
+        return self._observe(observation), float(reward), ended, bool(truncated), {"success": success}
+
+    def frame(self) -> NDArray[np.uint8]:
+        """What the environment's own `render` shows, `[H, W, 3]`."""
+        return np.ascontiguousarray(self.env.render()) if self._viewer is None else self._viewer.frame()
+
+    def close(self) -> None:
+        if self._viewer is not None:
+            self._viewer.close()
+            self._viewer = None
+        self.env.close()
+
+    def _observe(self, observation: Any) -> dict[str, Any]:
+        found = self._reader.read(observation)
+        return found | {"main_images": self.frame()} if self._images else found
+
+    def _success(self, info: Info) -> bool:
+        if self._success_key not in info:
+            known = f"Its info holds: {', '.join(sorted(info)) or 'nothing'}."
+            raise ConfigError("env.success_key", f"the environment says nothing of '{self._success_key}'", known)
+        return bool(info[self._success_key])
+
+    def _new_viewer(self, config: Gymnasium) -> Any:
+        """Makes MuJoCo's rendering cheap; None for an environment that something else draws."""
+        renderer = _renderer(self.env)
+        if renderer is None:
+            return None
+        require_rendering("env.obs_mode")
+        from rlinf.envs.rendering._mujoco import Viewer
+
+        return Viewer(self.env, renderer, config.look)
+
+
+class _Reader:
+    """Which part of an observation is an image, and how the rest of it is a vector.
+
+    Args:
+        space: any space that Gymnasium can flatten.
+
+    Raises:
+        ConfigError: there are several images.
+    """
+
+    def __init__(self, space: Any) -> None:
+        self._named = is_a(space, gymnasium.spaces.Dict)
+        parts: dict[str, Any] = dict(space.spaces) if self._named else {"": space}
+        images = [key for key, part in parts.items() if _is_image(part)]
+        if len(images) > 1:
+            remedy = "Wrap the environment so that one is left."
+            raise ConfigError("env.observation", f"it has several images: {', '.join(images)}", remedy)
+        self._image = images[0] if images else None
+        self._rest: Any = gymnasium.spaces.Dict({key: parts[key] for key in sorted(parts) if key != self._image})
+        self.spaces: dict[str, gymnasium.Space[Any]] = {}
+        if self._rest.spaces:
+            size = gymnasium.spaces.flatdim(self._rest)
+            self.spaces["states"] = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        if self._image is not None:
+            self.spaces["main_images"] = parts[self._image]
+
+    def read(self, observation: Any) -> dict[str, Any]:
+        parts: dict[str, Any] = observation if self._named else {"": observation}
+        found: dict[str, Any] = {}
+        if self._rest.spaces:
+            found["states"] = np.asarray(gymnasium.spaces.flatten(self._rest, cast("Any", parts)), np.float32)
+        if self._image is not None:
+            found["main_images"] = parts[self._image]
+        return found
+
+
+def _is_image(space: Any) -> bool:
+    return is_a(space, gymnasium.spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[-1] == 3
+
+
+def _build(config: Gymnasium, spec: EnvSpec, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    given: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    if config.image_size is not None:
+        given |= {"width": config.image_size, "height": config.image_size}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # -1 leaves the step limit to us; the checker costs time at each step.
+            return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, **given, **config.kwargs)
+    except TypeError as error:
+        takes_not = [("width", "image_size", "width and height")]
+        takes_not += [("render_mode", "obs_mode", "render_mode")] if config.obs_mode == "rgb" else []
+        for argument, key, named in takes_not:
+            if f"unexpected keyword argument '{argument}'" in str(error):
+                raise ConfigError(f"env.{key}", f"'{spec.id}' takes no {named}", "Leave it out.") from error
+        raise
+
+
+def _renderer(env: Any) -> Any:
+    """What MuJoCo draws the environment with; None for one that it doesn't."""
+    if "mujoco" not in sys.modules:
+        return None
+    from rlinf.envs.rendering._mujoco import find_renderer
+
+    return find_renderer(env)
+
+
+def _can_render(config: Gymnasium, spec: EnvSpec) -> bool:
+    """Whether the environment gives a frame on this machine, asked by trying; what can be missing differs for each simulator."""
+    try:
+        env = _build(config, spec, "rgb_array")
+        # MuJoCo ends the process when it fails to draw for the second time.
+        if _renderer(env) is not None:
+            require_rendering("env.render")
+        env.reset(seed=0)
+        frame = env.render()
+        env.close()
+    except Exception as error:  # noqa: BLE001
+        logger.warning("%s can't render here (%s): its videos are drawn schematics", spec.id, _first_line(error))
+        return False
+    return isinstance(frame, np.ndarray)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _photograph(tasks: list[_Task], shot: Shot) -> Any:
+    return tasks[shot.index].frame()

@@ -1,0 +1,241 @@
+"""LIBERO itself. Only imported when an environment is built."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import os
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.random import keyed_generator
+from rlinf.envs._task_pool import Pool, choose
+from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs.libero.libero import assets_folder, package_folder
+from rlinf.envs.rendering.mujoco import can_render, use_rendering
+from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import, seeded
+from rlinf.envs.texts import Texts
+from rlinf.envs.wrappers.video import Camera, Shot
+
+if TYPE_CHECKING:
+    from rlinf.envs.libero.libero import Libero
+
+Info = dict[str, Any]
+_LIMIT, _LIMIT_LONG = 300, 520
+_ENDLESS = 10**9
+_SEEN = "agentview"
+_PROPRIOCEPTION = 8
+_IDLE = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0)
+
+
+def make(
+    config: Libero, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+) -> VectorEnv[Any, Any, Any]:
+    """See `Libero.make`."""
+    native = render and can_render()
+    if native or config.obs_mode == "rgb":
+        use_rendering("env.obs_mode")
+    _import_libero(config)
+    limit = max_episode_steps or (_LIMIT_LONG if config.suite == "libero_10" else _LIMIT)
+    pool = Pool(partial(_Simulation, config), keep=config.max_idle)
+    tasks: list[_Task] = []
+
+    def task() -> Task:
+        tasks.append(_Task(config, pool, ignore_terminations))
+        return tasks[-1]
+
+    camera: Camera | None = None
+    if native:
+        camera = partial(_photograph, tasks)
+    elif render:
+        logger.warning("MuJoCo can't draw here: videos of LIBERO are drawn schematics")
+        from rlinf.envs.rendering._schematic import schematic_camera
+
+        camera = schematic_camera(config.suite)
+    return assemble([task] * num_envs, max_episode_steps=limit, camera=camera)
+
+
+class _Simulation:
+    """One of LIBERO's environments, whose resets depend on their arguments alone.
+
+    Args:
+        config: what is observed, and where the meshes are.
+        name: its task.
+    """
+
+    def __init__(self, config: Libero, name: str) -> None:
+        self._settle_steps = config.settle_steps
+        self.states = _initial_states(config.suite, name)
+        file = package_folder() / "bddl_files" / config.suite / f"{name}.bddl"
+        wrapper: Any = importlib.import_module("libero.libero.envs.env_wrapper")
+        with seeded(0):
+            self.env: Any = wrapper.ControlEnv(
+                bddl_file_name=str(file),
+                use_camera_obs=False,
+                has_offscreen_renderer=False,
+                hard_reset=False,
+                ignore_done=True,
+                horizon=_ENDLESS,
+            )
+        self._cameras = Cameras(self.env, config.image_size, config.look)
+        size = self.env.get_sim_state().size
+        if self.states.shape[1] != size:
+            problem = f"the meshes give a simulation of {size} numbers, the initial states have {self.states.shape[1]}"
+            raise ConfigError("env.assets", problem, "Fetch the meshes that belong to hf-libero 0.1.4.")
+
+    def reset(self, number: int, seed: int) -> Info:
+        """Starts from a shipped initial state; the seed decides what that leaves open, which is where fixtures stand."""
+        forget(self.env)
+        with seeded(seed):
+            self.env.reset()
+        observation: Info = self.env.set_init_state(self.states[number])
+        for _ in range(self._settle_steps):
+            observation = self.env.step(_IDLE)[0]
+        return observation
+
+    def frame(self, camera: str) -> NDArray[np.uint8]:
+        return self._cameras.frame(camera)
+
+    def close(self) -> None:
+        self._cameras.close()
+        self.env.close()
+
+
+class _Task(gymnasium.Env[Info, Any]):
+    """One of the environments: which task it plays changes from reset to reset.
+
+    Args:
+        config: tasks and observations.
+        pool: where its simulations come from.
+        ignore_terminations: never say that an episode terminated.
+    """
+
+    def __init__(self, config: Libero, pool: Pool[_Simulation], ignore_terminations: bool) -> None:
+        self._config, self._pool = config, pool
+        self._terminates = not ignore_terminations
+        self._names, self._texts = config.names, config.texts
+        self._number = 0
+        self._simulation: _Simulation | None = None
+        self.metadata: dict[str, Any] = {"render_modes": [], "reset_options": ("task", "init_id"), "tasks": self._texts}
+        self._images = config.obs_mode == "rgb"
+        size = _PROPRIOCEPTION if self._images else _PROPRIOCEPTION + _initial_states(config.suite, self._names[0]).shape[1]
+        observed: dict[str, gymnasium.Space[Any]] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)}
+        if self._images:
+            image = gymnasium.spaces.Box(0, 255, (config.image_size, config.image_size, 3), np.uint8)
+            observed |= {"main_images": image, "wrist_images": image}
+            observed["task_descriptions"] = Texts(max(len(text) for text in self._texts))
+        self.observation_space = gymnasium.spaces.Dict(observed)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(_IDLE),), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Info, Info]:
+        given = options or {}
+        seed = seed or 0
+        number = choose(given.get("task"), seed, self._names, self._texts)
+        if self._simulation is None or number != self._number:
+            self._change(number)
+        simulation = self.simulation
+        count = len(simulation.states)
+        init = given.get("init_id")
+        if init is None:
+            init = int(keyed_generator(seed, "init").integers(count))
+        elif init >= count:
+            problem = f"the task '{self._names[number]}' has no initial state {init}"
+            raise ConfigError("env.reset", problem, f"They are numbered 0 to {count - 1}.")
+        return self._observe(simulation.reset(init, seed)), ({"task": number} if len(self._names) > 1 else {})
+
+    def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
+        observation, _, success, _ = self.simulation.env.step(np.asarray(action, np.float64))
+        success = bool(success)
+        return self._observe(observation), float(success), success and self._terminates, False, {"success": success}
+
+    def close(self) -> None:
+        if self._simulation is not None:
+            self._pool.give(self._names[self._number], self._simulation)
+            self._simulation = None
+        self._pool.close()
+
+    @property
+    def simulation(self) -> _Simulation:
+        """What is simulated now."""
+        if self._simulation is None:
+            raise ConfigError("env", "the environment was never reset", "Call env.reset(seed=…) first.")
+        return self._simulation
+
+    def frame(self, camera: str = _SEEN) -> NDArray[np.uint8]:
+        """What a camera sees, `[H, W, 3]`, the right way up."""
+        return self.simulation.frame(camera)
+
+    def _change(self, number: int) -> None:
+        if self._simulation is not None:
+            self._pool.give(self._names[self._number], self._simulation)
+            self._simulation = None
+        self._number, self._simulation = number, self._pool.take(self._names[number])
+        self._pool.trim()
+
+    def _observe(self, observation: Info) -> Info:
+        states = proprioception(observation)
+        if not self._images:
+            return {"states": np.concatenate([states, self.simulation.env.get_sim_state()]).astype(np.float32)}
+        main, wrist = (_turned(self.frame(name), self._config.image_convention) for name in (_SEEN, WRIST))
+        text = self._texts[self._number]
+        return {"states": states, "main_images": main, "wrist_images": wrist, "task_descriptions": text}
+
+
+def _turned(frame: NDArray[np.uint8], convention: str) -> NDArray[np.uint8]:
+    turns = {"upright": frame, "raw": frame[::-1], "rotated": frame[:, ::-1]}
+    return np.ascontiguousarray(turns[convention])
+
+
+def _initial_states(suite: str, name: str) -> NDArray[np.float64]:
+    """The shipped initial states of a task, `[I, D]`, read without running anything that the file may hold."""
+    path = package_folder() / "init_files" / suite / f"{name}.pruned_init"
+    # NumPy moved its rebuilding function; the file names it by its former path.
+    rebuild: Any = importlib.import_module("numpy._core.multiarray")._reconstruct
+    plain: list[Any] = [(rebuild, "numpy.core.multiarray._reconstruct"), np.ndarray, np.dtype, np.dtypes.Float64DType]
+    with torch.serialization.safe_globals(plain):
+        return np.asarray(torch.load(path, weights_only=True), np.float64)
+
+
+def _import_libero(config: Libero) -> None:
+    """Imports LIBERO so that it asks nothing and downloads nothing."""
+    given = os.environ.get("LIBERO_CONFIG_PATH")
+    folder = Path(given or "~/.libero").expanduser()
+    if not (folder / "config.yaml").is_file():
+        if given is None:
+            folder = Path(tempfile.mkdtemp(prefix="rlinf-libero-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            os.environ["LIBERO_CONFIG_PATH"] = str(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yaml").write_text(_settings(config), encoding="utf-8")
+    quiet_import("robosuite")
+    # LIBERO looks nowhere but here for its meshes before it downloads them; its own setting of this name is never read.
+    library: Any = importlib.import_module("libero.libero")
+    library._assets_path_cache = str(assets_folder(config))
+
+
+def _settings(config: Libero) -> str:
+    """LIBERO's paths as YAML, of which JSON is a part."""
+    root = package_folder()
+    paths = {
+        "benchmark_root": root,
+        "bddl_files": root / "bddl_files",
+        "init_states": root / "init_files",
+        "datasets": root.parent / "datasets",
+        "assets": assets_folder(config),
+    }
+    return "".join(f"{key}: {json.dumps(str(path))}\n" for key, path in paths.items())
+
+
+def _photograph(tasks: list[_Task], shot: Shot) -> Any:
+    return tasks[shot.index].frame()

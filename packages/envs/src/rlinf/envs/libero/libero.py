@@ -1,0 +1,152 @@
+"""LIBERO: language-conditioned manipulation of a Panda arm on robosuite. Importing this imports no simulator.
+
+Liu et al., "LIBERO: Benchmarking Knowledge Transfer for Lifelong Robot Learning" (2023), arXiv:2306.03310.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from gymnasium.vector import VectorEnv
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.registry import require_modules
+from rlinf.envs.rendering.mujoco import Look, require_rendering
+from rlinf.envs.spaces import describe
+
+_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
+_MESHES = ("articulated_objects", "stable_scanned_objects", "stable_hope_objects", "turbosquid_objects", "scenes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Libero:
+    """The tasks of a LIBERO suite. Actions are `[7]`: a move of the hand, a turn of it (axis-angle), and the gripper (1 closes).
+
+    An episode starts in one of the initial states that LIBERO ships for the task (50, as a rule): `options={"task": …,
+    "init_id": …}` name them, and the seed draws what isn't named. The reward is 1 for a step to a solved task.
+
+    Its meshes are no part of the package: see `assets`.
+    """
+
+    status: ClassVar[str] = "run on CPU"
+
+    suite: Literal["libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90"] = "libero_spatial"
+    task_ids: tuple[int, ...] | None = None
+    """The numbers of the suite's tasks to play, in LIBERO's order; all if None. Tasks are numbered anew from 0 then."""
+    obs_mode: Literal["rgb", "state"] = "rgb"
+    """`rgb` gives `main_images` `[N, H, W, 3]` (agentview), `wrist_images` `[N, H, W, 3]` (eye in hand), `task_descriptions` `[N]`
+    and `states` `[N, 8]`: position and axis-angle of the hand, and the positions of both fingers.
+
+    `state` gives `states` `[N, 8 + D]`, which ends with the simulation's whole state, as the initial states have it; a suite's
+    tasks differ in D, so it takes a single one.
+    """
+    image_size: int = 128
+    """Pixels of the images, each way."""
+    image_convention: Literal["rotated", "upright", "raw"] = "rotated"
+    """`raw` is upside down, as LIBERO's observations are; `rotated` is that turned by 180°, on which the published
+    vision-language-action models were trained: the right way up, but a mirror image; `upright` is what one would see."""
+    look: Look = "fast"
+    """How MuJoCo draws; `full` is LIBERO's own, at three times the cost."""
+    settle_steps: int = 10
+    """Steps with the gripper opening and nothing else, after a reset, until the objects lie still."""
+    assets: str | None = None
+    """The folder of the meshes; None: the one that hf-libero itself would use, `assets` beside its code or in ~/.cache/libero."""
+    max_idle: int = 1
+    """Simulations that are kept for tasks that nobody plays now, 1.4 to 1.8 GB and 5 to 15 s of building each."""
+
+    def check(self, place: str) -> None:
+        """Refuses what would fail later: packages, tasks, meshes, drawing; imports no simulator.
+
+        Raises:
+            MissingExtra: hf-libero is not installed.
+            ConfigError: one of the others.
+        """
+        require_modules("libero", "robosuite", "mujoco", place=place, extra="rlinf-envs[libero]")
+        if self.suite not in _SUITES:
+            raise ConfigError(f"{place}.suite", f"LIBERO has no suite '{self.suite}'", did_you_mean(self.suite, _SUITES))
+        count = len(suite_tasks(self.suite))
+        wrong = [number for number in self.task_ids or () if not 0 <= number < count]
+        if wrong or self.task_ids == ():
+            problem = f"{self.suite} has no task {wrong[0]}" if wrong else "there is no task in ()"
+            raise ConfigError(f"{place}.task_ids", problem, f"Its tasks are numbered 0 to {count - 1}.")
+        if self.obs_mode == "state" and len(self.names) > 1:
+            remedy = "Name one in task_ids, or observe images."
+            raise ConfigError(f"{place}.obs_mode", f"the states of {len(self.names)} tasks differ in size", remedy)
+        missing = [name for name in _MESHES if not (assets_folder(self) / name).is_dir()]
+        if missing:
+            remedy = (
+                "Fetch the data set lerobot/libero-assets from the Hugging Face hub into that folder, "
+                "or set env.assets to where it is (about 422 MB)"
+            )
+            raise ConfigError(f"{place}.assets", f"no LIBERO meshes in {assets_folder(self)} ({missing[0]} is missing)", remedy)
+        if self.obs_mode == "rgb":
+            require_rendering(f"{place}.obs_mode")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its tasks, by number: those of LIBERO's files."""
+        names = suite_tasks(self.suite)
+        return names if self.task_ids is None else tuple(names[number] for number in self.task_ids)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What its tasks ask for, by number."""
+        return tuple(describe_task(name) for name in self.names)
+
+    def make(
+        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+    ) -> VectorEnv[Any, Any, Any]:
+        """`num_envs` simulations behind one vector environment.
+
+        Args:
+            num_envs: at least 1.
+            max_episode_steps: steps after which an episode is truncated; 520 for libero_10 and 300 for the others if None.
+            ignore_terminations: an episode goes on after success, until it is truncated.
+            render: `render()` and `RecordVideo` work.
+        """
+        self.check("env")
+        from rlinf.envs.libero._libero import make
+
+        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
+
+    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
+        """What a policy must know of an environment that `make` returned."""
+        return describe(env)
+
+
+def package_folder() -> Path:
+    """Where hf-libero keeps its tasks and initial states; it isn't imported."""
+    spec = find_spec("libero")
+    return Path((spec.submodule_search_locations or ["."])[0] if spec else ".") / "libero"
+
+
+def assets_folder(config: Libero) -> Path:
+    """Where the meshes are, or should be put."""
+    if config.assets is not None:
+        return Path(config.assets).expanduser()
+    beside = package_folder() / "assets"
+    return beside if beside.is_dir() else Path(os.path.expanduser("~/.cache/libero/assets"))
+
+
+def suite_tasks(suite: str) -> tuple[str, ...]:
+    """The names of a suite's tasks, in LIBERO's order, read from its own table."""
+    source = (package_folder() / "benchmark" / "libero_suite_task_map.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            table: dict[str, list[str]] = ast.literal_eval(node.value)
+            if suite in table:
+                return tuple(table[suite])
+    raise ConfigError("env.suite", f"LIBERO's table has no suite '{suite}'", "Is hf-libero 0.1.4 installed?")
+
+
+def describe_task(name: str) -> str:
+    """A task's name in words: the scene that it may start with, in capitals, is left out."""
+    words = name.split("_")
+    start = next((i + 1 for i, word in enumerate(words) if word.startswith("SCENE")), 0)
+    return " ".join(words[start:])

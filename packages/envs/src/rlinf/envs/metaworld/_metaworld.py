@@ -1,0 +1,187 @@
+"""Meta-World itself. Only imported when an environment is built."""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from rlinf.core.errors import ConfigError
+from rlinf.envs._task_pool import Pool, choose
+from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs.metaworld.metaworld import TASKS
+from rlinf.envs.rendering._mujoco import Viewer
+from rlinf.envs.rendering.mujoco import can_render, use_rendering
+from rlinf.envs.texts import Texts
+from rlinf.envs.wrappers.video import Camera, Shot
+
+if TYPE_CHECKING:
+    from rlinf.envs.metaworld.metaworld import MetaWorld
+
+Info = dict[str, Any]
+_LIMIT = 500
+_STATES, _PROPRIOCEPTION = 39, 4
+_WRIST = "gripperPOV"
+_LONGEST_TEXT = max(len(text) for text in TASKS.values())
+
+
+def make(
+    config: MetaWorld, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+) -> VectorEnv[Any, Any, Any]:
+    """See `MetaWorld.make`."""
+    native = render and can_render()
+    if native or config.obs_mode == "rgb":
+        use_rendering("env.obs_mode")
+    limit = max_episode_steps or _LIMIT
+    pool = Pool(partial(_Simulation, config=config, limit=limit, native=native))
+    tasks: list[_Task] = []
+
+    def task() -> Task:
+        tasks.append(_Task(config, pool, ignore_terminations))
+        return tasks[-1]
+
+    camera: Camera | None = None
+    if native:
+        camera = partial(_photograph, tasks)
+    elif render:
+        logger.warning("MuJoCo can't draw here: videos of Meta-World are drawn schematics")
+        from rlinf.envs.rendering._schematic import schematic_camera
+
+        camera = schematic_camera("MetaWorld")
+    return assemble([task] * num_envs, max_episode_steps=limit, camera=camera)
+
+
+class _Simulation:
+    """One of Meta-World's environments, whose resets depend on their seed alone, with its cameras.
+
+    Args:
+        name: its task.
+        config: what is observed.
+        limit: steps of the longest episode.
+        native: frames are wanted, whether or not they are observed.
+    """
+
+    def __init__(self, name: str, config: MetaWorld, limit: int, native: bool) -> None:
+        images = config.obs_mode == "rgb"
+        pixels = {"width": config.image_size, "height": config.image_size}
+        drawn = {"render_mode": "rgb_array", "camera_name": config.camera, **pixels} if images or native else {}
+        classes: Any = importlib.import_module("metaworld.env_dict").ALL_V3_ENVIRONMENTS
+        env: Any = classes[f"{name}-v3"](**drawn)
+        env.max_path_length = limit + 1
+        # Meta-World draws from its own generator, seeded by `seed`, only if no task object fixes the positions.
+        env._freeze_rand_vec, env.seeded_rand_vec, env._set_task_called = False, True, True
+        env._partially_observable = not config.goal_observable
+        env.__dict__.pop("sawyer_observation_space", None)
+        self.env = env
+        self._upside_down = config.camera.startswith("corner")
+        self._viewer = Viewer(env, env.mujoco_renderer, config.look) if drawn else None
+        self._cameras = [env.mujoco_renderer.camera_id, env.model.camera(_WRIST).id]
+
+    def reset(self, seed: int) -> NDArray[np.float64]:
+        self.env.seed(seed)
+        observation: NDArray[np.float64] = self.env.reset()[0]
+        return observation
+
+    def frame(self, *, wrist: bool = False) -> NDArray[np.uint8]:
+        """What the main camera or that of the gripper sees, `[H, W, 3]`."""
+        if self._viewer is None:
+            raise ConfigError("env.render", "this environment was built without images", "Build it with render=True.")
+        self.env.mujoco_renderer.camera_id = self._cameras[wrist]
+        frame = self._viewer.frame()
+        return np.ascontiguousarray(frame[::-1, ::-1]) if self._upside_down and not wrist else frame
+
+    def close(self) -> None:
+        if self._viewer is not None:
+            self._viewer.close()
+            self._viewer = None
+        self.env.close()
+
+
+class _Task(gymnasium.Env[Info, Any]):
+    """One of the environments: which task it plays changes from reset to reset.
+
+    Args:
+        config: tasks and observations.
+        pool: where its simulations come from.
+        ignore_terminations: never say that an episode terminated.
+    """
+
+    def __init__(self, config: MetaWorld, pool: Pool[_Simulation], ignore_terminations: bool) -> None:
+        self._config, self._pool = config, pool
+        self._terminates = not ignore_terminations
+        self._names = config.tasks
+        self._number = 0
+        self._simulation: _Simulation | None = None
+        several = len(self._names) > 1
+        self.metadata: dict[str, Any] = {"render_modes": []}
+        if several:
+            self.metadata |= {"reset_options": ("task",), "tasks": tuple(TASKS[name] for name in self._names)}
+        self._images = config.obs_mode == "rgb"
+        self._texts = self._images or several
+        size = (_PROPRIOCEPTION if self._images else _STATES) + (len(self._names) if config.one_hot else 0)
+        observed: dict[str, gymnasium.Space[Any]] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)}
+        if self._texts:
+            observed["task_descriptions"] = Texts(_LONGEST_TEXT)
+        if self._images:
+            image = gymnasium.spaces.Box(0, 255, (config.image_size, config.image_size, 3), np.uint8)
+            observed |= {"main_images": image} | ({"wrist_images": image} if config.wrist_camera else {})
+        self.observation_space = gymnasium.spaces.Dict(observed)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Info, Info]:
+        if seed is None:
+            raise ConfigError("env.reset", "expected a seed, found None")
+        number = choose(_plain((options or {}).get("task")), seed, self._names, self.metadata.get("tasks", ()))
+        self._let_go()
+        self._number = number
+        self._simulation = self._pool.take(self._names[self._number])
+        return self._observe(self._simulation.reset(seed)), ({"task": number} if len(self._names) > 1 else {})
+
+    def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
+        observation, reward, _, _, info = self.simulation.env.step(action)
+        success = bool(info["success"])
+        if self._config.reward_mode == "sparse":
+            reward = float(success)
+        return self._observe(observation), float(reward), success and self._terminates, False, {"success": success}
+
+    def close(self) -> None:
+        self._let_go()
+        self._pool.close()
+
+    @property
+    def simulation(self) -> _Simulation:
+        """What is simulated now."""
+        if self._simulation is None:
+            raise ConfigError("env", "the environment was never reset", "Call env.reset(seed=…) first.")
+        return self._simulation
+
+    def _let_go(self) -> None:
+        if self._simulation is not None:
+            self._pool.give(self._names[self._number], self._simulation)
+            self._simulation = None
+
+    def _observe(self, observation: NDArray[np.float64]) -> Info:
+        states = np.asarray(observation[:_PROPRIOCEPTION] if self._images else observation, np.float32)
+        if self._config.one_hot:
+            states = np.concatenate([states, np.eye(len(self._names), dtype=np.float32)[self._number]])
+        found: Info = {"states": states}
+        if self._texts:
+            found["task_descriptions"] = TASKS[self._names[self._number]]
+        if self._images:
+            found["main_images"] = self.simulation.frame()
+            if self._config.wrist_camera:
+                found["wrist_images"] = self.simulation.frame(wrist=True)
+        return found
+
+
+def _plain(task: str | int | None) -> str | int | None:
+    return task.removesuffix("-v3") if isinstance(task, str) else task
+
+
+def _photograph(tasks: list[_Task], shot: Shot) -> Any:
+    return tasks[shot.index].simulation.frame()

@@ -1,0 +1,109 @@
+"""Minari itself. Only imported when a dataset is opened."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
+from rlinf.envs.offline.episodes import OfflineEpisode
+
+if TYPE_CHECKING:
+    from rlinf.envs.offline.episodes import Array
+    from rlinf.envs.offline.minari import Minari
+
+
+class MinariSource:
+    """An `OfflineSource` over one Minari dataset.
+
+    Args:
+        config: which one.
+    """
+
+    def __init__(self, config: Minari) -> None:
+        self._data = _load(config)
+        self._per_key = config.per_key
+
+    @property
+    def name(self) -> str:
+        """Minari's id."""
+        return str(self._data.spec.dataset_id)
+
+    @property
+    def env_id(self) -> str | None:
+        """The Gymnasium id of the environment it was recorded in, where the dataset says so."""
+        spec = self._data.env_spec
+        return None if spec is None else str(spec.id)
+
+    def __len__(self) -> int:
+        return int(self._data.total_episodes)
+
+    def episodes(self) -> Iterator[OfflineEpisode]:
+        """See `OfflineSource`.
+
+        Raises:
+            ShapeError: an episode has not one observation more than actions.
+        """
+        for episode in self._data.iterate_episodes():
+            yield self._episode(episode)
+
+    def _episode(self, episode: Any) -> OfflineEpisode:
+        place = f"{self.name}[{int(episode.id)}]"
+        observation = self._observation(episode.observations)
+        if isinstance(episode.actions, (dict, tuple)):
+            raise ShapeError(place, "actions are not one array", "Only Box and Discrete actions are read.")
+        action, reward = cast("Array", episode.actions), np.asarray(episode.rewards, np.float32)
+        terminated, truncated = np.array(episode.terminations, np.bool_), np.array(episode.truncations, np.bool_)
+        lengths = {key: len(values) - 1 for key, values in observation.items()} | {"actions": len(action), "rewards": len(reward)}
+        if len(set(lengths.values())) != 1 or not len(reward):
+            raise ShapeError(place, f"expected one observation more than actions, and at least one action, found {lengths}")
+        truncated[-1] |= not terminated[-1]
+        number = int(episode.id)
+        return OfflineEpisode(
+            number=number, observation=observation, action=action, reward=reward, terminated=terminated, truncated=truncated
+        )
+
+    def _observation(self, observations: Any) -> dict[str, Array]:
+        if self._per_key and isinstance(observations, Mapping):
+            return dict(_leaves("", cast("Mapping[str, Any]", observations)))
+        return {"states": _flatten(observations)}
+
+
+def _load(config: Minari) -> Any:
+    minari = cast("Any", importlib.import_module("minari"))
+    dataset = importlib.import_module("minari.dataset.minari_dataset")
+    name = config.minari_id
+    folder = Path(name).expanduser()
+    try:
+        if (folder / "data").is_dir():
+            return cast("Any", dataset).MinariDataset(folder / "data")
+        if not config.download:
+            known = list(cast("dict[str, Any]", minari.list_local_datasets()))
+            if name not in known:
+                remedy = f"Set download: true, or fetch it: minari download {name}. {did_you_mean(name, known, label='Here')}"
+                raise ConfigError("dataset", f"'{name}' is not on this machine", remedy)
+        return minari.load_dataset(name, download=config.download)
+    except (OSError, KeyError, ValueError) as error:
+        raise ConfigError("dataset", f"'{name}' can't be read: {error}", "Fetch it again.") from error
+
+
+def _leaves(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+    for key in sorted(tree):
+        name = f"{prefix}.{key}" if prefix else key
+        if isinstance(tree[key], Mapping):
+            yield from _leaves(name, tree[key])
+        else:
+            yield name, np.asarray(tree[key])
+
+
+def _flatten(observations: Any) -> Array:
+    """`[T, *]`, or mappings of them, as `[T, D]` float32; a mapping by sorted key."""
+    if isinstance(observations, Mapping):
+        tree = cast("Mapping[str, Any]", observations)
+        return np.concatenate([_flatten(tree[key]) for key in sorted(tree)], axis=-1)
+    array = np.asarray(observations, np.float32)
+    return array.reshape(len(array), -1)

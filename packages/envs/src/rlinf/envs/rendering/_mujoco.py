@@ -1,0 +1,136 @@
+"""Drawing with MuJoCo, cheaply and for several environments at once. Only imported when an environment is built."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import weakref
+from typing import Any, cast
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.envs.rendering.mujoco import Look, require_rendering
+
+_MAX_GEOMS = 5000
+_COSTLY = ("SHADOW", "REFLECTION", "SKYBOX", "HAZE", "FOG")
+
+
+class Viewer:
+    """The renderer of one environment, made cheap and kept apart from those of other environments.
+
+    OpenGL draws into whichever context is current. Gymnasium makes a context current when it builds it and never again, so that of
+    two environments the first was drawn in the second's context, and black once that was freed. Here it is made current for
+    each frame, and for freeing what belongs to it.
+
+    Args:
+        env: an environment that was built with `render_mode="rgb_array"`.
+        renderer: its `MujocoRenderer`.
+        look: see `Look`.
+    """
+
+    def __init__(self, env: Any, renderer: Any, look: Look) -> None:
+        self._env = env
+        self._renderer = renderer
+        if look == "fast":
+            simplify(model=renderer.model)
+        renderer.render("rgb_array")
+        if look == "fast":
+            simplify(scene=renderer.viewer.scn)
+        _close_at_exit().add(self)
+
+    def frame(self) -> NDArray[np.uint8]:
+        """What the environment's camera sees now, `[H, W, 3]`."""
+        self._renderer.viewer.make_context_current()
+        return np.ascontiguousarray(self._env.render())
+
+    def close(self) -> None:
+        """Frees the context and what was uploaded to it; the environment may be closed afterwards."""
+        _close_at_exit().discard(self)
+        viewer = self._renderer.viewer
+        viewer.make_context_current()
+        viewer.con.free()
+        viewer.free()
+
+
+class Painter:
+    """Draws a MuJoCo model from any of its cameras, in an OpenGL context of its own.
+
+    Args:
+        model: a `mujoco.MjModel`; in the fast look its multisampling is switched off.
+        size: pixels, each way.
+        look: see `Look`.
+        hidden: groups of geoms that aren't drawn.
+    """
+
+    def __init__(self, model: Any, size: int, look: Look, *, hidden: tuple[int, ...] = ()) -> None:
+        self._mujoco = engine = cast("Any", mujoco)
+        self._gl: Any = importlib.import_module(f"mujoco.{require_rendering('env.render') or 'cgl'}").GLContext(size, size)
+        self._gl.make_current()
+        self._model, self._size = model, size
+        model.vis.global_.offwidth = max(model.vis.global_.offwidth, size)
+        model.vis.global_.offheight = max(model.vis.global_.offheight, size)
+        self._scene, self._option, self._camera = engine.MjvScene(model, _MAX_GEOMS), engine.MjvOption(), engine.MjvCamera()
+        if look == "fast":
+            simplify(model=model, scene=self._scene)
+        for group in hidden:
+            self._option.geomgroup[group] = 0
+        self._camera.type = engine.mjtCamera.mjCAMERA_FIXED
+        self._context = engine.MjrContext(model, engine.mjtFontScale.mjFONTSCALE_100)
+        engine.mjr_setBuffer(engine.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        _close_at_exit().add(self)
+
+    def paint(self, data: Any, camera: str) -> NDArray[np.uint8]:
+        """What the camera of this name sees, `[size, size, 3]`, the right way up."""
+        engine = self._mujoco
+        self._gl.make_current()
+        self._camera.fixedcamid = self._model.camera(camera).id
+        every = engine.mjtCatBit.mjCAT_ALL
+        engine.mjv_updateScene(self._model, data, self._option, None, self._camera, every, self._scene)
+        area = engine.MjrRect(0, 0, self._size, self._size)
+        engine.mjr_render(area, self._scene, self._context)
+        frame = np.empty((self._size, self._size, 3), np.uint8)
+        engine.mjr_readPixels(frame, None, area, self._context)
+        return np.ascontiguousarray(frame[::-1])
+
+    def close(self) -> None:
+        """Frees the context and what was uploaded to it."""
+        _close_at_exit().discard(self)
+        self._gl.make_current()
+        self._context.free()
+        self._gl.free()
+
+
+@functools.cache
+def _close_at_exit() -> weakref.WeakSet[Any]:
+    """What is still open when the process ends is closed before MuJoCo shuts OpenGL down, which it was told to do earlier."""
+    opened: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def close() -> None:
+        for item in list(opened):
+            item.close()
+
+    atexit.register(close)
+    return opened
+
+
+def simplify(*, model: Any = None, scene: Any = None) -> None:
+    """Gives the fast look to a model before its first frame, or to the scene of a renderer."""
+    if model is not None:
+        model.vis.quality.offsamples = 0
+    if scene is not None:
+        flags = cast("Any", mujoco).mjtRndFlag
+        for name in _COSTLY:
+            scene.flags[getattr(flags, f"mjRND_{name}")] = 0
+
+
+def find_renderer(env: Any) -> Any:
+    """The `MujocoRenderer` of an environment, or None if it has none.
+
+    The mazes and the kitchen of gymnasium-robotics keep it in an environment inside.
+    """
+    bare = env.unwrapped
+    owners: list[Any] = [bare, *cast("dict[str, Any]", vars(bare)).values()]
+    return next((owner.mujoco_renderer for owner in owners if "mujoco_renderer" in getattr(owner, "__dict__", {})), None)

@@ -1,0 +1,226 @@
+"""robosuite itself, and what LIBERO takes from it. Only imported when an environment is built."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from rlinf.core.errors import ConfigError
+from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs.rendering._mujoco import Painter
+from rlinf.envs.rendering.mujoco import Look, can_render, gl_backend, use_rendering
+from rlinf.envs.wrappers.video import Camera, Shot
+
+if TYPE_CHECKING:
+    from rlinf.envs.robosuite.robosuite import Robosuite
+
+Info = dict[str, Any]
+WRIST = "robot0_eye_in_hand"
+_LIMIT = 500
+_ENDLESS = 10**9
+_TINY = 1e-8
+_COLLISION_SHAPES = 0  # the group of geoms that robosuite doesn't show
+
+
+def make(
+    config: Robosuite, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+) -> VectorEnv[Any, Any, Any]:
+    """See `Robosuite.make`."""
+    native = render and can_render()
+    if native or config.obs_mode == "rgb":
+        use_rendering("env.obs_mode")
+    limit = max_episode_steps or _LIMIT
+    tasks: list[_Task] = []
+
+    def task() -> Task:
+        tasks.append(_Task(config, ignore_terminations))
+        return tasks[-1]
+
+    camera: Camera | None = None
+    if native:
+        camera = partial(_photograph, tasks)
+    elif render:
+        logger.warning("MuJoCo can't draw here: videos of robosuite are drawn schematics")
+        from rlinf.envs.rendering._schematic import schematic_camera
+
+        camera = schematic_camera(config.task_id)
+    return assemble([task] * num_envs, max_episode_steps=limit, camera=camera)
+
+
+class _Task(gymnasium.Env[Info, Any]):
+    """One robosuite environment in the project's words.
+
+    Args:
+        config: task and observations.
+        ignore_terminations: never say that an episode terminated.
+    """
+
+    def __init__(self, config: Robosuite, ignore_terminations: bool) -> None:
+        self._config = config
+        self._terminates = not ignore_terminations
+        self._images = config.obs_mode == "rgb"
+        with seeded(0):
+            self._env = _build(config)
+            observation = self._env.reset()
+        self._cameras = Cameras(self._env, config.image_size, config.look)
+        low, high = self._env.action_spec
+        self.action_space = gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32), low.shape, np.float32)
+        size = self._states(observation).shape
+        observed: dict[str, gymnasium.Space[Any]] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, size, np.float32)}
+        if self._images:
+            image = gymnasium.spaces.Box(0, 255, (config.image_size, config.image_size, 3), np.uint8)
+            observed |= {"main_images": image, "wrist_images": image}
+        self.observation_space = gymnasium.spaces.Dict(observed)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Info, Info]:
+        forget(self._env)
+        if hasattr(self._env, "rng"):  # robosuite 1.5; what it has built holds this very generator
+            self._env.rng.bit_generator.state = np.random.default_rng(seed or 0).bit_generator.state
+        with seeded(seed or 0):
+            observation = self._env.reset()
+        return self._observe(observation), {}
+
+    def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
+        observation, reward, _, _ = self._env.step(np.asarray(action, np.float64))
+        success = bool(self._env._check_success())
+        return self._observe(observation), float(reward), success and self._terminates, False, {"success": success}
+
+    def frame(self) -> NDArray[np.uint8]:
+        """What the main camera sees, `[H, W, 3]`."""
+        return self._cameras.frame(self._config.camera)
+
+    def close(self) -> None:
+        self._cameras.close()
+        self._env.close()
+
+    def _states(self, observation: Info) -> NDArray[np.float32]:
+        keys = ("robot0_proprio-state",) if self._images else ("robot0_proprio-state", "object-state")
+        return np.concatenate([observation[key] for key in keys if key in observation]).astype(np.float32)
+
+    def _observe(self, observation: Info) -> Info:
+        found: Info = {"states": self._states(observation)}
+        if self._images:
+            found |= {"main_images": self.frame(), "wrist_images": self._cameras.frame(WRIST)}
+        return found
+
+
+class Cameras:
+    """Draws whatever simulation a robosuite environment holds now; it may build another at a reset.
+
+    robosuite's own offscreen context is left out: it costs several times as much, and several of them draw into one another.
+
+    Args:
+        env: a robosuite environment without renderers.
+        size: pixels, each way.
+        look: see `Look`.
+    """
+
+    def __init__(self, env: Any, size: int, look: Look) -> None:
+        self._env = env
+        self._size = size
+        self._look: Look = look
+        self._model: Any = None
+        self._painter: Painter | None = None
+
+    def frame(self, camera: str) -> NDArray[np.uint8]:
+        """What a camera sees, `[size, size, 3]`, the right way up."""
+        model = self._env.sim.model._model
+        if self._painter is None or self._model is not model:
+            self.close()
+            self._model, self._painter = model, Painter(model, self._size, self._look, hidden=(_COLLISION_SHAPES,))
+        return self._painter.paint(self._env.sim.data._data, camera)
+
+    def close(self) -> None:
+        """Frees the context."""
+        if self._painter is not None:
+            self._painter.close()
+            self._painter = None
+
+
+def proprioception(observation: Info) -> NDArray[np.float32]:
+    """Position and axis-angle of the hand and the positions of both fingers, `[8]`.
+
+    The angle is in [0, 2π], as published policies know it: a hand that points down is turned by about π, where taking the shorter
+    way would make the sign jump.
+    """
+    quaternion = np.asarray(observation["robot0_eef_quat"], np.float64)
+    axis, cosine = quaternion[:3], float(np.clip(quaternion[3], -1.0, 1.0))
+    sine = np.sqrt(1.0 - cosine * cosine)
+    turn = axis * (2.0 * np.arccos(cosine) / sine) if sine > _TINY else np.zeros(3)
+    return np.concatenate([observation["robot0_eef_pos"], turn, observation["robot0_gripper_qpos"]]).astype(np.float32)
+
+
+def forget(env: Any) -> None:
+    """Clears what a reset without a new model leaves behind: a gripper goes on from the last action that it was given."""
+    for robot in env.robots:
+        held: Any = robot.gripper
+        grippers: list[Any] = list(cast("dict[str, Any]", held).values()) if isinstance(held, dict) else [held]
+        for gripper in grippers:  # by arm in robosuite 1.5
+            gripper.current_action = np.zeros(gripper.dof)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Generator[None]:
+    """NumPy's global generator, from which robosuite draws, seeded for a while and then as it was."""
+    before = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(before)
+
+
+def quiet_import(module: str) -> Any:
+    """Imports what is built on robosuite, without its advice on its own settings."""
+    logging.getLogger("robosuite_logs").addFilter(lambda record: record.levelno >= logging.ERROR)
+    if gl_backend() is None:
+        # robosuite loads OpenGL when it is imported; this way it does so only to draw.
+        os.environ["MUJOCO_GL"] = "glx"
+    return importlib.import_module(module)
+
+
+def _build(config: Robosuite) -> Any:
+    suite = quiet_import("robosuite")
+    if not suite.__version__.startswith(("1.4.", "1.5.")):
+        raise ConfigError("env", f"expected robosuite 1.4 or 1.5, found {suite.__version__}", "Install one of them.")
+    if config.task_id not in suite.ALL_ENVIRONMENTS:
+        known = ", ".join(sorted(suite.ALL_ENVIRONMENTS))
+        raise ConfigError("env.task_id", f"robosuite has no task '{config.task_id}'", f"Tasks: {known}.")
+    return suite.make(
+        config.task_id,
+        robots=config.robot,
+        controller_configs=_controller(suite, config),
+        has_renderer=False,
+        has_offscreen_renderer=False,
+        use_camera_obs=False,
+        use_object_obs=True,
+        reward_shaping=config.reward_mode == "dense",
+        control_freq=20,
+        horizon=_ENDLESS,
+        ignore_done=True,
+        hard_reset=config.rebuild,
+        **({} if suite.__version__.startswith("1.4.") else {"seed": 0}),  # its first model would be another each time
+    )
+
+
+def _controller(suite: Any, config: Robosuite) -> Any:
+    """What an action means, for the one arm."""
+    if suite.__version__.startswith("1.4."):
+        return suite.load_controller_config(default_controller=config.controller)
+    part = suite.load_part_controller_config(default_controller=config.controller)
+    factory: Any = importlib.import_module("robosuite.controllers.composite.composite_controller_factory")
+    return factory.refactor_composite_controller_config(part, config.robot, ["right"])
+
+
+def _photograph(tasks: list[_Task], shot: Shot) -> Any:
+    return tasks[shot.index].frame()

@@ -1,0 +1,81 @@
+"""robosuite: manipulation on MuJoCo. Importing this imports no simulator.
+
+Zhu et al., "robosuite: A Modular Simulation Framework and Benchmark for Robot Learning" (2020), arXiv:2009.12293.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from gymnasium.vector import VectorEnv
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import require_modules
+from rlinf.envs.rendering.mujoco import Look, require_rendering
+from rlinf.envs.spaces import describe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Robosuite:
+    """A task of robosuite with one arm, such as Lift or Stack.
+
+    It needs robosuite 1.4, which hf-libero brings, or 1.5, which pulls NumPy to 1.26 and so belongs into an interpreter of its own,
+    behind `rlinf.envs.remote.Remote`.
+    """
+
+    status: ClassVar[str] = "run on CPU"
+
+    task_id: str = "Lift"
+    """One of robosuite's environments."""
+    robot: str = "Panda"
+    controller: str = "OSC_POSE"
+    """What an action means; `OSC_POSE` is a move and a turn of the hand, and the gripper: `[7]`."""
+    reward_mode: Literal["dense", "sparse"] = "dense"
+    """`dense` is robosuite's shaped reward, `sparse` its reward for success alone."""
+    rebuild: bool = True
+    """Whether each episode gets a new model, as robosuite itself does it, with sizes drawn anew, for about a second of a processor;
+    False keeps the first model."""
+    obs_mode: Literal["state", "rgb"] = "state"
+    """`state` gives `states` `[N, D]`, robosuite's proprioception and object state; `rgb` gives `main_images` and `wrist_images`
+    `[N, H, W, 3]`, and `states` is the proprioception alone."""
+    camera: str = "agentview"
+    """What `main_images` and videos show."""
+    image_size: int = 128
+    """Pixels of the images, each way."""
+    look: Look = "fast"
+    """How MuJoCo draws."""
+
+    def check(self, place: str) -> None:
+        """Refuses a missing simulator, and images where MuJoCo can't draw; imports no simulator.
+
+        Raises:
+            MissingExtra: robosuite is not installed.
+            ConfigError: nothing can be drawn here.
+        """
+        require_modules("robosuite", "mujoco", place=place, extra="rlinf-envs[libero]")
+        if self.image_size < 1:
+            raise ConfigError(f"{place}.image_size", f"expected at least 1 pixel, found {self.image_size}")
+        if self.obs_mode == "rgb":
+            require_rendering(f"{place}.obs_mode")
+
+    def make(
+        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+    ) -> VectorEnv[Any, Any, Any]:
+        """`num_envs` simulations behind one vector environment.
+
+        Args:
+            num_envs: at least 1.
+            max_episode_steps: steps after which an episode is truncated; 500 if None.
+            ignore_terminations: an episode goes on after success, until it is truncated.
+            render: `render()` and `RecordVideo` work.
+        """
+        self.check("env")
+        from rlinf.envs.robosuite._robosuite import make
+
+        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
+
+    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
+        """What a policy must know of an environment that `make` returned."""
+        return describe(env)

@@ -1,0 +1,68 @@
+"""BEHAVIOR-1K: household activities in OmniGibson. Importing this imports no simulator.
+
+Li et al., "BEHAVIOR-1K: A Human-Centered, Embodied AI Benchmark with 1,000 Everyday Activities and Realistic Simulation" (2024),
+arXiv:2403.09227.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gymnasium.vector import VectorEnv
+
+from rlinf.core.data import EnvSpec
+from rlinf.envs.adapters import require_packages
+from rlinf.envs.spaces import describe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behavior:
+    """One activity through `omnigibson.Environment`. Written to its documented API; never run against the real package here.
+
+    OmniGibson is one simulator per process (Isaac Sim, an NVIDIA GPU), so `num_envs` is 1: run several in env servers. Its reset
+    goes back to the activity's cached scene and takes no seed; another scene is another `instance`. Actions are the robot's own,
+    flattened; `states` is its `proprio`. The first camera becomes `main_images`, the others `extra_view_images`.
+    """
+
+    status: ClassVar[str] = "not run here"
+    activity: str = "turning_on_radio"
+    instance: int = 0
+    """Which cached scene of the activity (`activity_instance_id`)."""
+    scene: str = "house_single_floor"
+    robot: str = "R1Pro"
+    cameras: tuple[str, ...] = ("robot_r1:zed_link:Camera:0", "robot_r1:left_realsense_link:Camera:0")
+    """Names of the robot's cameras in its observation."""
+    name: str = "robot_r1"
+    """What the robot is called in the observation."""
+    description: str | None = None
+    """The task in words; the activity's name if None."""
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Sections of OmniGibson's configuration that replace ours, such as `robots`."""
+
+    def check(self, place: str) -> None:
+        """Refuses a missing simulator.
+
+        Raises:
+            MissingExtra: OmniGibson is not installed.
+        """
+        how = "Install github.com/StanfordVL/BEHAVIOR-1K in its own interpreter: setup.sh --omnigibson --bddl --dataset."
+        require_packages("omnigibson", place=place, how=how)
+
+    def make(
+        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+    ) -> VectorEnv[Any, Any, Any]:
+        """One simulator behind a vector environment; 2,000 steps, and the task's own end, unless told otherwise.
+
+        Raises:
+            ConfigError: more than one environment.
+        """
+        self.check("env")
+        from rlinf.envs.unverified.behavior._behavior import make
+
+        return make(self, num_envs, max_episode_steps or 2000, ignore_terminations, render)
+
+    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
+        """What a policy must know of an environment that `make` returned."""
+        return describe(env)

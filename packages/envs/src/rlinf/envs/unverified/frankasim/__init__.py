@@ -1,0 +1,3 @@
+"""SERL's Franka simulation, written to its documentation and tested against a fake."""
+
+from rlinf.envs.unverified.frankasim.frankasim import FrankaSim as FrankaSim

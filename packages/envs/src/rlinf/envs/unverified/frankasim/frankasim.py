@@ -1,0 +1,52 @@
+"""FrankaSim: the MuJoCo Franka tasks of SERL. Importing this imports no simulator.
+
+Luo et al., "SERL: A Software Suite for Sample-Efficient Robotic Reinforcement Learning" (2024), arXiv:2401.16013.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gymnasium.vector import VectorEnv
+
+from rlinf.core.data import EnvSpec
+from rlinf.envs.adapters import require_packages
+from rlinf.envs.spaces import describe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrankaSim:
+    """Lift a cube with a Franka arm. Written to the published source; never run against the real package here.
+
+    Actions `[4]` in [−1, 1]: a motion (x, y, z) and a change of the gripper, positive closes. The package needs its own interpreter
+    (mujoco 2.3.7, the old `gym`): run it in the env server.
+    """
+
+    status: ClassVar[str] = "not run here"
+    action_format: ClassVar[str] = "franka_sim"
+    """Turns a model's seven numbers into this environment's four; see `rlinf.envs.actions`."""
+    images: bool = False
+    """`main_images` and `wrist_images` `[128, 128, 3]`; without them, `states` has the block's position."""
+
+    def check(self, place: str) -> None:
+        """Refuses a missing simulator.
+
+        Raises:
+            MissingExtra: FrankaSim is not installed.
+        """
+        how = "Install it in its own interpreter: pip install git+https://github.com/rail-berkeley/serl#subdirectory=franka_sim."
+        require_packages("franka_sim", "gym", place=place, how=how)
+
+    def make(
+        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+    ) -> VectorEnv[Any, Any, Any]:
+        """`num_envs` simulations behind one vector environment; 100 steps, and success ends an episode, unless told otherwise."""
+        self.check("env")
+        from rlinf.envs.unverified.frankasim._frankasim import make
+
+        return make(self, num_envs, max_episode_steps or 100, ignore_terminations, render)
+
+    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
+        """What a policy must know of an environment that `make` returned."""
+        return describe(env)

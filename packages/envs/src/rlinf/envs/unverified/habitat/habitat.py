@@ -1,0 +1,63 @@
+"""Habitat: navigation in scanned buildings. Importing this imports no simulator.
+
+Savva et al., "Habitat: A Platform for Embodied AI Research" (2019), arXiv:1904.01201.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from gymnasium.vector import VectorEnv
+
+from rlinf.core.data import EnvSpec
+from rlinf.envs.adapters import require_packages
+from rlinf.envs.spaces import describe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habitat:
+    """A navigation task of Habitat-Lab through `habitat.Env`. Written to its documented API; never run against the package here.
+
+    Actions are numbers, in the order of the task's own action space (`stop`, `move_forward`, `turn_left`, `turn_right` as a rule).
+    An episode ends with `stop`, and is a success if Habitat's measure `success` says so. `init_id` is the number of an episode of
+    the dataset; without it the seed draws one. Scenes and episodes must have been fetched: `habitat_sim.utils.datasets_download`.
+    """
+
+    status: ClassVar[str] = "not run here"
+    config: str = "benchmark/nav/objectnav/objectnav_hm3d.yaml"
+    """A configuration that `habitat.get_config` finds, or a path."""
+    overrides: tuple[str, ...] = ()
+    """Hydra's, such as "habitat.dataset.split=val_mini"."""
+    states: tuple[str, ...] = ("gps", "compass")
+    """Sensors whose numbers become `states`, in order."""
+    goal: Literal["object_category", "instruction", "none"] = "object_category"
+    """What of the episode becomes `task_descriptions`: its category, its instruction (VLN), or nothing."""
+    reward: Literal["sparse", "progress"] = "sparse"
+    """`sparse`: 1 for a success. `progress`: in addition by how many metres the step came nearer (measure `distance_to_goal`)."""
+
+    def check(self, place: str) -> None:
+        """Refuses a missing simulator.
+
+        Raises:
+            MissingExtra: Habitat-Lab or Habitat-Sim is not installed.
+        """
+        how = "Install it: conda install habitat-sim -c conda-forge -c aihabitat, then pip install habitat-lab."
+        require_packages("habitat", "habitat_sim", place=place, how=how)
+
+    def make(
+        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+    ) -> VectorEnv[Any, Any, Any]:
+        """`num_envs` simulators behind one vector environment; 500 steps unless told otherwise.
+
+        Raises:
+            ConfigError: `ignore_terminations`; nothing can follow a stop.
+        """
+        self.check("env")
+        from rlinf.envs.unverified.habitat._habitat import make
+
+        return make(self, num_envs, max_episode_steps or 500, ignore_terminations, render)
+
+    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
+        """What a policy must know of an environment that `make` returned."""
+        return describe(env)

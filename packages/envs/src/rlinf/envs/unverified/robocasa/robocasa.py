@@ -1,0 +1,57 @@
+"""RoboCasa: household tasks in generated kitchens. Importing this imports no simulator.
+
+Nasiriany et al., "RoboCasa: Large-Scale Simulation of Everyday Tasks for Generalist Robots" (2024), arXiv:2406.02523.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gymnasium.vector import VectorEnv
+
+from rlinf.core.data import EnvSpec
+from rlinf.envs.adapters import require_packages
+from rlinf.envs.spaces import describe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoboCasa:
+    """One of RoboCasa's tasks with the PandaOmron robot, through its own Gymnasium ids. Never run against the real package here.
+
+    Actions `[12]` in [−1, 1], in the order of its datasets: base motion (4), control mode (arm below 0.5, base above), change of
+    the hand's position (3) and rotation (3), gripper (open below 0.5, closed above). `states` `[16]`: base position and rotation,
+    hand relative to the base, gripper. Two side cameras (`main_images` left, `extra_view_images` right) and `wrist_images`.
+    """
+
+    status: ClassVar[str] = "not run here"
+    task: str = "PickPlaceCounterToCabinet"
+    """A task's class name; 24 GB of kitchens and objects must have been fetched."""
+    split: str = "target"
+    """Kitchens and objects: `pretrain` or `target`."""
+    image_size: int = 256
+    kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further arguments of the environment's constructor."""
+
+    def check(self, place: str) -> None:
+        """Refuses a missing simulator.
+
+        Raises:
+            MissingExtra: RoboCasa or robosuite is not installed.
+        """
+        how = "Install github.com/robocasa/robocasa from source, then: python -m robocasa.scripts.download_kitchen_assets."
+        require_packages("robocasa", "robosuite", place=place, how=how)
+
+    def make(
+        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
+    ) -> VectorEnv[Any, Any, Any]:
+        """`num_envs` kitchens behind one vector environment; 500 steps, and success ends an episode, unless told otherwise."""
+        self.check("env")
+        from rlinf.envs.unverified.robocasa._robocasa import make
+
+        return make(self, num_envs, max_episode_steps or 500, ignore_terminations, render)
+
+    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
+        """What a policy must know of an environment that `make` returned."""
+        return describe(env)

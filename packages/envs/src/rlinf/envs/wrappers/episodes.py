@@ -1,0 +1,173 @@
+"""Episodes: where they end, and what is known of them then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from rlinf.core.arrays import as_numpy, is_tensor
+from rlinf.core.chunks import MaskedActions as MaskedActions
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.envs.wrappers.base import Wrapper
+
+Infos = dict[str, Any]
+Step = tuple[Any, NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_], Infos]
+
+
+class EpisodeInfos(dict[str, Any]):
+    """The `infos` of a step, in which Gymnasium's `RecordEpisodeStatistics` can write its statistics beside ours.
+
+    That wrapper refuses `infos` that contain its key, and its key is where RLinf's users read ours. So `"episode" in infos` and
+    `"_episode" in infos` are False until somebody writes them; what is written to `episode` joins what is there: `r`, `l` and `t`
+    beside `return` and `episode_len`. Reading, iterating and copying are those of any dict.
+    """
+
+    __slots__ = ("_ours",)
+
+    def __init__(self, infos: Mapping[str, Any]) -> None:
+        super().__init__(infos)
+        self._ours = {key: infos[key] for key in ("episode", "_episode") if key in infos}
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) and (key not in self._ours or self._ours[cast("str", key)] is not self[cast("str", key)])
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        joined = key == "episode" and isinstance(value, Mapping) and isinstance(self.get(key), Mapping)
+        super().__setitem__(key, {**self[key], **value} if joined else value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EpisodeInfos if "episode" not in self else dict, (dict(self),)
+
+
+def unmasked(actions: Any, num_envs: int) -> tuple[Any, NDArray[np.bool_]]:
+    """The actions themselves, and `[N]` bool, which of them are to be executed: all, unless they are `MaskedActions`."""
+    if isinstance(actions, MaskedActions):
+        return actions.actions, actions.active
+    return actions, np.ones(num_envs, np.bool_)
+
+
+def episode_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int]:
+    """One seed for each environment, for a wrapper with randomness of its own; inside of a `Guard` they are there already."""
+    if isinstance(seed, Sequence):
+        seeds = [None if s is None else int(s) for s in seed]
+    else:
+        seeds = [None if seed is None else int(seed) + row for row in range(num_envs)]
+    drawn = np.random.default_rng().integers(2**31, size=num_envs)
+    return [int(drawn[row]) if s is None else s for row, s in enumerate(seeds)]
+
+
+class EpisodeStatistics(Wrapper):
+    """Truncates at a number of steps and keeps the statistics of each episode.
+
+    `infos` after a step holds nothing but:
+
+    - `success`: `[N]` bool, whether the task is solved in the state that was just reached;
+    - `_episode`: `[N]` bool, whether the episode ended with this step (terminated or truncated);
+    - `episode`: arrays `[N]`, valid where `_episode`: `success_once` bool, `success_at_end` bool, `return` float32 (the sum of
+      rewards), `episode_len` int32 (steps) and `reward` float32 (return / episode_len); `task` int64, the number of the task,
+      where the environment has several (`metadata["tasks"]`).
+
+    With `ignore_terminations` the environment below never terminates: each episode runs to the limit and is truncated there,
+    `success_once` says whether it was ever solved, `success_at_end` whether it was when time was up, and rewards after the first
+    success count. Without it, an episode that ends by success has both.
+
+    Args:
+        env: without autoreset; its `infos["success"]`, if there, is a bool array `[N]`. One with several tasks says at each reset
+            which they are: by `infos["task"]`, numbers `[N]`, or by the observation `task_descriptions`.
+        max_episode_steps: steps after which an episode is truncated.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], max_episode_steps: int) -> None:
+        super().__init__(env)
+        self.metadata = {**env.metadata, "max_episode_steps": max_episode_steps}
+        self._masks = bool(env.metadata.get("masked_actions", False))
+        self._tasks: tuple[str, ...] = tuple(env.metadata.get("tasks", ()))
+        self._limit = max_episode_steps
+        self._observations: Any = None
+        self._task = np.zeros(env.num_envs, np.int64)
+        self._length = np.zeros(env.num_envs, np.int32)
+        self._return = np.zeros(env.num_envs, np.float64)
+        self._success = self._success_once = np.zeros(env.num_envs, np.bool_)
+        self._terminated = self._truncated = np.zeros(env.num_envs, np.bool_)
+
+    def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
+        """Starts episodes, in all environments or where `options["reset_mask"]` says so."""
+        fresh: NDArray[np.bool_] = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs)), np.bool_)
+        # Gymnasium's base class is typed for one seed; its vector environments take one for each.
+        inner = cast("Any", self.env)
+        observations, infos = inner.reset(seed=seed, options=options)
+        # New arrays throughout: the former ones were given away.
+        going = ~fresh
+        self._length = self._length * going
+        self._return = self._return * going
+        self._success, self._success_once = self._success & going, self._success_once & going
+        self._terminated, self._truncated = self._terminated & going, self._truncated & going
+        if len(self._tasks) > 1:
+            self._task = np.where(fresh, self._task_numbers(observations, infos, fresh), self._task)
+        self._observations = observations
+        return observations, {}
+
+    def step(self, actions: Any) -> Step:
+        """One step of every environment, or of those that `MaskedActions` name; nothing is reset."""
+        values, active = unmasked(actions, self.num_envs)
+        everyone = bool(active.all())
+        if not everyone:
+            self._refuse_halt(active)
+        observations, rewards, terminated, truncated, infos = self.env.step(actions if self._masks else values)
+        rewards = np.where(active, as_numpy(rewards), 0.0).astype(np.float32)
+        success = as_numpy(infos.get("success", np.zeros(self.num_envs, np.bool_)))
+        self._length = self._length + active.astype(np.int32)
+        self._return = self._return + rewards
+        self._success = np.where(active, success, self._success).astype(np.bool_)
+        self._success_once = self._success_once | self._success
+        self._terminated = np.where(active, as_numpy(terminated), self._terminated).astype(np.bool_)
+        cut = as_numpy(truncated) | (self._length >= self._limit)
+        self._truncated = np.where(active, cut, self._truncated).astype(np.bool_)
+        self._observations = observations if everyone or self._masks else _kept(self._observations, observations, ~active)
+        ended = (self._terminated | self._truncated) & active
+        infos = {"success": self._success.copy(), "episode": self._episode(), "_episode": ended}
+        return self._observations, rewards, self._terminated.copy(), self._truncated.copy(), infos
+
+    def _episode(self) -> dict[str, NDArray[Any]]:
+        episode: dict[str, NDArray[Any]] = {
+            "success_once": self._success_once.copy(),
+            "success_at_end": self._success.copy(),
+            "return": self._return.astype(np.float32),
+            "episode_len": self._length.copy(),
+            "reward": (self._return / np.maximum(self._length, 1)).astype(np.float32),
+        }
+        return episode | ({"task": self._task.copy()} if self._tasks else {})
+
+    def _refuse_halt(self, active: NDArray[np.bool_]) -> None:
+        running = ~active & ~(self._terminated | self._truncated)
+        if running.any() and not self._masks:
+            problem = f"environments {np.flatnonzero(running).tolist()} are in the middle of an episode and can't stand still"
+            raise RLinfError("env.step", problem, "Leave out of a step only those whose episodes have ended.")
+
+    def _task_numbers(self, observations: Any, infos: Infos, fresh: NDArray[np.bool_]) -> NDArray[np.int64]:
+        if "task" in infos:
+            return np.asarray(as_numpy(infos["task"]), np.int64)
+        if "task_descriptions" not in observations:
+            problem = f"there are {len(self._tasks)} tasks, and a reset doesn't say which was started"
+            raise ConfigError("env.metadata['tasks']", problem, "Give infos['task'] or the observation 'task_descriptions'.")
+        numbers = {text: number for number, text in enumerate(self._tasks)}
+        texts = [str(text) for text in observations["task_descriptions"]]
+        unknown = [text for text, new in zip(texts, fresh, strict=True) if new and text not in numbers]
+        if unknown:
+            raise ConfigError("env.metadata['tasks']", f"no task reads '{unknown[0]}'", "Give infos['task'].")
+        return np.array([numbers.get(text, 0) for text in texts], np.int64)
+
+
+def _kept(former: Mapping[str, Any], latter: Mapping[str, Any], still: NDArray[np.bool_]) -> dict[str, Any]:
+    """The latter observations, but the former ones of the environments that stand still; arrays or tensors `[N, *]`."""
+    rows = np.flatnonzero(still).tolist()
+    kept: dict[str, Any] = {}
+    for key, new in latter.items():
+        array: Any = new.clone() if is_tensor(new) else np.array(new)
+        array[rows] = former[key][rows]
+        kept[key] = array
+    return kept

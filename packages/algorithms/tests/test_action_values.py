@@ -1,11 +1,11 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.advantages.action_values import peng_q_lambda, q_lambda, retrace
 from rlinf.algorithms.advantages.returns import lambda_returns
 from rlinf.core.errors import ConfigError, ShapeError

@@ -2,14 +2,13 @@ import itertools
 
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
 from rlinf.algorithms.losses.terms import Terms, aggregate, joined, like, per_decision, precise, summed
-from rlinf.algorithms.reference import aggregation as reference_aggregation
-from rlinf.algorithms.reference import terms as reference
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric, means, merge
 
@@ -57,7 +56,7 @@ def test_equals_the_reference(shape, seed, aggregation):
     assert (found.total.item(), found.weight.item()) == (pytest.approx(total, abs=1e-12), weight)
     assert found.total.dtype == found.weight.dtype == torch.float64
     factor, weight = aggregation.factors(mask, torch.float64)
-    expected = reference_aggregation.factors(mask.tolist(), aggregation.mode, aggregation.length)
+    expected = reference.factors(mask.tolist(), aggregation.mode, aggregation.length)
     np.testing.assert_allclose(factor, expected[0], atol=1e-15)
     assert weight == expected[1]
     assert torch.equal(loss, before[0])

@@ -2,11 +2,11 @@ import math
 
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.advantages.teacher import opd_advantage
 from rlinf.algorithms.losses.correction import (
     Correction,

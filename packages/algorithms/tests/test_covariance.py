@@ -1,12 +1,12 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, case, expect_same
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.covariance import clip_cov, covariance, kl_cov
 from rlinf.algorithms.losses.ppo import ppo_clip
 from rlinf.core.errors import ConfigError, ShapeError

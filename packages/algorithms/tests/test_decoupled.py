@@ -1,12 +1,12 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, case, expect_same
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.decoupled import DecoupledActorCritic, DecoupledPPO, decoupled_ppo, interpolated_proximal
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.ppo import ppo_clip

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.entropy import entropy_loss
 from rlinf.core.errors import ShapeError
 

@@ -1,12 +1,12 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import CASES, case
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.correction_config import CorrectionConfig
 from rlinf.algorithms.losses.filters import check_score_bounds, dynamic_sampling, opsm, overlong_filtering, score_bounds
 from rlinf.algorithms.losses.inputs import LossInputs

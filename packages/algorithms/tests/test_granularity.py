@@ -2,11 +2,11 @@ import itertools
 
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.granularity import at_granularity
 from rlinf.core.errors import ConfigError, ShapeError
 

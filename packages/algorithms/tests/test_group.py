@@ -1,6 +1,7 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,8 +9,6 @@ from hypothesis import strategies as st
 from rlinf.algorithms.advantages.group import GRPO, OPO, RLOO, ReMax, grpo, opo, remax, rloo
 from rlinf.algorithms.advantages.grouping import numbered, pairs
 from rlinf.algorithms.advantages.inputs import CreditInputs
-from rlinf.algorithms.reference import group as slow
-from rlinf.algorithms.reference import grouping as slow_grouping
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 
@@ -113,7 +112,7 @@ def test_grpo_equals_its_specification(x, scale, unbiased, leave_one_out, eps):
     before = score.clone()
     options = {"scale": scale, "unbiased": unbiased, "leave_one_out": leave_one_out, "eps": eps}
     found = grpo(score, group, valid=valid, **options)
-    close(found, slow.grpo(score.tolist(), group.tolist(), valid=plain(valid), **options), score.dtype)
+    close(found, reference.grpo(score.tolist(), group.tolist(), valid=plain(valid), **options), score.dtype)
     assert torch.equal(score.nan_to_num(9.0), before.nan_to_num(9.0))
 
 
@@ -123,9 +122,9 @@ def test_baselines_equal_their_specifications(x):
     score, group, valid = x
     length, baseline = torch.randint(0, 4, score.shape), torch.randn(score.shape).to(score.dtype)
     arguments = score.tolist(), group.tolist()
-    close(rloo(score, group, valid=valid), slow.rloo(*arguments, valid=plain(valid)), score.dtype)
-    close(opo(score, group, length, valid=valid), slow.opo(*arguments, length.tolist(), valid=plain(valid)), score.dtype)
-    expected = slow.remax(score.tolist(), baseline.tolist(), valid=plain(valid))
+    close(rloo(score, group, valid=valid), reference.rloo(*arguments, valid=plain(valid)), score.dtype)
+    close(opo(score, group, length, valid=valid), reference.opo(*arguments, length.tolist(), valid=plain(valid)), score.dtype)
+    expected = reference.remax(score.tolist(), baseline.tolist(), valid=plain(valid))
     close(remax(score, baseline, valid=valid), expected, score.dtype)
 
 
@@ -154,8 +153,8 @@ def test_rows_that_are_not_valid_might_as_well_be_absent(x, leave_one_out):
 def test_names_become_numbers(names, stretch):
     first = torch.tensor(names, dtype=torch.int64) * stretch
     second = first.flip(0)
-    for index, expected in ((numbered(first)[0], slow_grouping.numbered(first.tolist())[0]), (pairs(first, second), None)):
-        slow_index = slow_grouping.pairs(first.tolist(), second.tolist()) if expected is None else expected
+    for index, expected in ((numbered(first)[0], reference.numbered(first.tolist())[0]), (pairs(first, second), None)):
+        slow_index = reference.pairs(first.tolist(), second.tolist()) if expected is None else expected
         assert [[a == b for a in index.tolist()] for b in index.tolist()] == [[a == b for a in slow_index] for b in slow_index]
     index, count = numbered(first)
     assert all(0 <= i < count for i in index.tolist())

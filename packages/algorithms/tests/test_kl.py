@@ -3,6 +3,7 @@ import typing
 
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,6 @@ from rlinf.algorithms.losses.kl import (
     kl_penalty,
     reward_with_kl,
 )
-from rlinf.algorithms.reference import kl as reference
 from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError
 from rlinf.core.metrics import merge
 

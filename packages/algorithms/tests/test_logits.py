@@ -1,6 +1,7 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.logits.entropy import entropy_from_logits
 from rlinf.algorithms.logits.linear import logprob_and_entropy_from_hidden, logprob_from_hidden
 from rlinf.algorithms.logits.logprob import logprob_and_entropy_from_logits, logprob_from_logits

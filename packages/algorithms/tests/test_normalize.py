@@ -1,11 +1,11 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.advantages.gae import GAE
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.normalize import normalize_advantages

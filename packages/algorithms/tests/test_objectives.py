@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.objectives import awr, cql, critic, discrete, distributional, dsrl, imitation, iql, sac, td3
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import means, merge

@@ -1,11 +1,11 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.pass_at_k import GRPOPassK, grpo_passk
 from rlinf.core.errors import ConfigError, ShapeError

@@ -3,12 +3,12 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, case, expect_same
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.cispo import CISPO, cispo
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.reinforce import Reinforce, reinforce

@@ -3,12 +3,13 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, case, expect_same
 
-from rlinf.algorithms import policy_loss, reference
+from rlinf.algorithms import policy_loss
 from rlinf.algorithms.losses.dpo import dpo
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.losses.opmd import OPMD, opmd

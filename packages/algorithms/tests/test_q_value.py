@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.q_value import q_value_loss
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means, merge

@@ -2,11 +2,11 @@ import math
 from dataclasses import replace
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.raw import Raw, raw
 from rlinf.algorithms.advantages.teacher import OnPolicyDistillation, opd_advantage

@@ -2,11 +2,11 @@ import math
 from dataclasses import replace
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.reinforce_plus_plus import ReinforcePlusPlus, reinforce_plus_plus
 from rlinf.algorithms.advantages.whiten import whiten

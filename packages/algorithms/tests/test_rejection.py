@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import policy_loss, reference
+from rlinf.algorithms import policy_loss
 from rlinf.algorithms.losses.correction import divergence_rejection, geometric_rejection
 from rlinf.algorithms.losses.correction_config import CorrectionConfig
 from rlinf.algorithms.losses.mismatch import mismatch, perplexity

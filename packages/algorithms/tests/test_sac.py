@@ -1,11 +1,11 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.objectives.critic import aggregate_q, critic_loss, td_error, td_target
 from rlinf.algorithms.objectives.crossq import crossq_critic_loss, joint_batch, joint_parts
 from rlinf.algorithms.objectives.sac import (

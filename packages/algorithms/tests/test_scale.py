@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.raw import Raw
 from rlinf.algorithms.advantages.scale import loss_scale

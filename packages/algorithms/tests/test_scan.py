@@ -1,9 +1,9 @@
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.scan import scan_from_right
 from rlinf.core.errors import ShapeError
 

@@ -1,12 +1,12 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms.advantages.score import at_last_decision, joint, row_score, to_decisions
-from rlinf.algorithms.reference import score as slow
 from rlinf.core.errors import ShapeError
 
 MASK = torch.tensor([[True, False, True, False], [False] * 4, [True] * 4])
@@ -37,10 +37,10 @@ def test_equals_its_specification(seed, rows, columns, dtype):
     score = torch.randn(rows).to(dtype)
     elements = torch.randn(rows, columns, 2, 3).to(dtype)
     cases = [
-        (row_score(reward, mask), slow.row_score(reward.tolist(), mask.tolist())),
-        (at_last_decision(score, mask), slow.at_last_decision(score.tolist(), mask.tolist())),
-        (to_decisions(score, mask), slow.to_decisions(score.tolist(), mask.tolist())),
-        (joint(elements), slow.joint(elements.tolist())),
+        (row_score(reward, mask), reference.row_score(reward.tolist(), mask.tolist())),
+        (at_last_decision(score, mask), reference.at_last_decision(score.tolist(), mask.tolist())),
+        (to_decisions(score, mask), reference.to_decisions(score.tolist(), mask.tolist())),
+        (joint(elements), reference.joint(elements.tolist())),
     ]
     for found, expected in cases:
         torch.testing.assert_close(

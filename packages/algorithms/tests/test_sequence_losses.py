@@ -3,12 +3,12 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, case, expect_same, gradient, row_constant
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.aggregation import Aggregation
 from rlinf.algorithms.losses.gmpo import GMPO, gmpo
 from rlinf.algorithms.losses.gspo import GSPO, gspo

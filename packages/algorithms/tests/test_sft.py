@@ -2,11 +2,11 @@ import math
 
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.aggregation import Aggregation
 from rlinf.algorithms.losses.sft import sft_loss
 from rlinf.core.errors import ConfigError, ShapeError

@@ -1,9 +1,9 @@
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.objectives.targets import polyak, update_due
 from rlinf.algorithms.objectives.td3 import (
     smoothed_action,

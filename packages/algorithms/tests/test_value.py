@@ -1,12 +1,12 @@
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, case, expect_same
 
-from rlinf.algorithms import reference
 from rlinf.algorithms.losses.actor_critic import ActorCritic
 from rlinf.algorithms.losses.entropy import entropy_loss
 from rlinf.algorithms.losses.inputs import LossInputs

@@ -1,7 +1,7 @@
 """The mathematics of RL post-training: pure functions on tensors, and the same by name behind core's registry.
 
 Advantages, losses and log-probabilities are here. Off-policy learning is in `rlinf.algorithms.objectives`, scoring of
-completions in `rlinf.algorithms.rewards`, and the executable specification of everything in `rlinf.algorithms.reference`.
+completions in `rlinf.algorithms.rewards`.
 """
 
 from rlinf.algorithms.advantages import GAE as GAE

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from rlinf.algorithms.losses.terms import like
 from rlinf.algorithms.precision import precise
 from rlinf.algorithms.shapes import expect_shape
-from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
-
-Granularity = Literal["token_level", "action_level", "chunk_level"]
-
-_AXES: dict[str, int] = {"token_level": 4, "action_level": 3, "chunk_level": 2}
+from rlinf.core import sequences
+from rlinf.core.errors import ShapeError
+from rlinf.core.sequences import Granularity, check_granularity
 
 
 def at_granularity(x: Tensor, granularity: Granularity, executed: Tensor | None = None) -> Tensor:
@@ -50,18 +46,7 @@ def at_granularity(x: Tensor, granularity: Granularity, executed: Tensor | None 
     if executed is not None:
         expect_shape("at_granularity(executed)", executed, _steps(x))
         x = torch.where(like(executed.bool(), x), x, 0.0)
-    axes = tuple(range(_AXES[granularity], x.dim()))
-    return x.sum(axes) if axes else x
-
-
-def check_granularity(granularity: str, *, place: str) -> None:
-    """Refuses a granularity that does not exist.
-
-    Raises:
-        ConfigError: the message has the nearest.
-    """
-    if granularity not in _AXES:
-        raise ConfigError(place, f"no granularity '{granularity}'", did_you_mean(granularity, list(_AXES)))
+    return sequences.at_granularity(x, granularity, axes=2)
 
 
 def _steps(x: Tensor) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from rlinf.algorithms.losses.correction import Correction, corrected
 from rlinf.algorithms.losses.correction_config import CorrectionConfig
 from rlinf.algorithms.losses.entropy import entropy_terms
 from rlinf.algorithms.losses.filters import opsm
-from rlinf.algorithms.losses.granularity import Granularity, at_granularity, check_granularity
+from rlinf.algorithms.losses.granularity import at_granularity
 from rlinf.algorithms.losses.inputs import INPUT_NAMES, LossInputs
 from rlinf.algorithms.losses.kl import KLType, check_kl_type, kl_terms
 from rlinf.algorithms.losses.terms import Terms, joined, summed
@@ -22,6 +22,7 @@ from rlinf.algorithms.losses.tiles import in_tiles
 from rlinf.algorithms.shapes import expect_range
 from rlinf.core.data import LossOutput, Rescored
 from rlinf.core.declarations import Need
+from rlinf.core.sequences import Granularity, check_granularity
 from rlinf.core.trajectory import Batch
 
 

@@ -1,4 +1,4 @@
-"""Short answers, character by character and word by word."""
+"""Rewards, character by character and word by word."""
 
 from __future__ import annotations
 
@@ -49,3 +49,44 @@ def f1_score(prediction: str, answers: list[str]) -> float:
             precision, recall = shared / len(found), shared / len(right)
             best = max(best, 2.0 * precision * recall / (precision + recall))
     return best
+
+
+def repetition(text: str, *, ngram: int) -> float:
+    """1 − different n-grams / n-grams; 0 if there is none."""
+    words = text.lower().split()
+    grams: list[list[str]] = []
+    different: list[list[str]] = []
+    for start in range(len(words) - ngram + 1):
+        gram = words[start : start + ngram]
+        grams.append(gram)
+        if gram not in different:
+            different.append(gram)
+    return 1.0 - len(different) / len(grams) if grams else 0.0
+
+
+def overlong_penalty(length: list[float], *, max_length: int, cache: int) -> list[float]:
+    """0; ((L_max − L_cache) − |y|) / L_cache; −1."""
+    penalties: list[float] = []
+    for size in length:
+        if size <= max_length - cache:
+            penalties.append(0.0)
+        elif size <= max_length:
+            penalties.append(((max_length - cache) - size) / cache)
+        else:
+            penalties.append(-1.0)
+    return penalties
+
+
+def weighted(parts: dict[str, tuple[float, list[float]]]) -> tuple[list[float], dict[str, float]]:
+    """Σ_p w_p r_{p,i} for each pair i; and the mean of each part before its weight, of the sum as `score`."""
+    count = len(next(iter(parts.values()))[1])
+    values: list[float] = []
+    for i in range(count):
+        total = 0.0
+        for weight, scores in parts.values():
+            total += weight * scores[i]
+        values.append(total)
+    means = {"score": sum(values) / count}
+    for name, (_, scores) in parts.items():
+        means[name] = sum(scores) / count
+    return values, means

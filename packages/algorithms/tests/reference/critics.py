@@ -1,0 +1,585 @@
+"""Targets and losses of critics, and of the actors that climb them, on floats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+Rows = Sequence[Sequence[float]]
+Loss = tuple[float, float, dict[str, float]]
+"""Total, weight, and the means of metrics."""
+
+
+def aggregate_q(q: Rows, *, aggregate: str = "min", subset: Sequence[int] | None = None) -> list[float]:
+    """The least or the mean of the critics that are asked, row by row."""
+    out: list[float] = []
+    for row in q:
+        asked = list(row) if subset is None else [row[n] for n in subset]
+        out.append(min(asked) if aggregate == "min" else sum(asked) / len(asked))
+    return out
+
+
+def td_target(
+    reward: Sequence[float],
+    terminated: Sequence[bool],
+    value_next: Sequence[float],
+    *,
+    gamma: float | Sequence[float],
+    bootstrap: str = "standard",
+) -> list[float]:
+    """Y = r + γ V(s′), and y = r where the task ended, unless one always bootstraps."""
+    out: list[float] = []
+    for i, r in enumerate(reward):
+        discount = gamma if isinstance(gamma, int | float) else gamma[i]
+        if terminated[i] and bootstrap == "standard":
+            out.append(r)
+        else:
+            out.append(r + discount * value_next[i])
+    return out
+
+
+iql_target = td_target
+"""Implicit Q-learning bootstraps from V itself."""
+
+
+def critic_loss(
+    q: Rows,
+    target: Sequence[float],
+    *,
+    huber_delta: float | None = None,
+    weight: Sequence[float] | None = None,
+) -> Loss:
+    """L = Σₙ ℓ(Qₙ − y)."""
+    loss = [sum(distance(qn - y, huber_delta) for qn in row) for row, y in zip(q, target, strict=True)]
+    observed = {
+        "critic_loss": loss,
+        "q": [sum(row) / len(row) for row in q],
+        "target": list(target),
+        "td_error": td_error(q, target),
+    }
+    return summed(loss, weight, observed)
+
+
+sac_critic_loss = td3_critic_loss = iql_critic_loss = critic_loss
+"""One formula; the names differ by their targets alone."""
+
+
+def td_error(q: Rows, target: Sequence[float]) -> list[float]:
+    """|δ| = 1/N Σₙ |Qₙ − y|."""
+    return [sum(abs(qn - y) for qn in row) / len(row) for row, y in zip(q, target, strict=True)]
+
+
+def distance(error: float, huber_delta: float | None) -> float:
+    """½ e², or linear beyond δ."""
+    if huber_delta is None or abs(error) <= huber_delta:
+        return error * error / 2
+    return huber_delta * (abs(error) - huber_delta / 2)
+
+
+def summed(loss: Sequence[float], weight: Sequence[float] | None, observed: dict[str, list[float]]) -> Loss:
+    """Σ w ℓ, the number of rows that count, and means over them."""
+    w = [1.0] * len(loss) if weight is None else [float(x) for x in weight]
+    rows = [i for i, x in enumerate(w) if x != 0.0]
+    total = sum(w[i] * loss[i] for i in rows)
+    means = {name: sum(x[i] for i in rows) / len(rows) if rows else float("nan") for name, x in observed.items()}
+    return total, float(len(rows)), means
+
+
+def sac_target(
+    reward: Sequence[float],
+    terminated: Sequence[bool],
+    q_next: Rows,
+    logprob_next: Sequence[float],
+    *,
+    gamma: float | Sequence[float],
+    alpha: float,
+    aggregate: str = "min",
+    subset: Sequence[int] | None = None,
+    backup_entropy: bool = True,
+    bootstrap: str = "standard",
+) -> list[float]:
+    """Y = r + γ (agg Q̄ − α log π) where the task went on."""
+    soft = aggregate_q(q_next, aggregate=aggregate, subset=subset)
+    if backup_entropy:
+        soft = [v - alpha * lp for v, lp in zip(soft, logprob_next, strict=True)]
+    return td_target(reward, terminated, soft, gamma=gamma, bootstrap=bootstrap)
+
+
+def redq_subset(num_critics: int, size: int, draw: Sequence[float]) -> list[int]:
+    """The indices of the smallest of the numbers drawn."""
+    ranked = sorted(range(num_critics), key=lambda n: draw[n])
+    return sorted(ranked[:size])
+
+
+def sac_actor_loss(
+    logprob: Sequence[float],
+    q: Rows,
+    *,
+    alpha: float,
+    aggregate: str = "min",
+    weight: Sequence[float] | None = None,
+) -> Loss:
+    """L = α log π − agg Q."""
+    value = aggregate_q(q, aggregate=aggregate)
+    loss = [alpha * lp - v for lp, v in zip(logprob, value, strict=True)]
+    return summed(loss, weight, {"actor_loss": loss, "entropy": [-lp for lp in logprob], "actor_q": value})
+
+
+def temperature(raw: float, *, parametrisation: str = "exp") -> float:
+    """Exp x, log(1 + exp x), or x."""
+    if parametrisation == "exp":
+        return math.exp(raw)
+    if parametrisation == "softplus":
+        return math.log(1.0 + math.exp(raw))
+    return raw
+
+
+def initial_temperature(alpha: float, *, parametrisation: str = "exp") -> float:
+    """The x whose temperature is α."""
+    if parametrisation == "exp":
+        return math.log(alpha)
+    if parametrisation == "softplus":
+        return math.log(math.exp(alpha) - 1.0)
+    return alpha
+
+
+def temperature_loss(
+    alpha: float, logprob: Sequence[float], *, target_entropy: float, weight: Sequence[float] | None = None
+) -> Loss:
+    """L = −α (log π + H̄)."""
+    loss = [-alpha * (lp + target_entropy) for lp in logprob]
+    return summed(loss, weight, {"alpha_loss": loss, "alpha": [alpha] * len(loss)})
+
+
+def flat(x: Any) -> list[float]:
+    """All numbers of a nest of lists."""
+    if isinstance(x, int | float):
+        return [float(x)]
+    return [number for part in x for number in flat(part)]
+
+
+def counted(row: Any, executed: Sequence[bool] | None) -> list[float]:
+    """The numbers of one row that count."""
+    if executed is None:
+        return flat(row)
+    return [number for step, counts in zip(row, executed, strict=True) if counts for number in flat(step)]
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """The mean; 0 of nothing."""
+    return sum(numbers) / len(numbers) if numbers else 0.0
+
+
+def rows_that_count(rows: int, executed: Sequence[Sequence[bool]] | None, weight: Sequence[float] | None) -> list[float]:
+    """The weight of each row; 0 of a row in which no step counts."""
+    w = [1.0] * rows if weight is None else list(weight)
+    return w if executed is None else [x if any(steps) else 0.0 for x, steps in zip(w, executed, strict=True)]
+
+
+def bc_loss(logprob: Sequence[Any], *, executed: Sequence[Sequence[bool]] | None = None, weight: Any = None) -> Loss:
+    """L = −mean of log π over the elements that count."""
+    loss = [-mean(counted(row, None if executed is None else executed[i])) for i, row in enumerate(logprob)]
+    return summed(loss, rows_that_count(len(loss), executed, weight), {"bc_loss": loss})
+
+
+def action_loss(
+    action: Sequence[Any],
+    action_data: Sequence[Any],
+    *,
+    norm: str = "l2",
+    executed: Sequence[Sequence[bool]] | None = None,
+    weight: Any = None,
+) -> Loss:
+    """L = mean of the square, or of the absolute value, of what differs."""
+    loss: list[float] = []
+    for i, (row, data) in enumerate(zip(action, action_data, strict=True)):
+        steps = None if executed is None else executed[i]
+        pairs = zip(counted(row, steps), counted(data, steps), strict=True)
+        loss.append(mean([(a - b) ** 2 if norm == "l2" else abs(a - b) for a, b in pairs]))
+    return summed(loss, rows_that_count(len(loss), executed, weight), {"bc_loss": loss})
+
+
+def hg_dagger_mask(intervened: Sequence[Sequence[bool]], *, executed: Sequence[Sequence[bool]] | None = None) -> list[list[bool]]:
+    """Steps that a human decided and that were executed."""
+    return [[flag and (executed is None or executed[i][k]) for k, flag in enumerate(row)] for i, row in enumerate(intervened)]
+
+
+def expert_share(step: int, *, initial: float = 0.5, decay: float = 0.99, minimum: float = 0.05) -> float:
+    """β₀ decays by d in every update, and never falls below its minimum."""
+    share = initial
+    for _ in range(step):
+        share *= decay
+    return max(share, minimum)
+
+
+def expert_mask(rows: int, *, share: float, draw: Sequence[float]) -> list[bool]:
+    """Whether each number drawn is below β."""
+    return [draw[i] < share for i in range(rows)]
+
+
+def mixed_action(expert: Sequence[Any], learner: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The expert's rows where the mask says so."""
+    return [expert[i] if flag else learner[i] for i, flag in enumerate(mask)]
+
+
+def smoothed_action(
+    action: Rows,
+    *,
+    std: float,
+    noise_clip: float,
+    low: Sequence[float],
+    high: Sequence[float],
+    draw: Rows,
+) -> list[list[float]]:
+    """clip(μ + clip(σ ε)), number by number; `draw` is ε."""
+    out: list[list[float]] = []
+    for row, noise in zip(action, draw, strict=True):
+        moved = [a + min(max(std * e, -noise_clip), noise_clip) for a, e in zip(row, noise, strict=True)]
+        out.append([min(max(a, low[j]), high[j]) for j, a in enumerate(moved)])
+    return out
+
+
+def td3_target(
+    reward: Sequence[float],
+    terminated: Sequence[bool],
+    q_next: Rows,
+    *,
+    gamma: float | Sequence[float],
+    aggregate: str = "min",
+    subset: Sequence[int] | None = None,
+    bootstrap: str = "standard",
+) -> list[float]:
+    """Y = r + γ min Q̄ where the task went on."""
+    return td_target(reward, terminated, aggregate_q(q_next, aggregate=aggregate, subset=subset), gamma=gamma, bootstrap=bootstrap)
+
+
+def followed(q: Rows, aggregate: str) -> list[float]:
+    """What the actor climbs."""
+    return [row[0] for row in q] if aggregate == "first" else aggregate_q(q, aggregate=aggregate)
+
+
+def td3_actor_loss(q: Rows, *, scale: float = 1.0, aggregate: str = "first", weight: Sequence[float] | None = None) -> Loss:
+    """L = −λ Q₁."""
+    value = followed(q, aggregate)
+    loss = [-scale * v for v in value]
+    return summed(loss, weight, {"actor_loss": loss, "actor_q": value})
+
+
+def td3_bc_scale(q: Rows, *, alpha: float = 2.5, aggregate: str = "first", weight: Sequence[float] | None = None) -> float:
+    """λ = α / mean |Q₁|."""
+    size = [abs(v) for i, v in enumerate(followed(q, aggregate)) if weight is None or weight[i] != 0]
+    return alpha / mean(size) if mean(size) > 0 else alpha
+
+
+def td3_bc_actor_loss(
+    q: Rows,
+    action: Sequence[Any],
+    action_data: Sequence[Any],
+    *,
+    scale: float,
+    executed: Sequence[Sequence[bool]] | None = None,
+    aggregate: str = "first",
+    weight: Sequence[float] | None = None,
+) -> Loss:
+    """L = −λ Q₁ + mean (μ − a)²."""
+    value = followed(q, aggregate)
+    clone: list[float] = []
+    for i, (row, data) in enumerate(zip(action, action_data, strict=True)):
+        steps = None if executed is None else executed[i]
+        clone.append(mean([(a - b) ** 2 for a, b in zip(counted(row, steps), counted(data, steps), strict=True)]))
+    loss = [-scale * v + c for v, c in zip(value, clone, strict=True)]
+    return summed(loss, weight, {"actor_loss": loss, "actor_q": value, "bc_loss": clone})
+
+
+def joint_batch(now: Any, after: Any) -> Any:
+    """The rows of both, one after the other, leaf by leaf."""
+    if isinstance(now, Mapping):
+        return {key: joint_batch(now[key], after[key]) for key in now}  # pyright: ignore[reportUnknownVariableType]
+    return [*now, *after]
+
+
+def joint_parts(q_joint: Rows) -> tuple[list[Sequence[float]], list[Sequence[float]]]:
+    """The first half of the rows, and the second."""
+    half = len(q_joint) // 2
+    return list(q_joint[:half]), list(q_joint[half:])
+
+
+def crossq_critic_loss(
+    q_joint: Rows,
+    reward: Sequence[float],
+    terminated: Sequence[bool],
+    logprob_next: Sequence[float],
+    *,
+    gamma: float | Sequence[float],
+    alpha: float,
+    aggregate: str = "min",
+    backup_entropy: bool = True,
+    bootstrap: str = "standard",
+    huber_delta: float | None = None,
+    weight: Sequence[float] | None = None,
+) -> Loss:
+    """The first half against a target made of the second."""
+    q, q_next = joint_parts(q_joint)
+    target = sac_target(
+        reward,
+        terminated,
+        q_next,
+        logprob_next,
+        gamma=gamma,
+        alpha=alpha,
+        aggregate=aggregate,
+        backup_entropy=backup_entropy,
+        bootstrap=bootstrap,
+    )
+    return critic_loss(q, target, huber_delta=huber_delta, weight=weight)
+
+
+def q_learning_target(
+    reward: Sequence[float],
+    terminated: Sequence[bool],
+    q_next: Rows,
+    *,
+    gamma: float | Sequence[float],
+    bootstrap: str = "standard",
+) -> list[float]:
+    """Y = r + γ max Q̄(s′) where the task went on."""
+    return td_target(reward, terminated, [max(row) for row in q_next], gamma=gamma, bootstrap=bootstrap)
+
+
+def double_q_target(
+    reward: Sequence[float],
+    terminated: Sequence[bool],
+    q_next: Rows,
+    q_next_selector: Rows,
+    *,
+    gamma: float | Sequence[float],
+    bootstrap: str = "standard",
+) -> list[float]:
+    """Y = r + γ Q̄(s′, the action that the other network finds best)."""
+    chosen = [row[list(other).index(max(other))] for row, other in zip(q_next, q_next_selector, strict=True)]
+    return td_target(reward, terminated, chosen, gamma=gamma, bootstrap=bootstrap)
+
+
+def q_learning_loss(
+    q: Rows,
+    action: Sequence[int],
+    target: Sequence[float],
+    *,
+    huber_delta: float | None = None,
+    weight: Sequence[float] | None = None,
+) -> Loss:
+    """L = ℓ(Q(s, a) − y)."""
+    taken = [[row[int(a)]] for row, a in zip(q, action, strict=True)]
+    return critic_loss(taken, target, huber_delta=huber_delta, weight=weight)
+
+
+def expected_logprob(logprob: Rows) -> list[float]:
+    """Σ π log π over actions that are allowed."""
+    return [sum(math.exp(lp) * lp for lp in row if lp > -math.inf) for row in logprob]
+
+
+def expected_q(logprob: Rows, q: Sequence[Rows], aggregate: str) -> list[float]:
+    """Σ π agg Q."""
+    out: list[float] = []
+    for row, critics in zip(logprob, q, strict=True):
+        out.append(sum(math.exp(lp) * v for lp, v in zip(row, aggregate_q(critics, aggregate=aggregate), strict=True)))
+    return out
+
+
+def discrete_sac_target(
+    reward: Sequence[float],
+    terminated: Sequence[bool],
+    q_next: Sequence[Rows],
+    logprob_next: Rows,
+    *,
+    gamma: float | Sequence[float],
+    alpha: float,
+    aggregate: str = "min",
+    backup_entropy: bool = True,
+    bootstrap: str = "standard",
+) -> list[float]:
+    """Y = r + γ Σ π (agg Q̄ − α log π) where the task went on."""
+    value = expected_q(logprob_next, q_next, aggregate)
+    if backup_entropy:
+        value = [v - alpha * lp for v, lp in zip(value, expected_logprob(logprob_next), strict=True)]
+    return td_target(reward, terminated, value, gamma=gamma, bootstrap=bootstrap)
+
+
+def discrete_sac_actor_loss(
+    logprob: Rows, q: Sequence[Rows], *, alpha: float, aggregate: str = "min", weight: Sequence[float] | None = None
+) -> Loss:
+    """L = Σ π (α log π − agg Q)."""
+    value, known = expected_q(logprob, q, aggregate), expected_logprob(logprob)
+    loss = [alpha * lp - v for lp, v in zip(known, value, strict=True)]
+    return summed(loss, weight, {"actor_loss": loss, "entropy": [-lp for lp in known], "actor_q": value})
+
+
+def categorical_projection(position: Rows, prob: Rows, atoms: Sequence[float]) -> list[list[float]]:
+    """Each mass goes to the atoms on its left and right, more to the nearer."""
+    out: list[list[float]] = []
+    for xs, ps in zip(position, prob, strict=True):
+        mass = [0.0] * len(atoms)
+        for x, p in zip(xs, ps, strict=True):
+            if x <= atoms[0]:
+                mass[0] += p
+            elif x >= atoms[-1]:
+                mass[-1] += p
+            else:
+                left = max(i for i, z in enumerate(atoms) if z <= x)
+                part = (x - atoms[left]) / (atoms[left + 1] - atoms[left])
+                mass[left] += p * (1 - part)
+                mass[left + 1] += p * part
+        out.append(mass)
+    return out
+
+
+def categorical_target(
+    reward: Sequence[float],
+    terminated: Sequence[bool],
+    prob_next: Rows,
+    atoms: Sequence[float],
+    *,
+    gamma: float | Sequence[float],
+) -> list[list[float]]:
+    """The projection of r + γ z, or of r where the task ended."""
+    position: list[list[float]] = []
+    for i, r in enumerate(reward):
+        discount = gamma if isinstance(gamma, int | float) else gamma[i]
+        position.append([r if terminated[i] else r + discount * z for z in atoms])
+    return categorical_projection(position, prob_next, atoms)
+
+
+def categorical_loss(logit: Rows, target: Rows, *, weight: Sequence[float] | None = None) -> Loss:
+    """L = −Σ m log softmax x."""
+    loss: list[float] = []
+    for xs, ms in zip(logit, target, strict=True):
+        normaliser = sum(math.exp(x) for x in xs)
+        loss.append(-sum(m * math.log(math.exp(x) / normaliser) for x, m in zip(xs, ms, strict=True)))
+    return summed(loss, weight, {"critic_loss": loss})
+
+
+def quantile_huber_loss(
+    quantile: Rows,
+    target: Rows,
+    *,
+    kappa: float = 1.0,
+    tau: Rows | None = None,
+    weight: Sequence[float] | None = None,
+) -> Loss:
+    """L = Σᵢ mean over j of |τᵢ − 1(u < 0)| ℓ(u)."""
+    loss: list[float] = []
+    for b, (thetas, ys) in enumerate(zip(quantile, target, strict=True)):
+        total = 0.0
+        for i, theta in enumerate(thetas):
+            level = (2 * i + 1) / (2 * len(thetas)) if tau is None else tau[b][i]
+            for y in ys:
+                size = distance(y - theta, kappa) if kappa > 0 else abs(y - theta)
+                total += (level if y >= theta else 1 - level) * size / len(ys)
+        loss.append(total)
+    means = [sum(row) / len(row) for row in quantile], [sum(row) / len(row) for row in target]
+    return summed(loss, weight, {"critic_loss": loss, "q": means[0], "target": means[1]})
+
+
+def chunk_discount(gamma: float, steps: int) -> float:
+    """γ multiplied with itself."""
+    out = 1.0
+    for _ in range(steps):
+        out *= gamma
+    return out
+
+
+def bounded_noise(raw: Rows, logprob: Sequence[float], *, bound: float = 1.0) -> tuple[list[list[float]], list[float]]:
+    """W = b tanh u, with the change of variables."""
+    noise = [[bound * math.tanh(u) for u in row] for row in raw]
+    density = [lp - sum(math.log(bound * (1 - math.tanh(u) ** 2)) for u in row) for row, lp in zip(raw, logprob, strict=True)]
+    return noise, density
+
+
+def dsrl_target(
+    reward: Sequence[float],
+    terminated: Sequence[bool],
+    q_next: Rows,
+    logprob_next: Sequence[float],
+    *,
+    gamma: float,
+    steps: int | Sequence[int],
+    alpha: float,
+    aggregate: str = "mean",
+    subset: Sequence[int] | None = None,
+    backup_entropy: bool = True,
+    bootstrap: str = "standard",
+) -> list[float]:
+    """SAC's target with γᵏ."""
+    counts = [steps] * len(reward) if isinstance(steps, int) else steps
+    return sac_target(
+        reward,
+        terminated,
+        q_next,
+        logprob_next,
+        gamma=[chunk_discount(gamma, k) for k in counts],
+        alpha=alpha,
+        aggregate=aggregate,
+        subset=subset,
+        backup_entropy=backup_entropy,
+        bootstrap=bootstrap,
+    )
+
+
+def noise_critic_loss(
+    q_noise: Rows,
+    q_action: Rows,
+    *,
+    aggregate: str = "mean",
+    weight: Sequence[float] | None = None,
+) -> Loss:
+    """L = Σₙ ½ (Qₙᵂ − agg Qᴬ)²."""
+    teacher = aggregate_q(q_action, aggregate=aggregate)
+    loss = [sum((qn - t) ** 2 / 2 for qn in row) for row, t in zip(q_noise, teacher, strict=True)]
+    observed = {"noise_critic_loss": loss, "noise_q": [sum(row) / len(row) for row in q_noise], "action_q": teacher}
+    return summed(loss, weight, observed)
+
+
+def symmetric_sizes(batch_size: int, *, demo_fraction: float = 0.5) -> tuple[int, int]:
+    """What is not a demonstration is experience; demonstrations are rounded down."""
+    fraction = Fraction(demo_fraction).limit_denominator(10**6)
+    demo = max(n for n in range(batch_size + 1) if n <= fraction * batch_size)
+    return batch_size - demo, demo
+
+
+def drawn(available: int, wanted: int, draw: Sequence[float]) -> list[int]:
+    """The indices of the smallest numbers, or each number's share of the rows."""
+    if wanted <= available:
+        return sorted(range(available), key=lambda i: draw[i])[:wanted]
+    return [int(u * available) for u in draw[:wanted]]
+
+
+def symmetric_indices(
+    num_online: int,
+    num_demo: int,
+    batch_size: int,
+    *,
+    demo_fraction: float = 0.5,
+    draw: tuple[Sequence[float], Sequence[float]],
+) -> tuple[list[int], list[int]]:
+    """Indices into each buffer; `draw` has the numbers drawn for each."""
+    online, demo = symmetric_sizes(batch_size, demo_fraction=demo_fraction)
+    return drawn(num_online, online, draw[0]), drawn(num_demo, demo, draw[1])
+
+
+def symmetric_batch(online: Any, demo: Any, chosen: tuple[Sequence[int], Sequence[int]]) -> Any:
+    """The chosen rows of both, leaf by leaf."""
+    if isinstance(online, Mapping):
+        return {key: symmetric_batch(online[key], demo[key], chosen) for key in online}  # pyright: ignore[reportUnknownVariableType]
+    return [online[i] for i in chosen[0]] + [demo[j] for j in chosen[1]]
+
+
+def polyak(target: Mapping[str, Sequence[float]], online: Mapping[str, Sequence[float]], *, tau: float) -> dict[str, list[float]]:
+    """θ̄′ = (1 − τ) θ̄ + τ θ, number by number."""
+    return {name: [(1 - tau) * old + tau * new for old, new in zip(target[name], online[name], strict=True)] for name in target}
+
+
+def update_due(step: int, *, every: int) -> bool:
+    """Whether `step` is a multiple of the period."""
+    return any(step == every * i for i in range(step + 1))

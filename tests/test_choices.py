@@ -9,9 +9,9 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners import read_embodied, write_checkpoint
-from rlinf.runners.composition import compose_recipe
-from rlinf.runners.evaluation_command import parse_evaluation
-from rlinf.runners.reading import explain_embodied
+from rlinf.runners.config.composition import compose_recipe
+from rlinf.runners.embodied.reading import explain_embodied
+from rlinf.runners.evaluation.command import parse_evaluation
 from rlinf.runners.reasoning import read_reasoning
 
 APPS = Path(__file__).parents[1] / "apps"

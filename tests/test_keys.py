@@ -29,11 +29,11 @@ from rlinf.core.registry import (
     WEIGHT_SYNCS,
     Registry,
 )
-from rlinf.runners.composition import compose_recipe
-from rlinf.runners.reading import read_embodied
+from rlinf.runners.config.composition import compose_recipe
+from rlinf.runners.config.sections import Section, resolved
+from rlinf.runners.embodied.reading import read_embodied
+from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
 from rlinf.runners.reasoning import ReasoningConfig, read_reasoning
-from rlinf.runners.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
-from rlinf.runners.sections import Section, resolved
 from rlinf.runners.sft import SFTConfig
 from rlinf.scheduler.config import ClusterConfig
 

@@ -18,7 +18,8 @@ from rlinf.core.config import read
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.registry import ADVANTAGES, GATES, GENERATORS, LOSSES, MODELS, REWARDS, TASKS, TRAINERS, WEIGHT_SYNCS
-from rlinf.runners import schema
+from rlinf.runners.config import schema
+from rlinf.runners.embodied import schema as embodied
 from rlinf.runners.reasoning import schema as reasoning
 from rlinf.runners.sft import schema as sft
 
@@ -94,7 +95,7 @@ def registered() -> Iterator[tuple[str, type[Any]]]:
 
 
 def sections() -> Iterator[tuple[str, type[Any]]]:
-    for module in (schema, reasoning, sft):
+    for module in (schema, embodied, reasoning, sft):
         for name, item in vars(module).items():
             ours = dataclasses.is_dataclass(item) and item.__module__ == module.__name__
             if ours and not name.endswith("Section") and name not in WHOLE:

@@ -13,9 +13,9 @@ import pytest
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.runners import check_evaluation, check_run, read_embodied
-from rlinf.runners.composition import compose_recipe
+from rlinf.runners.config.composition import compose_recipe
+from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.reasoning import read_reasoning
-from rlinf.runners.rules import check_spec
 from rlinf.runners.sft import read_sft
 
 APPS = Path(__file__).parents[1] / "apps"

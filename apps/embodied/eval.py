@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from rlinf.runners import EmbodiedEvalRunner, EnvWorker, MultiStepRolloutWorker, check_evaluation, read_embodied, run_app
-from rlinf.runners.evaluation import headline
-from rlinf.runners.evaluation_command import parse_evaluation, told
+from rlinf.runners.embodied.evaluation import headline
+from rlinf.runners.evaluation.command import parse_evaluation, told
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
 

@@ -18,7 +18,7 @@ from rlinf.runners import (
     run_app,
     run_folder,
 )
-from rlinf.runners.reading import explain_embodied
+from rlinf.runners.embodied.reading import explain_embodied
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
 CONFIG_DIR = Path(__file__).parent / "config"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from rlinf.runners import check_evaluation, run_app
-from rlinf.runners.evaluation_command import parse_evaluation, told
+from rlinf.runners.evaluation.command import parse_evaluation, told
 from rlinf.runners.reasoning import ReasoningEvalRunner, ReasoningRolloutWorker, RewardWorker, read_reasoning
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 

@@ -22,8 +22,8 @@ from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig
 from rlinf.engines.guards import StepZeroGate
 from rlinf.models.checkpoints import write_tensors
-from rlinf.runners.agreement import scores_of
-from rlinf.runners.tensors import to_torch
+from rlinf.runners.training.agreement import scores_of
+from rlinf.runners.training.tensors import to_torch
 
 LOGGED = ("policy_loss", "approx_kl", "clip_fraction", "entropy", "explained_variance", "grad_norm")
 

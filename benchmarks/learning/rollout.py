@@ -17,8 +17,8 @@ from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.tree import tree_map
 from rlinf.envs.chunks import ChunkStep, chunk_step
-from rlinf.runners.rows import RowCollector
-from rlinf.runners.tensors import to_torch
+from rlinf.runners.embodied.rows import RowCollector
+from rlinf.runners.training.tensors import to_torch
 
 UNSEEN = 2**30
 """The first seed of evaluations; those of training are below."""

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.runners.canonical import canonical
-from rlinf.runners.evaluation import protocol_hash
+from rlinf.runners.embodied.evaluation import protocol_hash
+from rlinf.runners.evaluation.canonical import canonical
 
 CODE = """
 import functools
@@ -54,7 +54,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import own_rewards as own
 import functools
-from rlinf.runners.evaluation import protocol_hash
+from rlinf.runners.embodied.evaluation import protocol_hash
 
 judge, part = own.Judge(), functools.partial(own.reward, answers=[])
 values = [own.reward, own.made(0.5), judge, judge.score, own.short, part, own.Judge]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rlinf.core.errors import CheckpointError
-from rlinf.runners.checkpoint import read_checkpoint, write_checkpoint
+from rlinf.runners.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 
 
 def write(folder: Path, content: bytes = b"weights", step: int = 1) -> None:

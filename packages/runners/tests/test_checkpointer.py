@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from rlinf.runners.checkpoint import hold_checkpoint, read_checkpoint
-from rlinf.runners.checkpointer import Checkpointer
-from rlinf.runners.run_folder import RunFolder
-from rlinf.runners.schema import RunnerConfig
+from rlinf.runners.checkpoints.checkpoint import hold_checkpoint, read_checkpoint
+from rlinf.runners.checkpoints.checkpointer import Checkpointer
+from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.config.schema import RunnerConfig
 
 
 @dataclass
@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Callable[..., Run]:
 
 def test_checkpoints_are_due_by_iterations_and_by_time(run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("rlinf.runners.checkpointer.time.monotonic", lambda: now)
+    monkeypatch.setattr("rlinf.runners.checkpoints.checkpointer.time.monotonic", lambda: now)
     loop = run(save_interval=3, save_minutes=2.0, keep_checkpoints=None)
     checkpoints = loop.checkpoints()
     for loop.step in range(1, 9):
@@ -69,7 +69,7 @@ def test_checkpoints_are_due_by_iterations_and_by_time(run: Callable[..., Run], 
 
 def test_by_default_a_run_saves_every_ten_minutes(run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("rlinf.runners.checkpointer.time.monotonic", lambda: now)
+    monkeypatch.setattr("rlinf.runners.checkpoints.checkpointer.time.monotonic", lambda: now)
     loop = run()
     checkpoints = loop.checkpoints()
     for loop.step, time_s in ((1, 599.0), (2, 601.0), (3, 1200.0), (4, 1202.0)):

@@ -4,7 +4,7 @@ import pytest
 
 from rlinf.core.config.provenance import explain
 from rlinf.core.errors import ConfigError, UnknownName
-from rlinf.runners.composition import compose_recipe, parse_command_line
+from rlinf.runners.config.composition import compose_recipe, parse_command_line
 
 
 @pytest.fixture

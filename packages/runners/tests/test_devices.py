@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlinf.runners.devices import device_of, placed
+from rlinf.runners.training.devices import device_of, placed
 
 
 def worker(kind):

@@ -19,9 +19,9 @@ from rlinf.core.metrics import Metric
 from rlinf.core.registry import GATES
 from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
-from rlinf.runners.actor_worker import EmbodiedFSDPActor
-from rlinf.runners.finite import SkippedSteps
-from rlinf.runners.reading import read_embodied
+from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
+from rlinf.runners.embodied.reading import read_embodied
+from rlinf.runners.training.finite import SkippedSteps
 
 SEEN: list[tuple[Any, Scores[Any]]] = []
 

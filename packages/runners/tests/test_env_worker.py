@@ -8,11 +8,11 @@ from rlinf.core.data import Decision
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.random import keyed_seed
 from rlinf.core.registry import ENVS
-from rlinf.runners.embodied_runner import env_slots
-from rlinf.runners.env_worker import EnvWorker
-from rlinf.runners.evaluation import SEED_RANGE
-from rlinf.runners.reading import read_embodied
-from rlinf.runners.wiring import Wiring
+from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.evaluation import SEED_RANGE
+from rlinf.runners.embodied.reading import read_embodied
+from rlinf.runners.embodied.runner import env_slots
+from rlinf.runners.embodied.topology import Wiring
 
 
 def worker(data: dict[str, Any]) -> EnvWorker:

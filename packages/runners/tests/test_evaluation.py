@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rlinf.core.errors import CheckpointError
-from rlinf.runners.checkpoint import write_checkpoint
-from rlinf.runners.evaluation import described, episode_results, headline, summarise
-from rlinf.runners.evaluation_command import parse_evaluation
+from rlinf.runners.checkpoints.checkpoint import write_checkpoint
+from rlinf.runners.embodied.evaluation import described, episode_results, headline, summarise
+from rlinf.runners.evaluation.command import parse_evaluation
 
 INFO = {
     "episode": {

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from rlinf.runners.paths import absolute_paths, moved_paths, path_values
+from rlinf.runners.config.paths import absolute_paths, moved_paths, path_values
 
 
 def test_paths_that_are_there_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import DeadlineExceeded
-from rlinf.runners.phases import Phases
+from rlinf.runners.reporting.phases import Phases
 
 
 class Never:

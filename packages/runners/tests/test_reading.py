@@ -6,7 +6,7 @@ import pytest
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import GATES
-from rlinf.runners.reading import read_embodied, resolved
+from rlinf.runners.embodied.reading import read_embodied, resolved
 
 
 def test_every_choice_is_made_and_its_parameters_are_read(toy_data: dict[str, Any]) -> None:

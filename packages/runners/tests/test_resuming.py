@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.runners.checkpoint import write_checkpoint
-from rlinf.runners.reading import read_embodied
-from rlinf.runners.resuming import check_resume, resumed_checkpoint
+from rlinf.runners.checkpoints.checkpoint import write_checkpoint
+from rlinf.runners.checkpoints.resuming import check_resume, resumed_checkpoint
+from rlinf.runners.embodied.reading import read_embodied
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from rlinf.core.data import Decision
 from rlinf.core.trajectory import Trajectory
-from rlinf.runners.rows import RowCollector, group_metrics, shares
+from rlinf.runners.embodied.rows import RowCollector, group_metrics, shares
 
 
 def decision(step: int, num_envs: int) -> Decision[np.ndarray]:

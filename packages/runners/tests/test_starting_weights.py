@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError
-from rlinf.runners.starting_weights import find_weights, load_starting_weights, read_weights
+from rlinf.runners.checkpoints.starting_weights import find_weights, load_starting_weights, read_weights
 
 TENSORS = {"actor.weight": torch.arange(6.0).reshape(2, 3), "critic.bias": torch.ones(2, dtype=torch.bfloat16)}
 

@@ -17,7 +17,7 @@ from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.reading import read_reasoning
-from rlinf.runners.reasoning.wiring import ReasoningWiring
+from rlinf.runners.reasoning.topology import ReasoningWiring
 
 WIRING = ReasoningWiring(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
 EVENTS: list[str] = []

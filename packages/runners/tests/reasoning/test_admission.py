@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlinf.runners.reasoning.admission import GroupReport, Response, Versions, admit, assign, wave_size
+from rlinf.runners.reasoning.generation.admission import GroupReport, Response, Versions, admit, assign, wave_size
 
 
 def report(group: int, *rewards: float, oldest: int | None = 0) -> GroupReport:

@@ -7,8 +7,8 @@ import pytest
 
 from rlinf.core.problems import Problem
 from rlinf.core.registry import TASKS
-from rlinf.runners.reasoning.admission import GroupReport, Response
 from rlinf.runners.reasoning.evaluation import interval, pass_at_k, reasoning_protocol, summarise
+from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.reading import read_reasoning
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.generation import SamplingConfig
-from rlinf.runners.reasoning.crew import Crew
-from rlinf.runners.reasoning.flights import Flights
-from rlinf.runners.reasoning.orders import Job, Order
-from rlinf.runners.reasoning.wiring import ReasoningWiring
+from rlinf.runners.reasoning.generation.jobs import Flights
+from rlinf.runners.reasoning.generation.prompt_groups import Job, Order
+from rlinf.runners.reasoning.generation.worker_groups import Crew
+from rlinf.runners.reasoning.topology import ReasoningWiring
 
 WIRING = ReasoningWiring(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
 DEATH = WorkerError("rollout", 1, "sync_model_from_actor", "its process died (SIGKILL)")
@@ -96,8 +96,8 @@ class Stage:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setattr("rlinf.runners.reasoning.flights.REST_S", 0.3)
-    monkeypatch.setattr("rlinf.runners.reasoning.flights.LATE_S", 0.05)
+    monkeypatch.setattr("rlinf.runners.reasoning.generation.jobs.REST_S", 0.3)
+    monkeypatch.setattr("rlinf.runners.reasoning.generation.jobs.LATE_S", 0.05)
     monkeypatch.setattr("rlinf.core.futures.AFTERMATH_S", 0.05)
     return Stage()
 

@@ -13,7 +13,7 @@ from rlinf.core.trajectory import Batch, Credit, Trajectory
 from rlinf.runners.reasoning.actor_worker import with_values
 from rlinf.runners.reasoning.rows import group_rows
 from rlinf.runners.reasoning.scoring import pieces, trimmed, widths
-from rlinf.runners.tensors import to_torch
+from rlinf.runners.training.tensors import to_torch
 
 
 def completion(tokens: list[int], finish: Any = "stop", version: int = 4) -> Completion[Any]:

@@ -1,7 +1,7 @@
 import json
 
 from rlinf.core.generation import SamplingConfig
-from rlinf.runners.reasoning.orders import Job, Order, ProblemSource
+from rlinf.runners.reasoning.generation.prompt_groups import Job, Order, ProblemSource
 
 
 def source(**options: object) -> ProblemSource:

@@ -13,13 +13,13 @@ import pytest
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import SamplingConfig
-from rlinf.runners.reasoning.admission import GroupReport, Response, Versions
-from rlinf.runners.reasoning.experience import Generation
-from rlinf.runners.reasoning.flights import Landed
-from rlinf.runners.reasoning.orders import Job, Order, ProblemSource
+from rlinf.runners.reasoning.generation.admission import GroupReport, Response, Versions
+from rlinf.runners.reasoning.generation.experience import Generation
+from rlinf.runners.reasoning.generation.jobs import Landed
+from rlinf.runners.reasoning.generation.prompt_groups import Job, Order, ProblemSource
 from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.rollout_worker import Generated, ReasoningRolloutWorker
-from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring
+from rlinf.runners.reasoning.topology import Lines, ReasoningWiring
 
 WIRING = ReasoningWiring(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=1, reward_ranks=1)
 

@@ -13,11 +13,11 @@ from rlinf.core.problems import Problem
 from rlinf.core.registry import TASKS
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.evaluation import reasoning_protocol
-from rlinf.runners.reasoning.orders import ProblemSource
-from rlinf.runners.reasoning.prompts import fitting_prompts
+from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
+from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
 from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
-from rlinf.runners.reasoning.wiring import ReasoningWiring
+from rlinf.runners.reasoning.topology import ReasoningWiring
 
 WIRING = ReasoningWiring(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
 

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import ConfigError
+from rlinf.runners.config.sections import resolved
 from rlinf.runners.reasoning.reading import read_reasoning
-from rlinf.runners.sections import resolved
 
 
 def test_every_choice_is_made_and_its_parameters_are_read(reasoning_data: dict[str, Any]) -> None:

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlinf.core.data import Completion
-from rlinf.runners.reasoning.admission import GroupReport, Response, Versions
-from rlinf.runners.reasoning.experience import Generation
-from rlinf.runners.reasoning.flights import Flight, Landed
-from rlinf.runners.reasoning.orders import Job, Order, ProblemSource
+from rlinf.runners.reasoning.generation.admission import GroupReport, Response, Versions
+from rlinf.runners.reasoning.generation.experience import Generation
+from rlinf.runners.reasoning.generation.jobs import Flight, Landed
+from rlinf.runners.reasoning.generation.prompt_groups import Job, Order, ProblemSource
 from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.rollout_worker import Generated
 

@@ -13,12 +13,12 @@ import torch
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.generation import SamplingConfig
+from rlinf.runners.reasoning.generation.prompt_groups import Job, Order
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer
-from rlinf.runners.reasoning.orders import Job, Order
 from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import Generated, ReasoningRolloutWorker
-from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring, Written
+from rlinf.runners.reasoning.topology import Lines, ReasoningWiring, Written
 
 WIRING = ReasoningWiring(actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, reward_ranks=1)
 

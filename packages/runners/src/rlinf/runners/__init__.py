@@ -1,17 +1,22 @@
 """Workers, loops, run configuration, metrics, checkpoints and reports."""
 
-from rlinf.runners.actor_worker import EmbodiedFSDPActor as EmbodiedFSDPActor
-from rlinf.runners.checkpoint import Checkpoint as Checkpoint
-from rlinf.runners.checkpoint import read_checkpoint as read_checkpoint
-from rlinf.runners.checkpoint import write_checkpoint as write_checkpoint
-from rlinf.runners.checks import check_evaluation as check_evaluation
-from rlinf.runners.checks import check_run as check_run
-from rlinf.runners.composition import parse_command_line as parse_command_line
-from rlinf.runners.embodied_runner import EmbodiedRunner as EmbodiedRunner
+from rlinf.runners.checkpoints.checkpoint import Checkpoint as Checkpoint
+from rlinf.runners.checkpoints.checkpoint import read_checkpoint as read_checkpoint
+from rlinf.runners.checkpoints.checkpoint import write_checkpoint as write_checkpoint
+from rlinf.runners.checkpoints.run_folder import RunFolder as RunFolder
+from rlinf.runners.checkpoints.run_folder import open_run_folder as open_run_folder
+from rlinf.runners.checkpoints.run_folder import run_folder as run_folder
+from rlinf.runners.config.checks import check_evaluation as check_evaluation
+from rlinf.runners.config.checks import check_run as check_run
+from rlinf.runners.config.composition import parse_command_line as parse_command_line
+from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor as EmbodiedFSDPActor
+from rlinf.runners.embodied.env_worker import EnvWorker as EnvWorker
+from rlinf.runners.embodied.eval_runner import EmbodiedEvalRunner as EmbodiedEvalRunner
+from rlinf.runners.embodied.reading import read_embodied as read_embodied
+from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker as MultiStepRolloutWorker
+from rlinf.runners.embodied.runner import EmbodiedRunner as EmbodiedRunner
+from rlinf.runners.embodied.schema import EmbodiedConfig as EmbodiedConfig
 from rlinf.runners.entry import run_app as run_app
-from rlinf.runners.env_worker import EnvWorker as EnvWorker
-from rlinf.runners.evaluation_runner import EmbodiedEvalRunner as EmbodiedEvalRunner
-from rlinf.runners.reading import read_embodied as read_embodied
 from rlinf.runners.reasoning import InferenceWorker as InferenceWorker
 from rlinf.runners.reasoning import ReasoningActor as ReasoningActor
 from rlinf.runners.reasoning import ReasoningConfig as ReasoningConfig
@@ -20,11 +25,6 @@ from rlinf.runners.reasoning import ReasoningRolloutWorker as ReasoningRolloutWo
 from rlinf.runners.reasoning import ReasoningRunner as ReasoningRunner
 from rlinf.runners.reasoning import RewardWorker as RewardWorker
 from rlinf.runners.reasoning import read_reasoning as read_reasoning
-from rlinf.runners.rollout_worker import MultiStepRolloutWorker as MultiStepRolloutWorker
-from rlinf.runners.run_folder import RunFolder as RunFolder
-from rlinf.runners.run_folder import open_run_folder as open_run_folder
-from rlinf.runners.run_folder import run_folder as run_folder
-from rlinf.runners.schema import EmbodiedConfig as EmbodiedConfig
 from rlinf.runners.sft import SFTActor as SFTActor
 from rlinf.runners.sft import SFTConfig as SFTConfig
 from rlinf.runners.sft import SFTRunner as SFTRunner

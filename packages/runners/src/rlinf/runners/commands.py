@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.composition import Composition, compose_recipe
-from rlinf.runners.reading import explain_embodied, read_embodied
+from rlinf.runners.config.composition import Composition, compose_recipe
+from rlinf.runners.config.sections import task_type
+from rlinf.runners.embodied.reading import explain_embodied, read_embodied
 from rlinf.runners.reasoning.reading import explain_reasoning, read_reasoning
-from rlinf.runners.sections import task_type
 from rlinf.runners.sft.reading import explain_sft, read_sft
 
 

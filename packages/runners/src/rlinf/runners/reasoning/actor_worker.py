@@ -21,18 +21,18 @@ from rlinf.core.protocols import Channel, Gate, Trainer
 from rlinf.core.random import keyed_generator
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
-from rlinf.runners.agreement import coarsest
-from rlinf.runners.devices import device_of, placed
-from rlinf.runners.export import export_network
-from rlinf.runners.finite import check_credit, check_finite
-from rlinf.runners.publishing import publish
+from rlinf.runners.checkpoints.export import export_network
+from rlinf.runners.reasoning.inference_worker import ReferencePolicy
 from rlinf.runners.reasoning.language import build_policy, build_sight, build_tokenizer, check_temperature
-from rlinf.runners.reasoning.reference import ReferencePolicy
 from rlinf.runners.reasoning.rescoring import Found, Rescorer, compared
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import Rows, cut_off, pieces, scattered, trimmed, widths, without_cut_off
-from rlinf.runners.reasoning.wiring import ReasoningWiring
-from rlinf.runners.tensors import to_torch
+from rlinf.runners.reasoning.topology import ReasoningWiring
+from rlinf.runners.training.agreement import coarsest
+from rlinf.runners.training.devices import device_of, placed
+from rlinf.runners.training.finite import check_credit, check_finite
+from rlinf.runners.training.publishing import publish
+from rlinf.runners.training.tensors import to_torch
 
 
 @dataclass(frozen=True, slots=True)

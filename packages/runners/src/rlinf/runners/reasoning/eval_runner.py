@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlinf.core.protocols import WorkerGroup
-from rlinf.runners.checkpoint import Checkpoint
-from rlinf.runners.phases import Phases
-from rlinf.runners.reasoning.crew import Crew
+from rlinf.runners.checkpoints.checkpoint import Checkpoint
+from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.reasoning.evaluation import measured
 from rlinf.runners.reasoning.evaluator import ReasoningEvaluator
-from rlinf.runners.reasoning.flights import Flights
-from rlinf.runners.reasoning.prompts import fitting_prompts
+from rlinf.runners.reasoning.generation.jobs import Flights
+from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
+from rlinf.runners.reasoning.generation.worker_groups import Crew
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import write_transcripts
-from rlinf.runners.run_folder import RunFolder
-from rlinf.runners.summary import write_measured
+from rlinf.runners.reporting.phases import Phases
+from rlinf.runners.reporting.summary import write_measured
 
 
 class ReasoningEvalRunner:

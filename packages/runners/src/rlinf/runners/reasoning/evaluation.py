@@ -9,11 +9,11 @@ from typing import Any
 from rlinf.core.capabilities import HasFingerprint
 from rlinf.core.evaluation import wilson_interval
 from rlinf.core.problems import Split, TaskConfig
-from rlinf.runners.canonical import canonical
-from rlinf.runners.evaluation import protocol_hash
-from rlinf.runners.reasoning.admission import GroupReport
+from rlinf.runners.config.sections import resolved
+from rlinf.runners.embodied.evaluation import protocol_hash
+from rlinf.runners.evaluation.canonical import canonical
+from rlinf.runners.reasoning.generation.admission import GroupReport
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.sections import resolved
 
 PROTOCOL_FREE = (
     *("rollout_batch_size", "val_problems", "final_problems", "shuffle"),

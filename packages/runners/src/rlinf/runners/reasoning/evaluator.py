@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.reasoning.admission import GroupReport
 from rlinf.runners.reasoning.evaluation import reasoning_protocol, summarise
-from rlinf.runners.reasoning.flights import Flights
-from rlinf.runners.reasoning.orders import Job, Order
+from rlinf.runners.reasoning.generation.admission import GroupReport
+from rlinf.runners.reasoning.generation.jobs import Flights
+from rlinf.runners.reasoning.generation.prompt_groups import Job, Order
 from rlinf.runners.reasoning.schema import ReasoningConfig
 
 

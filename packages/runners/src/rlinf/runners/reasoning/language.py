@@ -14,8 +14,8 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.generation import Generator, SamplingConfig
 from rlinf.core.problems import ImageProcessor, Problem, ShownPrompt, Split, Tokenizer
 from rlinf.core.random import keyed_seed
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.starting_weights import load_starting_weights
 
 SPECIAL = 16
 """Tokens that a tokenizer may put around a text, at most."""

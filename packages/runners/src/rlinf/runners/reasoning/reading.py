@@ -6,6 +6,17 @@ from rlinf.core.config import Provenance, explain
 from rlinf.core.config.reading import read
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import GENERATORS, REWARDS, TASKS
+from rlinf.runners.config.rules import apply, below
+from rlinf.runners.config.sections import (
+    Section,
+    expect_task_type,
+    read_actor,
+    read_algorithm,
+    read_all,
+    read_merged,
+    resolved,
+    subsection,
+)
 from rlinf.runners.reasoning.rules import REASONING
 from rlinf.runners.reasoning.schema import (
     DataConfig,
@@ -17,17 +28,6 @@ from rlinf.runners.reasoning.schema import (
     ReasoningRunnerConfig,
     ReferenceConfig,
     RewardConfig,
-)
-from rlinf.runners.rules import apply, below
-from rlinf.runners.sections import (
-    Section,
-    expect_task_type,
-    read_actor,
-    read_algorithm,
-    read_all,
-    read_merged,
-    resolved,
-    subsection,
 )
 
 

@@ -12,9 +12,9 @@ from rlinf.core.capabilities import HasReference, LanguageModelPolicy
 from rlinf.core.data import Rescored, Scores
 from rlinf.core.protocols import Trainer
 from rlinf.core.trajectory import Batch, Trajectory
-from rlinf.runners.agreement import evaluated, of_ranks, scores_of
 from rlinf.runners.reasoning.scoring import Rows, scattered, trimmed, widths, without_credit
-from rlinf.runners.tensors import to_torch
+from rlinf.runners.training.agreement import evaluated, of_ranks, scores_of
+from rlinf.runners.training.tensors import to_torch
 
 Found = Sequence[tuple[Rows, Rescored[Tensor]]]
 """Pieces of a trajectory, and what a trainer says of them."""

@@ -19,12 +19,12 @@ from rlinf.core.protocols import Reward
 from rlinf.core.registry import REWARDS
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
-from rlinf.runners.reasoning.admission import GroupReport, Response
+from rlinf.runners.reasoning.generation.admission import GroupReport, Response
+from rlinf.runners.reasoning.generation.prompt_groups import Job
 from rlinf.runners.reasoning.language import Problems, build_tokenizer
-from rlinf.runners.reasoning.orders import Job
 from rlinf.runners.reasoning.rows import group_rows
 from rlinf.runners.reasoning.schema import OverlongConfig, ReasoningConfig
-from rlinf.runners.reasoning.wiring import Lines, Question, ReasoningWiring, Written, line
+from rlinf.runners.reasoning.topology import Lines, Question, ReasoningWiring, Written, line
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ from rlinf.core.problems import ShownPrompt, Split
 from rlinf.core.protocols import Work
 from rlinf.core.random import keyed_seed
 from rlinf.core.worker import Worker, idempotent
+from rlinf.runners.reasoning.generation.prompt_groups import Job, Order
+from rlinf.runners.reasoning.generation.prompt_lengths import PromptLengths, longest_prompt, measure
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_sight, check_temperature, complete
-from rlinf.runners.reasoning.orders import Job, Order
-from rlinf.runners.reasoning.prompts import PromptLengths, longest_prompt, measure
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.reasoning.wiring import Lines, ReasoningWiring, Written, line
-from rlinf.runners.tensors import to_numpy
+from rlinf.runners.reasoning.topology import Lines, ReasoningWiring, Written, line
+from rlinf.runners.training.tensors import to_numpy
 
 ABORT_S = 60.0
 """How long requests may take to end after they were aborted; what they had written is lost if they take longer."""

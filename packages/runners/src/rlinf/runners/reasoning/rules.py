@@ -1,4 +1,4 @@
-"""Rules across the sections of a reasoning run; see `rlinf.runners.rules`."""
+"""Rules across the sections of a reasoning run; see `rlinf.runners.config.rules`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from typing import Final
 from rlinf.core.capabilities import HasCasting, HasPrecision
 from rlinf.core.declarations import HasContextLength, Need, traits_of
 from rlinf.core.errors import ConfigError
+from rlinf.runners.config.rules import (
+    Rule,
+    needs_met,
+    no_idle_reference,
+    placed_components,
+    placement,
+    unmet_by_model,
+    whole_batches,
+)
 from rlinf.runners.reasoning.language import Tokenizing
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.rules import Rule, needs_met, no_idle_reference, placed_components, placement, unmet_by_model, whole_batches
 
 _SAMPLING: Final = "rollout.sampling_params"
 

@@ -18,29 +18,29 @@ from typing import Any
 
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
-from rlinf.runners.checkpointer import Checkpointer
-from rlinf.runners.export import HUGGINGFACE
-from rlinf.runners.finite import SkippedSteps
-from rlinf.runners.logbook import Logbook
-from rlinf.runners.phases import Phases
-from rlinf.runners.progress import ProgressDisplay
+from rlinf.runners.checkpoints.checkpointer import Checkpointer
+from rlinf.runners.checkpoints.export import HUGGINGFACE
+from rlinf.runners.checkpoints.resuming import resumed_checkpoint
+from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
-from rlinf.runners.reasoning.admission import Versions, assign
-from rlinf.runners.reasoning.crew import Crew
 from rlinf.runners.reasoning.evaluation import measured
 from rlinf.runners.reasoning.evaluator import Evaluated, ReasoningEvaluator
-from rlinf.runners.reasoning.experience import Experience, Generation
-from rlinf.runners.reasoning.flights import Flights
-from rlinf.runners.reasoning.orders import ProblemSource
-from rlinf.runners.reasoning.prompts import Fitting, fitting_prompts
-from rlinf.runners.reasoning.reference import InferenceWorker
+from rlinf.runners.reasoning.generation.admission import Versions, assign
+from rlinf.runners.reasoning.generation.experience import Experience, Generation
+from rlinf.runners.reasoning.generation.jobs import Flights
+from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
+from rlinf.runners.reasoning.generation.prompt_lengths import Fitting, fitting_prompts
+from rlinf.runners.reasoning.generation.worker_groups import Crew
+from rlinf.runners.reasoning.inference_worker import InferenceWorker
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import shown, write_transcripts
-from rlinf.runners.resuming import resumed_checkpoint
-from rlinf.runners.run_folder import RunFolder, open_run_folder
-from rlinf.runners.summary import rate, write_measured
+from rlinf.runners.reporting.metrics_log import Logbook
+from rlinf.runners.reporting.phases import Phases
+from rlinf.runners.reporting.progress import ProgressDisplay
+from rlinf.runners.reporting.summary import rate, write_measured
+from rlinf.runners.training.finite import SkippedSteps
 
 SHOWN = 3
 """How many samples are shown on the screen."""

@@ -14,7 +14,16 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.problems import TaskConfig
 from rlinf.core.protocols import Advantage, Loss, Reward, WeightSync
-from rlinf.runners.schema import DERIVED, MERGED, ActorConfig, AlgorithmConfig, ModelSection, RunnerConfig, not_negative, positive
+from rlinf.runners.config.schema import (
+    DERIVED,
+    MERGED,
+    ActorConfig,
+    AlgorithmConfig,
+    ModelSection,
+    RunnerConfig,
+    not_negative,
+    positive,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rlinf.runners.reasoning.admission import GroupReport
+from rlinf.runners.reasoning.generation.admission import GroupReport
 
 
 def write_transcripts(path: Path, step: int, kind: str, reports: Sequence[GroupReport]) -> None:

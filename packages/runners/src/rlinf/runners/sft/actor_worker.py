@@ -18,13 +18,13 @@ from rlinf.core.protocols import Trainer
 from rlinf.core.random import keyed_seed
 from rlinf.core.trajectory import Batch
 from rlinf.core.worker import Worker
-from rlinf.runners.devices import placed
-from rlinf.runners.export import export_network
+from rlinf.runners.checkpoints.export import export_network
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.reasoning.language import build_sight, build_tokenizer
 from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, laid_out, packed, read_examples
 from rlinf.runners.sft.schema import SFTConfig
-from rlinf.runners.shares import share_of
-from rlinf.runners.starting_weights import load_starting_weights
+from rlinf.runners.training.data_shares import share_of
+from rlinf.runners.training.devices import placed
 
 
 @dataclass(frozen=True, slots=True)

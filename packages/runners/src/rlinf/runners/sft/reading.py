@@ -5,8 +5,8 @@ from __future__ import annotations
 from rlinf.core.config import Provenance, explain
 from rlinf.core.config.reading import read
 from rlinf.core.registry import TASKS
-from rlinf.runners.rules import apply
-from rlinf.runners.sections import Section, expect_task_type, read_actor, read_all, read_merged, resolved, subsection
+from rlinf.runners.config.rules import apply
+from rlinf.runners.config.sections import Section, expect_task_type, read_actor, read_all, read_merged, resolved, subsection
 from rlinf.runners.sft.rules import SFT
 from rlinf.runners.sft.schema import SFTActorConfig, SFTConfig, SFTDataConfig, SFTRunnerConfig
 

@@ -1,4 +1,4 @@
-"""Rules across the sections of supervised fine-tuning; see `rlinf.runners.rules`."""
+"""Rules across the sections of supervised fine-tuning; see `rlinf.runners.config.rules`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError
-from rlinf.runners.rules import Rule, no_idle_reference, placement
+from rlinf.runners.config.rules import Rule, no_idle_reference, placement
 from rlinf.runners.sft.schema import SFTConfig
 
 

@@ -14,19 +14,19 @@ from typing import Any
 
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
-from rlinf.runners.checkpointer import Checkpointer
-from rlinf.runners.evaluation import protocol_hash
-from rlinf.runners.export import HUGGINGFACE
-from rlinf.runners.finite import SkippedSteps
-from rlinf.runners.logbook import Logbook
-from rlinf.runners.phases import Phases
-from rlinf.runners.progress import ProgressDisplay
-from rlinf.runners.resuming import resumed_checkpoint
-from rlinf.runners.run_folder import RunFolder, open_run_folder
-from rlinf.runners.sections import resolved
+from rlinf.runners.checkpoints.checkpointer import Checkpointer
+from rlinf.runners.checkpoints.export import HUGGINGFACE
+from rlinf.runners.checkpoints.resuming import resumed_checkpoint
+from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
+from rlinf.runners.config.sections import resolved
+from rlinf.runners.embodied.evaluation import protocol_hash
+from rlinf.runners.reporting.metrics_log import Logbook
+from rlinf.runners.reporting.phases import Phases
+from rlinf.runners.reporting.progress import ProgressDisplay
+from rlinf.runners.reporting.summary import write_measured
 from rlinf.runners.sft.actor_worker import SFTActor
 from rlinf.runners.sft.schema import SFTConfig
-from rlinf.runners.summary import write_measured
+from rlinf.runners.training.finite import SkippedSteps
 
 
 class SFTRunner:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlinf.core.problems import TaskConfig
-from rlinf.runners.schema import DERIVED, MERGED, RunnerConfig, TrainingConfig, positive
+from rlinf.runners.config.schema import DERIVED, MERGED, RunnerConfig, TrainingConfig, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

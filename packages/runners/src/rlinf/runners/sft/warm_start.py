@@ -10,17 +10,17 @@ from typing import Any, Final
 from rlinf.core.errors import CheckpointError
 from rlinf.core.protocols import WorkerGroup
 from rlinf.core.registry import TASKS
-from rlinf.runners.checkpoint import read_checkpoint
-from rlinf.runners.evaluation import protocol_hash
+from rlinf.runners.checkpoints.checkpoint import read_checkpoint
+from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
+from rlinf.runners.config.schema import LoggerConfig
+from rlinf.runners.config.sections import Section, keys, resolved, subsection
+from rlinf.runners.embodied.evaluation import protocol_hash
 from rlinf.runners.reasoning.evaluation import by_content
-from rlinf.runners.run_folder import open_run_folder, run_folder
-from rlinf.runners.schema import LoggerConfig
-from rlinf.runners.sections import Section, keys, resolved, subsection
+from rlinf.runners.reporting.summary import versions
 from rlinf.runners.sft.actor_worker import SFTActor
 from rlinf.runners.sft.reading import read_sft
 from rlinf.runners.sft.runner import SFTRunner
 from rlinf.runners.sft.schema import SFTConfig
-from rlinf.runners.summary import versions
 
 FOLDER: Final = "warm_starts"
 """Below `runner.logger.log_path`, holds a folder for each warm start that was ever made there."""

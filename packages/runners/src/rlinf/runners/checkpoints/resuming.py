@@ -1,0 +1,73 @@
+"""Going on from a checkpoint: what can be known before a worker starts, and the checkpoint itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.checkpoints.checkpoint import Checkpoint, peek_checkpoint, read_checkpoint
+from rlinf.runners.checkpoints.checkpointer import Trained
+from rlinf.runners.config.sections import resolved
+from rlinf.runners.embodied.schema import EmbodiedConfig
+
+
+def check_resume(cfg: Trained) -> None:
+    """Refuses a checkpoint that a run can't go on from, and says where it will not go on exactly; nothing without `resume_dir`.
+
+    Raises:
+        ConfigError: the run is shorter than what the checkpoint has behind it, or its schedule would stretch.
+        CheckpointError: there is no checkpoint.
+    """
+    if cfg.runner.resume_dir is None:
+        return
+    checkpoint = peek_checkpoint(Path(cfg.runner.resume_dir).expanduser())
+    _refuse_other_length(cfg, checkpoint)
+    if checkpoint.state["step"] == cfg.runner.max_steps:
+        sys.stderr.write(f"resuming: all {cfg.runner.max_steps} iterations are done; only the last evaluation is run\n")
+    elif isinstance(cfg, EmbodiedConfig) and cfg.env.train.auto_reset:
+        sys.stderr.write(
+            "resuming: simulators are not saved, so that episodes under way begin anew; where any were, numbers differ from those "
+            "of a run without a break. env.train.auto_reset=false gives the same ones\n"
+        )
+
+
+def resumed_checkpoint(cfg: Trained) -> Checkpoint | None:
+    """The checkpoint that a run goes on from, every file compared with the manifest; None if it starts anew.
+
+    Raises:
+        ConfigError: see `check_resume`.
+        CheckpointError: there is none, or it is damaged.
+    """
+    if cfg.runner.resume_dir is None:
+        return None
+    checkpoint = read_checkpoint(Path(cfg.runner.resume_dir).expanduser())
+    _refuse_other_length(cfg, checkpoint)
+    return checkpoint
+
+
+def _refuse_other_length(cfg: Trained, checkpoint: Checkpoint) -> None:
+    step, steps = checkpoint.state["step"], cfg.runner.max_steps
+    if steps < step:
+        problem = f"expected at least the {step} iterations that '{checkpoint.folder}' has behind it, found {steps}"
+        raise ConfigError("runner.max_steps", problem, "Raise it, or evaluate the checkpoint with eval.py.")
+    planned, now = checkpoint.state.get("optimizer_steps"), cfg.optimizer_steps
+    if planned is None or planned == now or not _spans_run(cfg):
+        return
+    problem = (
+        f"expected the {planned} optimizer steps over which the learning rate of '{checkpoint.folder}' falls, found {now}: "
+        "it would jump where the run goes on"
+    )
+    remedy = f"Set it to {planned} for the old schedule, or to {now} for one over the longer or shorter run."
+    raise ConfigError("actor.optim.total_training_steps", problem, remedy)
+
+
+def _spans_run(cfg: Trained) -> bool:
+    """Whether the learning rate follows a schedule whose end nobody wrote down, so that it is that of the run."""
+    optim = resolved(cfg)["actor"].get("optim")
+    if not isinstance(optim, Mapping):
+        return False
+    schedule = cast("Mapping[str, Any]", optim)
+    return schedule.get("lr_scheduler", "constant") != "constant" and schedule.get("total_training_steps") is None

@@ -1,0 +1,131 @@
+"""The folder of a run: made before any worker starts, and never on top of an earlier run."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, TextIO
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.checkpoints.starting_weights import find_weights
+from rlinf.runners.config.schema import RunnerConfig
+
+_CLAIMS: dict[Path, TextIO] = {}
+"""Held open for as long as this process lives."""
+
+
+class Run(Protocol):
+    """The configuration of a run, as far as its folder goes."""
+
+    @property
+    def runner(self) -> RunnerConfig:
+        """What the run is called, and where it writes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """`<log_path>/<experiment_name>`, and what is in it."""
+
+    path: Path
+    started: float = field(default_factory=time.monotonic, compare=False)
+    """When the run began, on the clock of `time.monotonic`."""
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.started
+
+    @property
+    def checkpoints(self) -> Path:
+        """Holds a `global_step_N` folder for each checkpoint."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Holds TensorBoard event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def video(self) -> Path:
+        """An episode of the last evaluation."""
+        return self.path / "video" / "eval.mp4"
+
+    @property
+    def transcripts(self) -> Path:
+        """What language models wrote, one JSON object for each problem."""
+        return self.path / "transcripts.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """Every logged number, one JSON object for each iteration."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The result of the run."""
+        return self.path / "summary.json"
+
+
+def run_folder(cfg: Run) -> RunFolder:
+    """The folder of a run, whether or not it exists."""
+    return RunFolder(Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.experiment_name)
+
+
+def open_run_folder(cfg: Run, planned: RunFolder | None = None) -> RunFolder:
+    """Makes the run's folder; an earlier run of the same name is kept as `<experiment_name>.1`, `.2`, ….
+
+    A run that resumes a checkpoint of this very folder goes on in it.
+
+    Args:
+        cfg: the configuration of the run.
+        planned: what `run_folder` returned when the run began, from when on its time counts; None if it begins now.
+
+    Raises:
+        ConfigError: the folder can't be written.
+        CheckpointError: there are no weights where `runner.ckpt_path` says.
+    """
+    if cfg.runner.ckpt_path is not None:
+        find_weights(cfg.runner.ckpt_path)
+    folder = replace(run_folder(cfg), started=time.monotonic() if planned is None else planned.started)
+    path = folder.path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _claim(path)
+        if path.exists() and not _resumes_here(cfg, path):
+            path.rename(_free_name(path))
+        path.mkdir(exist_ok=True)
+        probe = path / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        problem = f"can't write to '{path}' ({error.strerror})"
+        raise ConfigError("runner.logger.log_path", problem, "Name a folder that you may write to.") from error
+    return folder
+
+
+def _claim(path: Path) -> None:
+    """Refuses a folder that a run which still lives writes to; the claim ends with the process."""
+    if path in _CLAIMS:
+        return
+    lock = path.with_name(f".{path.name}.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        problem = f"another run is writing to '{path}'"
+        raise ConfigError("runner.experiment_name", problem, "Choose another name, or wait for its end.") from error
+    _CLAIMS[path] = lock
+
+
+def _resumes_here(cfg: Run, path: Path) -> bool:
+    resume = cfg.runner.resume_dir
+    return resume is not None and Path(resume).expanduser().resolve().is_relative_to(path.resolve())
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return path.with_name(f"{path.name}.{number}")

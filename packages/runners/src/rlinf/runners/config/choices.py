@@ -1,0 +1,156 @@
+"""Another type by name: the parameters that were written for the old one go.
+
+A recipe names a model and its parameters. Where an override names another model, those of the recipe that it does not know would
+be refused one by one; they are dropped instead. What the override sets itself stays, as does what both types know, what belongs to
+the section, and what not even the old type knew, so that a fault of the recipe stays one.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from rlinf.core.config.provenance import DROPPED, Provenance, origin
+from rlinf.core.config.reading import field_names
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import (
+    ADVANTAGES,
+    ENVS,
+    GENERATORS,
+    LOSSES,
+    MODELS,
+    REWARDS,
+    TASKS,
+    TRAINERS,
+    WEIGHT_SYNCS,
+    Registry,
+)
+from rlinf.runners.config.schema import ActorConfig, AlgorithmConfig, ModelSection, WeightSyncSection
+from rlinf.runners.config.sections import keys, task_type
+from rlinf.runners.reasoning.schema import (
+    DataConfig,
+    GenerationConfig,
+    ReasoningActorConfig,
+    ReasoningAlgorithmConfig,
+    RewardConfig,
+)
+from rlinf.runners.sft.schema import SFTActorConfig, SFTDataConfig
+
+Section = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """A section that names what it is made of."""
+
+    section: str
+    """Its dotted path."""
+    schema: type[Any] | None
+    """Its own dataclass; None where parameters have a section of their own."""
+    names: Mapping[str, Registry[Any]]
+    """The keys of the names."""
+    params: str = ""
+    """Where the parameters are, if not in the section itself."""
+    like: str = ""
+    """The section that says the names where this one does not."""
+
+
+_MODEL: Final = Choices("actor.model", ModelSection, {"model_type": MODELS})
+_SYNC: Final = Choices("actor.weight_syncer", WeightSyncSection, {"type": WEIGHT_SYNCS})
+_ALGORITHM: Final = {"adv_type": ADVANTAGES, "loss_type": LOSSES}
+_TRAINER: Final = {"training_backend": TRAINERS}
+CHOICES: Final[Mapping[str, Sequence[Choices]]] = {
+    "embodied": (
+        Choices("env.train", None, {"env_type": ENVS}, "init_params"),
+        Choices("env.eval", None, {"env_type": ENVS}, "init_params", like="env.train"),
+        Choices("actor", ActorConfig, _TRAINER),
+        _MODEL,
+        _SYNC,
+        Choices("algorithm", AlgorithmConfig, _ALGORITHM),
+    ),
+    "reasoning": (
+        Choices("data", DataConfig, {"type": TASKS}),
+        Choices("rollout", GenerationConfig, {"rollout_backend": GENERATORS}),
+        Choices("reward", RewardConfig, {"reward_type": REWARDS}),
+        Choices("actor", ReasoningActorConfig, _TRAINER),
+        _MODEL,
+        _SYNC,
+        Choices("algorithm", ReasoningAlgorithmConfig, _ALGORITHM),
+    ),
+    "sft": (Choices("data", SFTDataConfig, {"type": TASKS}), Choices("actor", SFTActorConfig, _TRAINER), _MODEL),
+}
+"""By `runner.task_type`."""
+NAMES: Final = frozenset(key for kind in CHOICES.values() for choices in kind for key in choices.names)
+"""The keys of all names, without their sections."""
+
+
+def replace_parameters(
+    before: Section, after: Section, *, explicit: Collection[str], provenance: Provenance | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The configuration without parameters of types that were replaced.
+
+    Args:
+        before: the configuration without overrides.
+        after: the one with them.
+        explicit: the dotted paths that the overrides set.
+        provenance: where the values of `before` came from.
+
+    Returns:
+        The configuration, and why each dotted path that is gone went, as an entry of its provenance.
+    """
+    data, dropped = copy.deepcopy(dict(after)), dict[str, str]()
+    for choices in CHOICES.get(task_type(after), ()):
+        old, new = _chosen(choices, before), _chosen(choices, after)
+        known = None if new is None or _folded(old) == _folded(new) else _known(choices, new)
+        if known is None:
+            continue
+        params = f"{choices.section}.{choices.params}" if choices.params else choices.section
+        known_before = _known(choices, old or {})
+        kept = {*known, *_own(choices)}
+        section = _at(data, params)
+        for key in [key for key in section if key not in kept and (known_before is None or key in known_before)]:
+            path = f"{params}.{key}"
+            if not any(each == path or each.startswith(f"{path}.") for each in explicit):
+                del section[key]
+                dropped[path] = f"{DROPPED}no parameter of {_told(choices, new or {})} ({origin(provenance or {}, path)})"
+    return data, dropped
+
+
+def _at(data: Section, path: str) -> dict[str, Any]:
+    """The section at a dotted path; an empty one if there is none."""
+    for name in path.split("."):
+        inner: object = data.get(name)
+        data = cast("Section", inner) if isinstance(inner, Mapping) else {}
+    return cast("dict[str, Any]", data)
+
+
+def _chosen(choices: Choices, data: Section) -> dict[str, str] | None:
+    """The name at each key; None where one is no name, which is refused later."""
+    section, like = _at(data, choices.section), _at(data, choices.like) if choices.like else {}
+    defaults = {f.name: f.default for f in dataclasses.fields(choices.schema)} if choices.schema else {}
+    found = {key: section.get(key) or like.get(key) or defaults.get(key) for key in choices.names}
+    return cast("dict[str, str]", found) if all(isinstance(name, str) for name in found.values()) else None
+
+
+def _folded(names: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: name if ":" in name else name.casefold() for key, name in (names or {}).items()}
+
+
+def _known(choices: Choices, names: Mapping[str, str]) -> set[str] | None:
+    """The parameters of what was chosen; None if that is not known."""
+    try:
+        return {key for name in choices.names for key in keys(choices.names[name].get(names[name]))}
+    except (ConfigError, KeyError):
+        return None
+
+
+def _own(choices: Choices) -> list[str]:
+    """The keys that belong to the section itself."""
+    return field_names(choices.schema) if choices.schema and not choices.params else []
+
+
+def _told(choices: Choices, names: Mapping[str, str]) -> str:
+    return " or ".join(f"the {registry.kind} '{names[key]}'" for key, registry in choices.names.items())

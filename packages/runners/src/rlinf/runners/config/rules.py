@@ -1,0 +1,141 @@
+"""Rules across sections: what each of them refuses is told together, before anything starts, with the keys that have to change.
+
+A rule is a function of a whole configuration that returns a fault, or None. What an advantage, a loss, a model or a trainer can't
+do without they say themselves (`rlinf.core.declarations`, `rlinf.core.capabilities`); what they don't say is not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar, cast
+
+from rlinf.core.capabilities import KeepsReference
+from rlinf.core.declarations import HasTargets, Need, needs_of, traits_of
+from rlinf.core.errors import ConfigError, ConfigErrors, did_you_mean, refuse
+from rlinf.runners.config.schema import AlgorithmConfig, ModelSection, TrainingConfig
+
+C = TypeVar("C")
+Rule = Callable[[C], ConfigError | None]
+Unmet = Mapping[Need, str]
+"""What a run can't give, and what to do about each."""
+
+NEEDS: Final[Mapping[Need, str]] = {
+    "value": "a critic",
+    "target": "targets for a critic, which the advantage does not have",
+    "entropy": "the entropy of decisions, which the model does not know",
+    "reference": "a reference policy",
+    "proximal": "decisions that the trainer scores again before each update",
+    "version": "a count of the weights' versions",
+    "baseline": "the score of a greedy answer to each question, which nothing here makes",
+    "sum_pi_squared": "the sums of squared probabilities of each token, which no trainer here says",
+    "group": "groups of more than one",
+}
+
+
+def apply(cfg: C, rules: Iterable[Rule[C]]) -> None:
+    """Applies rules to a configuration.
+
+    Raises:
+        ConfigError: a rule refuses it; one line for each fault.
+    """
+    refuse([fault for rule in rules if (fault := rule(cfg)) is not None])
+
+
+def together(faults: Iterable[ConfigError]) -> ConfigError | None:
+    """Several faults of one rule as one; None without any."""
+    found = list(faults)
+    return ConfigErrors("configuration", found) if len(found) > 1 else next(iter(found), None)
+
+
+def placed_components(cluster: Mapping[str, Any]) -> list[str]:
+    """The components that `cluster.component_placement` names; a key may name several, with commas."""
+    written: object = cluster.get("component_placement")
+    if not isinstance(written, Mapping):
+        return []
+    return [name.strip() for key in cast("Mapping[object, Any]", written) for name in str(key).split(",")]
+
+
+def placement(cluster: Mapping[str, Any], required: Sequence[str], optional: Sequence[str] = ()) -> ConfigError | None:
+    """Every component is placed, and no other. Without the section, whoever makes the cluster places them."""
+    place = "cluster.component_placement"
+    written: object = cluster.get("component_placement")
+    if written is None:
+        return None
+    if not isinstance(written, Mapping):
+        return ConfigError(place, f"expected a section with the components {', '.join(required)}, found {written!r}")
+    names, known = placed_components(cluster), [*required, *optional]
+    unknown = [name for name in names if name not in known]
+    faults = [ConfigError(f"{place}.{n}", "this run has no such component", did_you_mean(n, known)) for n in unknown]
+    missing = [name for name in required if name not in names]
+    placed = f"Placed: {', '.join(names) or 'none'}."
+    faults += [ConfigError(f"{place}.{name}", "this component is not placed", placed) for name in missing]
+    return together(faults)
+
+
+def whole_batches(batch: int, total: int, *, of: str, made: str) -> ConfigError | None:
+    """An iteration is a whole number of optimizer steps of the size that was asked for.
+
+    Where an iteration turns out smaller (padding, groups that were dropped), the steps share what there is as evenly as they can.
+
+    Args:
+        batch: `actor.global_batch_size`.
+        total: what an iteration makes.
+        of: what is counted.
+        made: how the total comes about.
+    """
+    key = "actor.global_batch_size"
+    if batch > total:
+        return ConfigError(key, f"{batch} {of} in an optimizer step, but an iteration makes only {total} ({made})", f"Use {total}.")
+    if total % batch:
+        problem = f"{batch} {of} in an optimizer step can't part the {total} of an iteration ({made}) into whole steps"
+        smaller, greater = _divisor(total, range(batch, 0, -1), 1), _divisor(total, range(batch, total), total)
+        return ConfigError(key, problem, f"Use a divisor, such as {smaller} or {greater}.")
+    return None
+
+
+def _divisor(total: int, sizes: Iterable[int], otherwise: int) -> int:
+    """The first of some sizes that divides a total; of very many only so many are tried."""
+    return next((size for size in islice(sizes, 100_000) if total % size == 0), otherwise)
+
+
+def needs_met(algorithm: AlgorithmConfig, unmet: Unmet) -> ConfigError | None:
+    """Advantage and loss get what they can't do without."""
+
+    def faults() -> Iterator[ConfigError]:
+        for key, item in (("adv_type", algorithm.advantage), ("loss_type", algorithm.loss)):
+            for need, parameter in needs_of(item).items():
+                if need in unmet:
+                    subject = "" if parameter else f"'{getattr(algorithm, key)}' "
+                    remedy = unmet[need] + (f" Or leave {parameter} out." if parameter else "")
+                    yield ConfigError(f"algorithm.{parameter or key}", f"{subject}needs {NEEDS[need]}", remedy)
+
+    return together(faults())
+
+
+def unmet_by_model(model: ModelSection, algorithm: AlgorithmConfig) -> dict[Need, str]:
+    """What a model, and an advantage for its loss, are known not to give."""
+    traits, unmet = traits_of(model.config), dict[Need, str]()
+    if traits.critic is False:
+        key = traits.critic_key
+        unmet["value"] = f"Set actor.model.{key}: true." if key else "Choose an actor.model.model_type that has one."
+    if traits.entropy is False:
+        unmet["entropy"] = "Choose another actor.model, or leave the bonus out."
+    if isinstance(algorithm.advantage, HasTargets) and not algorithm.advantage.has_targets:
+        unmet["target"] = "Choose an algorithm.adv_type with a critic, or an algorithm.loss_type without."
+    return unmet
+
+
+def no_idle_reference(actor: TrainingConfig, *, used: bool, remedy: str) -> ConfigError | None:
+    """A trainer that is told to keep a reference policy is also asked for it."""
+    trainer = actor.trainer
+    if used or not isinstance(trainer, KeepsReference) or trainer.keeping_reference() != trainer:
+        return None
+    return ConfigError("actor.reference", "nothing asks this trainer for a reference policy", remedy)
+
+
+def below(section: str, error: ConfigError) -> ConfigError:
+    """The same faults, of a section that was read as a configuration of its own."""
+    if isinstance(error, ConfigErrors):
+        return ConfigErrors(section, [below(section, fault) for fault in error.faults])
+    return type(error)(f"{section}.{error.place}", error.problem, error.remedy)

@@ -1,0 +1,192 @@
+"""Sections that several kinds of runs have; YAML holds only what a run changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlinf.core.config import expect_range, expect_seconds
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.core.protocols import Advantage, Builder, Gate, Loss, ModelConfig, TrainerConfig, WeightSync
+from rlinf.core.registry import GATES
+
+_LONGEST_NAME = 200
+"""Bytes: file systems take 255, and the names of locks and of earlier runs are a little longer."""
+GATE_DEFAULTS = {"fp32": (1e-3, 0.0), "fp16": (0.02, 0.01), "bf16": (0.1, 0.01)}
+"""By precision: how far the ratio of a decision's probabilities may be from 1, and the share of decisions that may be farther."""
+_GATE_KEYS = {"tolerance": "actor.logprob_tolerance", "allowed_share": "actor.logprob_outliers"}
+MERGED = {"merged": True}
+"""Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
+
+DERIVED = {"derived": True}
+"""Metadata of a field that no key of YAML sets."""
+
+
+def positive(**values: float | None) -> None:
+    """Refuses values that are 0 or less, by name."""
+    for name, value in values.items():
+        if value is not None and not value > 0:
+            raise ConfigError(name, f"expected more than 0, found {value}")
+
+
+def not_negative(**values: float | None) -> None:
+    """Refuses values below 0, by name."""
+    for name, value in values.items():
+        if value is not None and not value >= 0:
+            raise ConfigError(name, f"expected 0 or more, found {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggerConfig:
+    """`runner.logger`."""
+
+    log_path: str = "logs"
+    """The run writes to `<log_path>/<experiment_name>`."""
+    logger_backends: tuple[Literal["tensorboard"], ...] = ("tensorboard",)
+    """Where metrics go beside the console."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerConfig:
+    """`runner`."""
+
+    task_type: Literal["embodied", "reasoning", "sft"] = "embodied"
+    """Which kind of run this is: which sections there are, and which runner runs it."""
+    experiment_name: str
+    """Names the folder of the run."""
+    max_steps: int
+    """How many iterations of roll out and train."""
+    seed: int = 1
+    """The source of all randomness of the run."""
+    val_check_interval: int = 10
+    """Iterations between evaluations; 0 evaluates only at the end."""
+    save_interval: int = 0
+    """Iterations between checkpoints; 0 does not count iterations. The last iteration is always followed by one."""
+    save_minutes: float = 10.0
+    """Minutes after the last checkpoint from which on the next iteration is followed by one; 0 does not look at the time."""
+    keep_checkpoints: int | None = 3
+    """How many of the last checkpoints are kept, beside the best and those that are in use; null keeps all."""
+    keep_best: bool = True
+    """Whether an evaluation that is better than all before is followed by a checkpoint, which is kept as `checkpoints/best`."""
+    interrupt_timeout_s: float = 60.0
+    """Seconds that a run has, after Ctrl-C or SIGTERM, to end its iteration and to save; then it ends without."""
+    resume_dir: str | None = None
+    """A checkpoint folder (`…/global_step_N`) to go on from; null starts anew."""
+    ckpt_path: str | None = None
+    """Weights to start from: a `.safetensors` file, a `full_weights.pt`, or a folder that holds one; null takes the model's own."""
+    timeout_s: float = 600.0
+    """Seconds that one phase of an iteration may take before the run is declared stuck."""
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+
+    def __post_init__(self) -> None:
+        positive(max_steps=self.max_steps)
+        expect_seconds("timeout_s", self.timeout_s)
+        not_negative(val_check_interval=self.val_check_interval, save_interval=self.save_interval)
+        positive(keep_checkpoints=self.keep_checkpoints)
+        expect_seconds("interrupt_timeout_s", self.interrupt_timeout_s)
+        expect_range("save_minutes", self.save_minutes, 0.0, 1e7)
+        name = self.experiment_name
+        if name.strip() in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
+            raise ConfigError("experiment_name", f"expected the name of a folder, found '{name}'", "Set log_path for its parent.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSection:
+    """`actor.model`; its section also holds the model's own fields."""
+
+    model_type: str
+    """A registered model."""
+    config: ModelConfig | Builder = field(metadata=MERGED)
+    """Its hyper-parameters, or the function that builds it."""
+
+    def build(self, spec: EnvSpec, *, seed: int) -> Any:
+        """The policy with fresh weights; see `rlinf.core.protocols.ModelConfig`."""
+        return self.config.build(spec, seed=seed) if isinstance(self.config, ModelConfig) else self.config(spec, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSyncSection:
+    """`actor.weight_syncer`; its section also holds the fields of the chosen kind."""
+
+    type: str = "full"
+    """A registered weight sync."""
+    sync: WeightSync = field(metadata=MERGED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingConfig:
+    """`actor` of a run that nothing but trains; its section also holds the fields of the trainer."""
+
+    training_backend: str = "fsdp"
+    """A registered trainer."""
+    trainer: TrainerConfig = field(metadata=MERGED)
+    """The trainer's own fields, such as `optim`."""
+    model: ModelSection
+    """What is trained."""
+    global_batch_size: int
+    """Decisions in one optimizer step, over all ranks."""
+    micro_batch_size: int | None = None
+    """Decisions in one forward pass of one rank; null takes all that the rank has in a step."""
+
+    def __post_init__(self) -> None:
+        positive(global_batch_size=self.global_batch_size, micro_batch_size=self.micro_batch_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorConfig(TrainingConfig):
+    """`actor`; its section also holds the fields of the trainer."""
+
+    weight_syncer: WeightSyncSection
+    """How weights reach the rollout workers."""
+    gate: str = "step_zero"
+    """A registered gate: what compares the trainer's log-probabilities with the rollout's before the first update, and names likely
+    causes where they differ."""
+    logprob_tolerance: float | None = None
+    """How far the ratio of both probabilities may be from 1; null: 1e-3 in float32, 0.02 in float16, 0.1 in bfloat16, whichever is
+    the coarsest of model, trainer and rollout. Engines of one kind in float32 agree to 1e-5."""
+    logprob_outliers: float | None = None
+    """The share of decisions that may be farther; null: 0 in float32, 0.01 otherwise."""
+
+    def __post_init__(self) -> None:
+        TrainingConfig.__post_init__(self)
+        if self.logprob_tolerance is not None:
+            expect_range("logprob_tolerance", self.logprob_tolerance, 0.0, 1e3, open_low=True)
+        if self.logprob_outliers is not None and not 0 <= self.logprob_outliers < 1:
+            raise ConfigError("logprob_outliers", f"expected a share in [0, 1), found {self.logprob_outliers:g}")
+
+    def build_gate(self, precision: str = "fp32") -> Gate:
+        """The gate with its parameters.
+
+        Args:
+            precision: the coarsest in which something computes log-probabilities.
+        """
+        tolerance, share = GATE_DEFAULTS[precision]
+        params = {
+            "tolerance": tolerance if self.logprob_tolerance is None else self.logprob_tolerance,
+            "allowed_share": share if self.logprob_outliers is None else self.logprob_outliers,
+        }
+        try:
+            return GATES.build(self.gate, params, place="actor.gate")
+        except ConfigError as error:
+            key = _GATE_KEYS.get(error.place.removeprefix("actor.gate."))
+            if key is None:
+                raise
+            raise type(error)(key, error.problem, error.remedy) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmConfig:
+    """`algorithm`; its section also holds the fields of the advantage and of the loss."""
+
+    adv_type: str = "gae"
+    """A registered advantage."""
+    advantage: Advantage = field(metadata=MERGED)
+    loss_type: str = "actor_critic"
+    """A registered policy loss."""
+    loss: Loss = field(metadata=MERGED)
+    update_epoch: int = 4
+    """How often each decision is used in one iteration."""
+
+    def __post_init__(self) -> None:
+        positive(update_epoch=self.update_epoch)

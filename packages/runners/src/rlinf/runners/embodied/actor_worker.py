@@ -1,0 +1,160 @@
+"""`EmbodiedFSDPActor`: receives trajectories, gives credit, trains, and publishes its weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlinf.core.errors import RLinfError
+from rlinf.core.metrics import Metric, Statistic, merge
+from rlinf.core.protocols import Channel, HasObservationStatistics, Trainer
+from rlinf.core.random import keyed_generator, keyed_seed
+from rlinf.core.trajectory import Batch, Trajectory
+from rlinf.core.worker import Worker
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.embodied.rows import group_metrics
+from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.topology import Wiring
+from rlinf.runners.training.agreement import coarsest, decision_scores
+from rlinf.runners.training.devices import placed
+from rlinf.runners.training.finite import check_credit, check_finite
+from rlinf.runners.training.publishing import publish
+from rlinf.runners.training.tensors import to_torch
+
+
+class EmbodiedFSDPActor(Worker):
+    """One rank of data-parallel training."""
+
+    def __init__(self, cfg: EmbodiedConfig) -> None:
+        self.cfg = cfg
+        self._wiring: Wiring | None = None
+        self._policy: Any = None
+        self._trainer: Trainer | None = None
+        self._trajectory: Trajectory[torch.Tensor] | None = None
+        self._batch: Batch[torch.Tensor] | None = None
+        self._checked = False
+
+    def init_worker(self, wiring: Wiring) -> None:
+        """Builds the policy and its trainer; every rank calls it."""
+        torch.set_num_threads(self.threads)
+        self._wiring = wiring
+        self._policy = placed(self.cfg.actor.model.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
+        if self.cfg.runner.ckpt_path is not None:
+            load_starting_weights(self._policy, self.cfg.runner.ckpt_path)
+        self._trainer = self.cfg.actor.trainer.build(
+            self._policy,
+            rank=self.rank,
+            world_size=self.world_size,
+            rendezvous=self.rendezvous,
+            training_steps=self.cfg.optimizer_steps,
+        )
+
+    def sync_model_to_rollout(self) -> int:
+        """Publishes the weights to all rollout workers; returns their version."""
+        wiring, trainer = self._ready()
+        sync, receivers = self.cfg.actor.weight_syncer.sync, range(wiring.rollout_ranks)
+        return publish(trainer, sync, self.messenger, rank=self.rank, group=wiring.rollout, receivers=receivers)
+
+    def recv_rollout_batch(self, trajectories: Channel, env_ranks: int) -> int:
+        """Receives this rank's share of an iteration; returns its number of decisions.
+
+        Args:
+            trajectories: where `(env rank, Trajectory)` come from, keyed by actor rank.
+            env_ranks: how many env workers send.
+        """
+        with self.worker_timer("wait_for_trajectories"):
+            received = [trajectories.get(key=self.rank) for _ in range(env_ranks)]
+        parts = [part for _, part in sorted(received, key=_sender) if len(part)]
+        if not parts:
+            problem = "no trajectories for this rank: there are fewer groups of environments than actors"
+            raise RLinfError(f"actor[{self.rank}]", problem, "Raise env.train.total_num_envs or place fewer actors.")
+        self._trajectory = Trajectory.concat(parts).map(to_torch)
+        return int(self._trajectory.mask.sum())
+
+    def compute_advantages_and_returns(self) -> Mapping[str, Statistic]:
+        """Gives credit to the decisions received last."""
+        if self._trajectory is None:
+            raise RLinfError(f"actor[{self.rank}]", "there is no rollout batch", "Call recv_rollout_batch(…) first.")
+        _, trainer = self._ready()
+        place, remedy = f"actor[{self.rank}]", "Look at the reward of env.train.env_type."
+        check_finite("reward", self._trajectory.reward, self._trajectory, place=place, remedy=remedy)
+        all_reduce = trainer.all_reduce if self.world_size > 1 else None
+        credit = self.cfg.algorithm.advantage(self._trajectory, all_reduce=all_reduce)
+        check_credit(credit, self._trajectory, place=place)
+        self._batch = Batch(trajectory=self._trajectory, credit=credit).decisions()
+        reward = self._batch.trajectory.reward
+        metrics: dict[str, Statistic] = {"rewards": Metric(float(reward.sum()), reward.numel())}
+        if self.cfg.env.train.group_size > 1:
+            metrics |= group_metrics(self._trajectory)
+        self._trajectory = None
+        if self._batch.credit.target is not None:
+            target = self._batch.credit.target
+            metrics["returns_mean"] = Metric(float(target.sum()), target.numel())
+        return metrics
+
+    def run_training(self, step: int) -> Mapping[str, Statistic]:
+        """Updates the weights with the decisions received last; every rank takes the same number of optimizer steps.
+
+        Args:
+            step: the iteration, which keys the order of the decisions.
+        """
+        _, trainer = self._ready()
+        if self._batch is None:
+            problem = "decisions have no credit yet"
+            raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
+        batch, self._batch = self._batch, None
+        total = int(trainer.all_reduce(torch.tensor(float(len(batch)))))
+        steps = math.ceil(total / self.cfg.actor.global_batch_size)
+        metrics: list[Mapping[str, Statistic]] = [self._pass_gate(trainer, batch, math.ceil(len(batch) / steps))]
+        for epoch in range(self.cfg.algorithm.update_epoch):
+            order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, step, epoch).permutation(len(batch))
+            for chosen in np.array_split(order, steps):
+                part = batch.rows(to_torch(chosen))
+                size = self.cfg.actor.micro_batch_size or max(1, len(part))
+                metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
+        if isinstance(self._policy, HasObservationStatistics):
+            self._policy.observe(batch, all_reduce=trainer.all_reduce if self.world_size > 1 else None)
+        return merge(metrics)
+
+    def save_checkpoint(self, folder: str) -> None:
+        """Writes this rank's share of a checkpoint into a folder that exists; every rank calls it."""
+        self._ready()[1].save(Path(folder))
+
+    def load_checkpoint(self, folder: str) -> None:
+        """Restores what `save_checkpoint` wrote; every rank calls it."""
+        self._ready()[1].load(Path(folder))
+
+    def close(self) -> None:
+        """Leaves the other ranks; every rank calls it, last."""
+        self._ready()[1].close()
+
+    def _pass_gate(self, trainer: Trainer, batch: Batch[Any], most: int) -> Mapping[str, Statistic]:
+        """Before the first update, the trainer must score the rollout's decisions as the rollout did.
+
+        Args:
+            trainer: that of this rank.
+            batch: what is trained on.
+            most: decisions of a forward pass that is not parted into micro-batches.
+        """
+        if self._checked:
+            return {}
+        size = self.cfg.actor.micro_batch_size or max(1, most)
+        scores = decision_scores(trainer, batch, size=size, rank=self.rank, world_size=self.world_size)
+        precision = coarsest(self.cfg.actor.model.config, self.cfg.actor.trainer, self.cfg.rollout)
+        measured = self.cfg.actor.build_gate(precision).check(scores, place=f"actor[{self.rank}]")
+        self._checked = True
+        return measured
+
+    def _ready(self) -> tuple[Wiring, Trainer]:
+        if self._wiring is None or self._trainer is None:
+            raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(wiring) first.")
+        return self._wiring, self._trainer
+
+
+def _sender(item: tuple[int, Any]) -> int:
+    return item[0]

@@ -1,0 +1,156 @@
+"""One slot's vector environment, and its side of the conversation with a rollout worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.chunks import ChunkStep, chunk_step
+from rlinf.core.data import ArraySpec, Decision
+from rlinf.core.errors import NonFiniteError
+from rlinf.core.protocols import Channel
+from rlinf.core.tree import tree_combine, tree_index, tree_map
+from rlinf.runners.embodied.slots import Slot
+from rlinf.runners.embodied.topology import Request
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The two channels between a seat and the rollout worker that serves it."""
+
+    requests: Channel
+    """Carries `Request`s, keyed by rollout rank."""
+    answers: Channel
+    """Carries `Decision`s, keyed by slot."""
+    rollout_rank: int
+    """Who serves the seat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A decision for each environment, and values of the final observations that were asked along."""
+
+    decision: Decision[Any]
+    """`[num_envs, …]`."""
+    final_envs: NDArray[np.intp]
+    """`[n]`, the environments whose episodes ended with the step before."""
+    final_values: Floats | None
+    """`[n]`, the critic's values of their final observations; None without a critic."""
+
+
+class Seat:
+    """Steps the environments of a slot with the actions that it is answered.
+
+    An episode that ends inside a rollout is reset at once, and its final observation rides along with the next request, so
+    that the critic can value it: no transition is lost and nothing is reset inside `step`.
+
+    Args:
+        slot: which environments these are.
+        env: a vector environment without autoreset.
+        action: bounds of one control step.
+        knows_success: whether the task says if it is solved.
+    """
+
+    def __init__(self, slot: Slot, env: Any, action: ArraySpec, *, knows_success: bool = True) -> None:
+        self.slot = slot
+        self.knows_success = knows_success
+        self.ended: Bools = np.ones(slot.num_envs, bool)
+        self.episode = np.full(slot.num_envs, -1, np.int64)
+        """`[num_envs]`, the number of the episode that each environment is in; below 0 before the first."""
+        self._obs: Any = None
+        self._finals: Any = None
+        self._final_envs = np.empty(0, np.intp)
+        self._env = env
+        self._low: Any = action.low
+        self._high: Any = action.high
+
+    @property
+    def waived(self) -> Mapping[str, str]:
+        """What the environment can't keep of the contract, and why."""
+        return self._env.metadata.get("waived", {})
+
+    def reset(self, mask: Bools, seeds: Sequence[int], **options: Any) -> None:
+        """Resets the environments of `mask`, each to the initial state of its seed."""
+        self._obs, _ = self._env.reset(seed=list(seeds), options={"reset_mask": mask, **options})
+        self.ended = self.ended & ~mask
+
+    def keep_finals(self) -> None:
+        """Lets the observations of the episodes that have just ended ride along with the next request."""
+        self._final_envs = np.flatnonzero(self.ended)
+        self._finals = tree_map(np.copy, tree_index(self._obs, self._final_envs))
+
+    def ask(self, line: Line, key: tuple[int, ...]) -> None:
+        """Asks for actions for the current observations."""
+        obs = tree_map(np.copy, self._obs)
+        if len(self._final_envs):
+            obs = tree_combine(np.concatenate, [obs, self._finals])
+        line.requests.put(Request(slot=self.slot.index, key=key, obs=obs), key=line.rollout_rank)
+
+    def answer(self, line: Line) -> Answer:
+        """The answer to the oldest request."""
+        decision: Decision[Any] = line.answers.get(key=self.slot.index)
+        envs, self._final_envs = self._final_envs, np.empty(0, np.intp)
+        rows, value = self.slot.num_envs, decision.value
+        finals = None if value is None else value[rows:]
+        return Answer(decision=_first_rows(decision, rows), final_envs=envs, final_values=finals)
+
+    def leave(self, line: Line) -> None:
+        """Says that no more requests come."""
+        line.requests.put(Request(slot=self.slot.index, key=(), obs=None), key=line.rollout_rank)
+
+    def step(self, action: Floats, when: str = "") -> ChunkStep:
+        """Executes `[N, K, A]` actions, clipped to the environment's bounds, in each environment until its episode ends.
+
+        Args:
+            action: of each environment.
+            when: for messages, such as "iteration 3".
+
+        Raises:
+            NonFiniteError: a reward is infinite or not a number, or an observation is what the environment's guard refuses.
+        """
+        try:
+            step = chunk_step(self._env, np.clip(action, self._low, self._high))
+            _refuse_rewards(step.rewards)
+        except NonFiniteError as error:
+            slot = self.slot
+            of = f"slot {slot.index} (environments {slot.first_env} to {slot.first_env + slot.num_envs - 1})"
+            where = ", ".join([error.problem, f"in {of}", *([when] if when else [])])
+            raise NonFiniteError(f"env[{slot.env_rank}]", where, error.remedy) from error
+        self._obs, self.ended = step.observations, step.done
+        return step
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._env.close()
+
+
+def _first_rows(decision: Decision[Any], rows: int) -> Decision[Any]:
+    return Decision(
+        action=decision.action[:rows],
+        logprob=decision.logprob[:rows],
+        value=None if decision.value is None else decision.value[:rows],
+        context=tree_index(decision.context, slice(rows)),
+        version=decision.version,
+    )
+
+
+def _refuse_rewards(rewards: Floats) -> None:
+    """Refuses rewards `[N, K]` that would spoil the credit of everything that they are compared with."""
+    wrong = np.argwhere(~np.isfinite(rewards))
+    if len(wrong):
+        env, step = wrong[0]
+        problem = f"the reward of environment {env} is {rewards[env, step]}"
+        raise NonFiniteError("env.step", problem, "Look for its cause in the environment.")
+
+
+def task_numbers(infos: Mapping[str, Any]) -> NDArray[np.int64] | None:
+    """`[num_envs]`, the task of each environment's episode as `infos` of a step tell it; None where there is only one."""
+    task = infos["episode"].get("task")
+    return None if task is None else np.asarray(task, np.int64)

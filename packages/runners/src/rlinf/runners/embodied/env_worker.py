@@ -1,0 +1,224 @@
+"""`EnvWorker`: simulates, asks a rollout worker for every action, and sends trajectories to the actor.
+
+reset ──► obs ──ask──►  rollout worker  ──answer──► action ──► step ──► reward, obs ──ask──► …
+└──► rows ──► Trajectory ──► actor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.protocols import Channel
+from rlinf.core.random import keyed_seed
+from rlinf.core.trajectory import Trajectory
+from rlinf.core.worker import Worker
+from rlinf.runners.embodied.env_slot import Line, Seat, task_numbers
+from rlinf.runners.embodied.evaluation import SEED_RANGE, EpisodeResult, episode_results, run_episodes
+from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
+from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
+from rlinf.runners.embodied.slots import Slot
+from rlinf.runners.embodied.topology import Wiring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """What a worker's environments played in one iteration."""
+
+    episodes: list[EpisodeResult]
+    """The episodes that ended."""
+    env_steps: int
+    """Control steps that were executed."""
+
+
+class EnvWorker(Worker):
+    """Holds its share of the environments, in one seat for each pipeline stage."""
+
+    def __init__(self, cfg: EmbodiedConfig) -> None:
+        self.cfg = cfg
+        self._seats: list[Seat] = []
+        self._eval_seats: list[Seat] = []
+        self._wiring: Wiring | None = None
+        self._prepared: int | None = None
+        self._executed = 0
+
+    def init_worker(self, slots: Sequence[Slot]) -> EnvSpec:
+        """Builds the training environments of those slots that are its own, and says what a policy must know of them."""
+        own = [slot for slot in slots if slot.env_rank == self.rank]
+        self._seats, spec = self._build(self.cfg.env.train, own, render=False)
+        self._warn_of_groups()
+        return spec
+
+    def connect(self, wiring: Wiring) -> None:
+        """Learns who the others are; needed before `interact` and `evaluate`."""
+        self._wiring = wiring
+
+    def prepare(self, step: int) -> None:
+        """Resets what iteration `step` begins with, so that it can be done while the actor trains."""
+        if self._prepared != step:
+            with self.worker_timer("reset"):
+                self._begin_epoch(step, 0)
+            self._prepared = step
+
+    def interact(self, step: int, requests: Channel, answers: Channel, trajectories: Channel) -> Interaction:
+        """Collects one iteration of experience and sends it to the actor.
+
+        Args:
+            step: the iteration.
+            requests: where observations go, keyed by rollout rank.
+            answers: where decisions come from, keyed by slot.
+            trajectories: where `(env rank, Trajectory)` go, keyed by actor rank.
+
+        Returns:
+            What was played.
+        """
+        self._executed = 0
+        train, wiring = self.cfg.env.train, self._connected()
+        seats = self._with_lines(self._seats, requests, answers)
+        self.prepare(step)
+        rows: list[Trajectory[Any]] = []
+        results: list[EpisodeResult] = []
+        for epoch in range(train.rollout_epoch):
+            if epoch:
+                self._begin_epoch(step, epoch)
+            collectors = [self._collector(seat) for seat in self._seats]
+            for seat, line in seats:
+                seat.ask(line, (step, epoch, 0))
+            for t in range(train.max_steps_per_rollout_epoch):
+                for (seat, line), collector in zip(seats, collectors, strict=True):
+                    results += self._advance(seat, line, collector, (step, epoch, t + 1))
+            for (seat, line), collector in zip(seats, collectors, strict=True):
+                rows.append(collector.finish(seat.answer(line).decision.value))
+        for seat, line in seats:
+            seat.leave(line)
+        for rank, part in enumerate(shares(Trajectory.concat(rows), groups=self._groups, parts=wiring.actor_ranks)):
+            trajectories.put((self.rank, part), key=rank)
+        return Interaction(episodes=results, env_steps=self._executed)
+
+    def evaluate(self, episodes: int, requests: Channel, answers: Channel, video: str | None = None) -> list[EpisodeResult]:
+        """Runs this worker's share of the evaluation episodes; see `run_episodes`."""
+        config, slots = self.cfg.env.eval, self._connected().slots["eval"]
+        if not self._eval_seats:
+            own = [slot for slot in slots if slot.env_rank == self.rank]
+            self._eval_seats, _ = self._build(config, own, render=config.video_cfg.save_video)
+        return run_episodes(
+            self._with_lines(self._eval_seats, requests, answers),
+            episodes=episodes,
+            total_envs=config.total_num_envs,
+            seed=self.cfg.runner.seed,
+            video=video,
+        )
+
+    def _advance(self, seat: Seat, line: Line, collector: RowCollector, key: tuple[int, int, int]) -> list[EpisodeResult]:
+        """One decision of a seat: take the answer, simulate, ask for the next; `key` is that of the next request."""
+        with self.worker_timer("wait_for_actions"):
+            answer = seat.answer(line)
+        if answer.final_values is not None:
+            collector.final_values(answer.final_envs, answer.final_values)
+        iteration, epoch, t = key
+        with self.worker_timer("simulate"):
+            step = seat.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t - 1}")
+        over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
+        if not self.cfg.env.train.bootstrap_truncated:
+            over, cut = step.done, np.zeros_like(cut)
+        collector.append(answer.decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
+        self._executed += int(step.executed.sum())
+        results = episode_results(step.infos, seat.ended, seat.slot.first_env, knows_success=seat.knows_success)
+        if seat.ended.any() and t < self.cfg.env.train.max_steps_per_rollout_epoch:
+            seat.keep_finals()
+            self._reset(seat, seat.ended, seat.episode + 1)
+        seat.ask(line, key)
+        return results
+
+    def _begin_epoch(self, step: int, epoch: int) -> None:
+        """Resets what has ended, or everything where no episode goes on, which a run that resumes does too."""
+        train = self.cfg.env.train
+        # A rollout epoch begins no more episodes than it has decisions, so no number from here on was given before.
+        fresh = (step * train.rollout_epoch + epoch) * train.max_steps_per_rollout_epoch
+        for seat in self._seats:
+            if train.auto_reset and (seat.episode >= 0).all() and not seat.ended.all():
+                self._reset(seat, seat.ended, seat.episode + 1)
+            else:
+                self._reset(seat, np.ones(seat.slot.num_envs, bool), np.full(seat.slot.num_envs, fresh))
+
+    def _reset(self, seat: Seat, mask: Bools, episode: Ints) -> None:
+        """Begins the episodes of these numbers; the initial state of each follows from its group and its number alone."""
+        if mask.any():
+            size, seed = self.cfg.env.train.group_size, self.cfg.runner.seed
+            seat.episode = np.where(mask, episode, seat.episode)
+            groups = (seat.slot.first_env + np.arange(seat.slot.num_envs)) // size
+            named = zip(groups.tolist(), seat.episode.tolist(), strict=True)
+            seat.reset(mask, [keyed_seed(seed, "env", group, number) % SEED_RANGE for group, number in named])
+
+    @property
+    def _groups(self) -> int:
+        """Environment groups of the whole run."""
+        return self.cfg.env.train.total_num_envs // self.cfg.env.train.group_size
+
+    def _collector(self, seat: Seat) -> RowCollector:
+        train, slot = self.cfg.env.train, seat.slot
+        return RowCollector(
+            first_env=slot.first_env,
+            num_envs=slot.num_envs,
+            group_size=train.group_size,
+            groups=self._groups,
+            episode=seat.episode,
+        )
+
+    def _build(self, config: TrainEnvConfig | EvalEnvConfig, slots: Sequence[Slot], *, render: bool) -> tuple[list[Seat], EnvSpec]:
+        seats: list[Seat] = []
+        spec: EnvSpec | None = None
+        for slot in slots:
+            with _keyed(config):
+                env = config.init_params.make(
+                    slot.num_envs,
+                    max_episode_steps=config.max_episode_steps,
+                    ignore_terminations=config.ignore_terminations,
+                    render=render and slot.index == 0,
+                )
+            spec = config.init_params.describe(env)
+            seats.append(Seat(slot, env, spec.action, knows_success=spec.knows_success))
+        if spec is None:
+            raise RLinfError(f"env[{self.rank}]", "there is no environment for this worker", "Place fewer env workers.")
+        return seats, spec
+
+    def _warn_of_groups(self) -> None:
+        """Says so where the simulator can't start the members of a group from the same state."""
+        size, waived = self.cfg.env.train.group_size, self._seats[0].waived
+        broken = [f"{key} ({waived[key]})" for key in ("seeds", "place", "pure_reset") if key in waived]
+        if size > 1 and broken:
+            self.log_warning(
+                f"env.train.group_size: {size} environments are to start from the same state, but this simulator does not keep "
+                f"{', '.join(broken)}: advantages that compare the rows of a group compare different states"
+            )
+
+    def _with_lines(self, seats: Sequence[Seat], requests: Channel, answers: Channel) -> list[tuple[Seat, Line]]:
+        rank_of = self._connected().rollout_rank
+        return [(s, Line(requests=requests, answers=answers, rollout_rank=rank_of(s.slot))) for s in seats]
+
+    def _connected(self) -> Wiring:
+        if self._wiring is None:
+            raise RLinfError(f"env[{self.rank}]", "not connected to the other workers", "Call connect(wiring) first.")
+        return self._wiring
+
+
+@contextmanager
+def _keyed(config: TrainEnvConfig | EvalEnvConfig) -> Generator[None]:
+    """What an environment refuses inside, which it calls `env.…` as it knows no run, is called by its key outside."""
+    try:
+        yield
+    except ConfigError as error:
+        section = "env.train" if isinstance(config, TrainEnvConfig) else "env.eval"
+        env, _, name = error.place.partition(".")
+        for part, prefix in ((config, section), (config.init_params, f"{section}.init_params")):
+            if env == "env" and is_dataclass(part) and name.partition(".")[0] in [field.name for field in fields(part)]:
+                error.place = f"{prefix}.{name}"
+                error.args = (error.place, *error.args[1:])
+                break
+        raise

@@ -1,0 +1,107 @@
+"""`MultiStepRolloutWorker`: holds a copy of the policy and decides for every observation that it is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
+
+from rlinf.core.capabilities import HasExplorationSchedule, RecurrentPolicy
+from rlinf.core.data import Decision, Weights
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.protocols import Channel, Mode, Policy
+from rlinf.core.random import keyed_seed
+from rlinf.core.tree import tree_map
+from rlinf.core.worker import Worker
+from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.topology import Request, Wiring
+from rlinf.runners.training.devices import placed
+from rlinf.runners.training.tensors import observed, to_numpy
+
+
+class MultiStepRolloutWorker(Worker):
+    """Serves its share of the slots."""
+
+    def __init__(self, cfg: EmbodiedConfig) -> None:
+        self.cfg = cfg
+        self._policy: Policy | None = None
+        self._wiring: Wiring | None = None
+
+    def init_worker(self, wiring: Wiring) -> None:
+        """Builds the policy; its weights are those of the actor only after the first synchronisation."""
+        torch.set_num_threads(self.threads)
+        self._wiring = wiring
+        seed = keyed_seed(self.cfg.runner.seed, "model")
+        policy = placed(self.cfg.actor.model.build(wiring.spec, seed=seed).eval(), self)
+        if isinstance(policy, RecurrentPolicy):
+            problem = f"'{self.cfg.actor.model.model_type}' has a memory, and nothing here carries it from step to step yet"
+            raise ConfigError("actor.model.model_type", problem, "Choose a policy without one.")
+        self._policy = policy
+
+    def sync_model_from_actor(self) -> int:
+        """Takes over the actor's weights; returns their version."""
+        policy, wiring = self._ready()
+        received = self.cfg.actor.weight_syncer.sync.recv(self.messenger, policy.weights(), wiring.actor, 0)
+        policy.load(received)
+        return received.version
+
+    def load_checkpoint(self, file: str, version: int) -> None:
+        """Takes the weights of a safetensors file."""
+        policy, _ = self._ready()
+        policy.load(Weights(tensors=load_file(Path(file)), version=version))
+
+    def generate(self, step: int, requests: Channel, answers: Channel, mode: Mode = "train") -> int:
+        """Answers requests until every slot that it serves is done.
+
+        Args:
+            step: the iteration, which a policy's exploration may follow.
+            requests: where observations come from, keyed by rollout rank.
+            answers: where decisions go, keyed by slot.
+            mode: "train" samples, "eval" takes the most likely action.
+
+        Returns:
+            How many requests were answered.
+        """
+        policy, wiring = self._ready()
+        if isinstance(policy, HasExplorationSchedule):
+            policy.set_global_step(step)
+        return self._serve(requests, answers, wiring.served_by(self.rank, "train"), mode)
+
+    def evaluate(self, requests: Channel, answers: Channel) -> int:
+        """Answers the requests of an evaluation, in the mode that `env.eval.mode` names."""
+        _, wiring = self._ready()
+        return self._serve(requests, answers, wiring.served_by(self.rank, "eval"), self.cfg.env.eval.mode)
+
+    def _serve(self, requests: Channel, answers: Channel, slots: int, mode: Mode) -> int:
+        answered = 0
+        while slots:
+            with self.worker_timer("wait_for_observations"):
+                request = cast("Request", requests.get(key=self.rank))
+            if request.obs is None:
+                slots -= 1
+                continue
+            with self.worker_timer("decide"):
+                decision = self._decide(request, mode)
+            answers.put(decision, key=request.slot)
+            answered += 1
+        return answered
+
+    def _decide(self, request: Request, mode: Mode) -> Decision[Any]:
+        generator = torch.Generator()
+        generator.manual_seed(keyed_seed(self.cfg.runner.seed, "rollout", request.slot, *request.key))
+        policy, _ = self._ready()
+        decision = policy.predict_action_batch(tree_map(observed, request.obs), mode, generator=generator)
+        return Decision(
+            action=to_numpy(decision.action),
+            logprob=to_numpy(decision.logprob),
+            value=None if decision.value is None else to_numpy(decision.value),
+            context=tree_map(to_numpy, decision.context),
+            version=decision.version,
+        )
+
+    def _ready(self) -> tuple[Policy, Wiring]:
+        if self._policy is None or self._wiring is None:
+            raise RLinfError(f"rollout[{self.rank}]", "has no policy yet", "Call init_worker(wiring) first.")
+        return self._policy, self._wiring

@@ -1,0 +1,71 @@
+"""Rules across the sections of an embodied run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import Need, traits_of
+from rlinf.core.errors import ConfigError
+from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, unmet_by_model, whole_batches
+from rlinf.runners.embodied.schema import EmbodiedConfig
+
+
+def _placement(cfg: EmbodiedConfig) -> ConfigError | None:
+    return placement(cfg.cluster, ("actor", "rollout", "env"))
+
+
+def _batches(cfg: EmbodiedConfig) -> ConfigError | None:
+    train = cfg.env.train
+    made = f"{train.total_num_envs} envs × {train.max_steps_per_rollout_epoch} steps × {train.rollout_epoch} epochs"
+    return whole_batches(cfg.actor.global_batch_size, cfg.decisions_per_iteration, of="decisions", made=made)
+
+
+def _needs(cfg: EmbodiedConfig) -> ConfigError | None:
+    nobody = "Embodied runs don't have that."
+    unmet: dict[Need, str] = {
+        "reference": nobody,
+        "proximal": nobody,
+        "version": nobody,
+        "baseline": nobody,
+        "sum_pi_squared": nobody,
+    }
+    if cfg.env.train.group_size == 1:
+        unmet["group"] = "Raise env.train.group_size."
+    return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})
+
+
+def _acts(cfg: EmbodiedConfig) -> ConfigError | None:
+    if not traits_of(cfg.actor.model.config).language:
+        return None
+    return ConfigError("actor.model.model_type", f"'{cfg.actor.model.model_type}' writes text and does not act", "Choose a policy.")
+
+
+def _no_memory(cfg: EmbodiedConfig) -> ConfigError | None:
+    if not traits_of(cfg.actor.model.config).recurrent:
+        return None
+    problem = f"'{cfg.actor.model.model_type}' has a memory, and nothing here carries it from step to step"
+    return ConfigError("actor.model.model_type", problem, "Choose a policy without one.")
+
+
+def check_spec(cfg: EmbodiedConfig, spec: EnvSpec) -> None:
+    """Refuses a model that can't act in an environment; called when the simulators are up, before any model is built.
+
+    Raises:
+        ConfigError: the environment numbers its actions, and the model makes vectors of numbers.
+    """
+    discrete = np.issubdtype(np.dtype(spec.action.dtype), np.integer)
+    if discrete and traits_of(cfg.actor.model.config).discrete_actions is False:
+        problem = f"'{cfg.actor.model.model_type}' makes vectors of numbers, and env.train.env_type '{cfg.env.train.env_type}' "
+        remedy = "Choose an environment with continuous actions, or a model of your own that decides among numbers."
+        raise ConfigError("actor.model.model_type", f"{problem}takes numbered actions", remedy)
+
+
+def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
+    return no_idle_reference(cfg.actor, used=False, remedy="Leave it out: embodied runs have none.")
+
+
+EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _no_memory, _needs, _reference)

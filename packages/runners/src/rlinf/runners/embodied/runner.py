@@ -1,0 +1,203 @@
+"""`EmbodiedRunner`: the loop of on-policy learning from simulated robots.
+
+    update_rollout_weights      actor ══weights══► rollout
+    generate_rollouts           env ◄══actions══ rollout,  env ══observations══► rollout,  env ══trajectories══► actor
+    compute_advantages…         actor
+    run_training                actor          (meanwhile env resets for the next iteration)
+
+Where each of them runs, and what overlaps, is decided by placement and channels, not here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.metrics import means, merge
+from rlinf.core.protocols import WorkerGroup
+from rlinf.runners.checkpoints.checkpointer import Checkpointer
+from rlinf.runners.checkpoints.resuming import resumed_checkpoint
+from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
+from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
+from rlinf.runners.embodied.env_worker import EnvWorker, Interaction
+from rlinf.runners.embodied.evaluation import EpisodeResult, described, evaluation_protocol, headline, summarise
+from rlinf.runners.embodied.evaluator import Evaluator
+from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
+from rlinf.runners.embodied.rules import check_spec
+from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.slots import Slot, layout
+from rlinf.runners.embodied.topology import Wiring
+from rlinf.runners.reporting.metrics_log import Logbook
+from rlinf.runners.reporting.phases import Phases
+from rlinf.runners.reporting.progress import ProgressDisplay
+from rlinf.runners.reporting.summary import rate, write_summary
+from rlinf.runners.training.finite import SkippedSteps
+
+
+class EmbodiedRunner:
+    """Trains a policy with one actor group, one rollout group and one env group.
+
+    Args:
+        cfg: the configuration of the run.
+        actor: the group that trains.
+        rollout: the group that decides.
+        env: the group that simulates.
+        folder: where the run writes; by default the one that `cfg` names.
+    """
+
+    def __init__(
+        self,
+        cfg: EmbodiedConfig,
+        actor: WorkerGroup[EmbodiedFSDPActor],
+        rollout: WorkerGroup[MultiStepRolloutWorker],
+        env: WorkerGroup[EnvWorker],
+        folder: RunFolder | None = None,
+    ) -> None:
+        self.cfg, self.actor, self.rollout, self.env = cfg, actor, rollout, env
+        self.folder = folder or open_run_folder(cfg)
+        cluster = actor.cluster
+        self.requests = cluster.create_channel("requests", near=rollout.name)
+        self.answers = cluster.create_channel("answers", near=rollout.name)
+        self.trajectories = cluster.create_channel("trajectories", near=actor.name)
+        self.evaluator = Evaluator(rollout, env, requests=self.requests, answers=self.answers, timeout_s=cfg.runner.timeout_s)
+        self.step = 0
+        self.env_steps = 0
+        self.phases = Phases(cfg.runner.timeout_s)
+        self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
+        self.skipped = SkippedSteps()
+
+    def init_workers(self) -> None:
+        """Builds simulators, policies and the trainer, and restores the checkpoint that the run resumes from."""
+        slots = env_slots(self.cfg, self.env.world_size)
+        (specs,) = self.phases.wait(self.env.init_worker(slots["train"]))
+        spec: EnvSpec = specs[0]
+        check_spec(self.cfg, spec)
+        wiring = Wiring(
+            spec=spec,
+            actor=self.actor.name,
+            actor_ranks=self.actor.world_size,
+            rollout=self.rollout.name,
+            rollout_ranks=self.rollout.world_size,
+            slots=slots,
+        )
+        self.phases.wait(self.env.connect(wiring), self.rollout.init_worker(wiring), self.actor.init_worker(wiring))
+        checkpoint = resumed_checkpoint(self.cfg)
+        if checkpoint is not None:
+            self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
+            self.step, self.env_steps = checkpoint.state["step"], checkpoint.state["env_steps"]
+
+    def run(self) -> None:
+        """Runs the loop to its end, then saves, evaluates and writes the summary."""
+        config = self.cfg.runner
+        with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+            with self.checkpoints.stoppable(progress.note):
+                while self.step < config.max_steps:
+                    self._train(log, progress)
+                self.skipped.check()
+                checkpoint = self.checkpoints.save_last()
+            self._finish(log, progress, checkpoint)
+
+    def update_rollout_weights(self) -> None:
+        """Gives the rollout workers the actor's weights."""
+        self.phases.timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
+
+    def generate_rollouts(self) -> list[EpisodeResult]:
+        """Lets env and rollout workers play, and the actor receive; returns the episodes that ended."""
+        per_rank, *_ = self.phases.timed(
+            "generate_rollouts",
+            self.env.interact(self.step, self.requests, self.answers, self.trajectories),
+            self.rollout.generate(self.step, self.requests, self.answers),
+            self.actor.recv_rollout_batch(self.trajectories, self.env.world_size),
+        )
+        played: list[Interaction] = per_rank
+        self.env_steps += sum(part.env_steps for part in played)
+        return [result for part in played for result in part.episodes]
+
+    def evaluate(self, episodes: int, video: Path | None = None) -> dict[str, float]:
+        """Evaluates the newest weights, and keeps them if they are the best so far."""
+        with self.checkpoints.saved_if_it_fails():
+            self.update_rollout_weights()
+            scalars = self.evaluator.run(episodes, video)
+        metric = headline(scalars)
+        self.checkpoints.evaluated(metric, scalars[metric], protocol=evaluation_protocol(self.cfg, episodes)["hash"])
+        return scalars
+
+    def save_checkpoint(self) -> Path:
+        """Writes `global_step_<step>`; returns the folder."""
+        return self.checkpoints.save()
+
+    def _train(self, log: Logbook, progress: ProgressDisplay) -> None:
+        """One iteration, and what follows it: a checkpoint and an evaluation where they are due."""
+        config = self.cfg.runner
+        began, before = time.monotonic(), self.env_steps
+        scalars = self._iterate()
+        scalars["time/step"] = time.monotonic() - began
+        scalars["time/env_steps_per_s"] = (self.env_steps - before) / scalars["time/step"]
+        self.step += 1
+        told = [*_told(scalars), *self.skipped.add(scalars)]
+        if self.step < config.max_steps:
+            self.checkpoints.save_if_due()
+            if config.val_check_interval and self.step % config.val_check_interval == 0 and not self.checkpoints.stopping:
+                scalars |= self.evaluate(self.cfg.env.eval.episodes)
+                progress.evaluation(described(scalars))
+        log.write(self.step, scalars)
+        progress.iteration(self.step, *told)
+        self.checkpoints.stop_if_asked()
+
+    def _write_actor(self, folder: Path) -> None:
+        self.phases.wait(self.actor.save_checkpoint(str(folder)))
+
+    def _state(self) -> dict[str, int]:
+        return {"step": self.step, "env_steps": self.env_steps}
+
+    def _iterate(self) -> dict[str, float]:
+        """One iteration; returns its scalars."""
+        self.update_rollout_weights()
+        episodes = self.generate_rollouts()
+        (credit,) = self.phases.timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())
+        training, _ = self.phases.timed("actor_training", self.actor.run_training(self.step), self.env.prepare(self.step + 1))
+        return {
+            "env/steps": float(self.env_steps),
+            **summarise(episodes, "env/"),
+            **means(merge(credit), "rollout/"),
+            **means(merge(training), "train/"),
+            **self.phases.take([self.env, self.rollout, self.actor]),
+        }
+
+    def _finish(self, log: Logbook, progress: ProgressDisplay, checkpoint: Path) -> None:
+        config = self.cfg.env.eval
+        episodes = config.final_episodes or config.episodes
+        video = self.folder.video if config.video_cfg.save_video else None
+        scalars = self.evaluate(episodes, video)
+        scalars |= {"env/steps": float(self.env_steps), "time/wall_s": self.folder.wall_s}
+        self.phases.wait(self.actor.close())
+        log.write(self.step, scalars)
+        summary = write_summary(self.folder.summary, self.cfg, scalars, episodes)
+        progress.note(
+            f"{rate(summary, headline(scalars))} of {episodes} episodes "
+            f"after {self.env_steps:,} env steps, {scalars['time/wall_s']:.0f} s "
+            f"(seed {self.cfg.runner.seed}, protocol {summary['protocol']['hash']})"
+        )
+        best = self.checkpoints.best
+        progress.paths({"checkpoint": checkpoint, "best": best, "video": video, "summary": self.folder.summary})
+
+
+def _told(scalars: Mapping[str, float]) -> list[str]:
+    """What a person is shown of an iteration; return, and success where the task knows it, if an episode ended."""
+    parts = [f"{scalars['time/env_steps_per_s']:,.0f} steps/s"]
+    if "env/return" in scalars:
+        parts += [f"return {scalars['env/return']:.2f}"]
+    if "env/success_once" in scalars:
+        parts += [f"success {scalars['env/success_once']:.0%}"]
+    return parts
+
+
+def env_slots(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[str, tuple[Slot, ...]]:
+    """The slots of training and of evaluation, parted over the env workers."""
+    train, evaluation, stages = cfg.env.train, cfg.env.eval, cfg.rollout.pipeline_stage_num
+    return {
+        "train": tuple(layout(train.total_num_envs, ranks=env_ranks, stages=stages, group_size=train.group_size)),
+        "eval": tuple(layout(evaluation.total_num_envs, ranks=env_ranks, stages=stages, place="env.eval")),
+    }

@@ -1,0 +1,140 @@
+"""The configuration of an embodied run, section by section; YAML holds only what a run changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.protocols import EnvConfig
+from rlinf.runners.config.schema import DERIVED, ActorConfig, AlgorithmConfig, RunnerConfig, positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainEnvConfig:
+    """`env.train`."""
+
+    env_type: str
+    """A registered environment."""
+    init_params: EnvConfig
+    """The environment of that type with its own parameters."""
+    total_num_envs: int
+    """Environments over all env workers."""
+    max_steps_per_rollout_epoch: int
+    """Decisions of each environment in one rollout epoch (T)."""
+    rollout_epoch: int = 1
+    """Rollout epochs in one iteration."""
+    group_size: int = 1
+    """How many consecutive environments form a group, in which the k-th episode of each starts from the same state."""
+    max_episode_steps: int | None = None
+    """Control steps until truncation; null takes the task's own."""
+    ignore_terminations: bool = False
+    """Whether an episode goes on after the task has ended it."""
+    auto_reset: bool = True
+    """Whether an unfinished episode goes on in the next rollout epoch; false resets all at its start."""
+    bootstrap_truncated: bool = True
+    """Whether the critic's value of what would have followed counts where the step limit cut an episode; false where the limit
+    belongs to the task, so that being slow costs something."""
+
+    def __post_init__(self) -> None:
+        positive(
+            total_num_envs=self.total_num_envs,
+            max_steps_per_rollout_epoch=self.max_steps_per_rollout_epoch,
+            rollout_epoch=self.rollout_epoch,
+            group_size=self.group_size,
+            max_episode_steps=self.max_episode_steps,
+        )
+        if self.total_num_envs % self.group_size:
+            problem = f"{self.total_num_envs} environments can't be parted into groups of {self.group_size}"
+            raise ConfigError("total_num_envs", problem, "Use a multiple of group_size.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoConfig:
+    """`env.eval.video_cfg`."""
+
+    save_video: bool = True
+    """Whether the last evaluation is filmed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalEnvConfig:
+    """`env.eval`; what it does not say is as in `env.train`."""
+
+    env_type: str
+    """A registered environment."""
+    init_params: EnvConfig
+    """The environment of that type with its own parameters."""
+    total_num_envs: int = 16
+    """Environments over all env workers."""
+    episodes: int = 64
+    """Episodes of one evaluation, each from an initial state of its own; a multiple of `total_num_envs`."""
+    final_episodes: int | None = None
+    """Episodes of the last evaluation, which the summary reports; null takes `episodes`."""
+    max_episode_steps: int | None = None
+    """Control steps until truncation; null takes the task's own."""
+    ignore_terminations: bool = False
+    """Whether an episode goes on after the task has ended it."""
+    mode: Literal["eval", "train"] = "eval"
+    """"eval" takes the most likely action, "train" samples as in training."""
+    video_cfg: VideoConfig = field(default_factory=VideoConfig)
+
+    def __post_init__(self) -> None:
+        positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
+        positive(final_episodes=self.final_episodes, max_episode_steps=self.max_episode_steps)
+        for name, episodes in (("episodes", self.episodes), ("final_episodes", self.final_episodes)):
+            if episodes is not None and episodes % self.total_num_envs:
+                problem = f"{episodes} episodes can't be run by {self.total_num_envs} environments without repeating some"
+                raise ConfigError(name, problem, "Use a multiple of env.eval.total_num_envs.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSection:
+    """`env`."""
+
+    train: TrainEnvConfig
+    eval: EvalEnvConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutConfig:
+    """`rollout`."""
+
+    pipeline_stage_num: int = 1
+    """Into how many stages an env worker parts its environments, so that one steps while another awaits its actions."""
+
+    def __post_init__(self) -> None:
+        positive(pipeline_stage_num=self.pipeline_stage_num)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbodiedConfig:
+    """A whole run; every choice by name is already made and its parameters are checked."""
+
+    runner: RunnerConfig
+    cluster: Mapping[str, Any]
+    """Read by the cluster that is given it."""
+    env: EnvSection
+    rollout: RolloutConfig
+    actor: ActorConfig
+    algorithm: AlgorithmConfig
+    source: Mapping[str, Any] = field(metadata=DERIVED)
+    """The mapping that all this was read from; a checkpoint carries it, so that `eval` needs nothing else."""
+
+    @property
+    def decisions_per_iteration(self) -> int:
+        """Decisions in one iteration, over all environments."""
+        train = self.env.train
+        return train.total_num_envs * train.max_steps_per_rollout_epoch * train.rollout_epoch
+
+    @property
+    def optimizer_steps_per_iteration(self) -> int:
+        """Optimizer steps in one iteration."""
+        return self.algorithm.update_epoch * math.ceil(self.decisions_per_iteration / self.actor.global_batch_size)
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of the whole run, over which schedules span."""
+        return self.runner.max_steps * self.optimizer_steps_per_iteration

@@ -1,0 +1,1 @@
+"""What evaluations of all kinds of runs share."""

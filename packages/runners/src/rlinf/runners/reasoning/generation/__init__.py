@@ -1,0 +1,1 @@
+"""Which problems are asked, which answers are waited for, and which of them are trained on."""

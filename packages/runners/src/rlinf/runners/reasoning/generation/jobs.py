@@ -1,0 +1,202 @@
+"""Jobs that are under way on the rollout workers, their weights, and what happens when one of them dies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
+from rlinf.core.futures import Future, gather
+from rlinf.runners.reasoning.generation.admission import GroupReport
+from rlinf.runners.reasoning.generation.prompt_groups import Job
+from rlinf.runners.reasoning.generation.worker_groups import Crew
+from rlinf.runners.reasoning.rollout_worker import Generated
+from rlinf.runners.reasoning.topology import Lines, ReasoningWiring
+from rlinf.runners.reporting.phases import within
+
+REST_S = 30.0
+"""How long the rest of a synchronisation may take in which a rollout worker died and is back."""
+LATE_S = 5.0
+"""How long weights may take to arrive that were sent already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A job on its way."""
+
+    job: Job
+    handles: list[Future[list[Any]]]
+    """One for each rollout worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """What a job came to."""
+
+    reports: list[GroupReport]
+    """The groups that are finished."""
+    generated: list[Generated]
+    """What each rollout worker says."""
+
+
+class Flights:
+    """Starts jobs, and waits for them.
+
+    A rollout worker whose process was started again is built anew, gets the actor's weights, and its share of every job that is
+    under way once more; groups that it had finished before are scored only once.
+
+    Args:
+        crew: initialised by the caller.
+        wiring: what they know of each other.
+        lines: their channels.
+        timeout_s: seconds that a phase may take.
+    """
+
+    def __init__(self, crew: Crew, wiring: ReasoningWiring, lines: Lines, timeout_s: float) -> None:
+        self._crew, self._wiring, self._lines, self._timeout_s = crew, wiring, lines, timeout_s
+        self._under_way: list[Flight] = []
+        self._restarts = self._counted()
+        self.restarted = 0
+        """How many processes were started again so far."""
+
+    def start(self, job: Job) -> Flight:
+        """Sends a job to all rollout workers."""
+        ranks = range(self._crew.rollout.world_size)
+        flight = Flight(job, [self._written(job, rank) for rank in ranks])
+        self._under_way.append(flight)
+        return flight
+
+    def land(self, flight: Flight) -> Landed:
+        """Has a job scored as it is written, and waits for its end."""
+        scoring = self._crew.reward.compute_rewards(flight.job.told_to(None, 1), self._lines)
+        asking = self._asking(flight.job)
+        while True:
+            try:
+                scored, *rest = within(self._timeout_s, scoring, *flight.handles, *asking)
+                break
+            except WorkerError as error:
+                if error.group != self._crew.rollout.name or not self.revive():
+                    raise
+        self._under_way.remove(flight)
+        generated = [cast("Generated", found[0]) for found in rest[: len(flight.handles)]]
+        return Landed(reports=[report for reports in scored for report in reports], generated=generated)
+
+    def sync_weights(self) -> int:
+        """Gives all rollout workers the actor's weights, those too that die meanwhile and are started again; returns their version.
+
+        Raises:
+            WorkerError: a worker died, and the rest of the synchronisation did not outlive it.
+            RLinfError: a rollout worker took other weights than were given.
+        """
+        self.revive()
+        actor, rollout = self._crew.actor, self._crew.rollout
+        if actor is None:
+            raise RLinfError("sync_weights", "nobody trains", "Load a checkpoint.")
+        taking = [rollout.execute_on(rank).sync_model_from_actor() for rank in range(rollout.world_size)]
+        giving, back = actor.sync_model_to_rollout(), set[int]()
+        while True:
+            try:
+                given, *taken = self._wait(giving, *taking)
+                break
+            except WorkerError as error:
+                ranks = self._restarted() if error.group == rollout.name else []
+                if not ranks:
+                    raise
+                back.update(ranks)
+                late = self._take_again(ranks, giving, taking, error)
+                giving = actor.sync_model_to_rollout(late) if late else giving
+        for rank in back:
+            self._write_again(rank)
+        for rank, (version,) in enumerate(taken):
+            if version != given[0]:
+                problem = f"took version {version} of the weights where {given[0]} was given"
+                raise RLinfError(f"{rollout.name}[{rank}]", problem, "Start the run again from its last checkpoint.")
+        return given[0]
+
+    def revive(self) -> bool:
+        """Takes in the rollout workers that were started again since the last look; says whether there were any.
+
+        Without an actor nobody has weights for them.
+        """
+        ranks = self._restarted()
+        if self._crew.actor is None:
+            return False
+        for rank in ranks:
+            self._rebuild(rank)
+            taking = self._crew.rollout.execute_on(rank).sync_model_from_actor()
+            self._wait(taking, self._crew.actor.sync_model_to_rollout([rank]))
+            self._write_again(rank)
+        return bool(ranks)
+
+    def _take_again(self, ranks: Sequence[int], giving: Future[Any], taking: list[Future[Any]], error: WorkerError) -> list[int]:
+        """Lets workers that are back take part in a synchronisation under way; returns those for which it was over.
+
+        Raises:
+            WorkerError: the death, if the others can't go on after it.
+        """
+        for rank in ranks:
+            self._rebuild(rank)
+            taking[rank] = self._crew.rollout.execute_on(rank).sync_model_from_actor()
+        try:
+            gather(giving, timeout=REST_S)
+        except RLinfError as consequence:
+            error.add_note(f"In consequence: {consequence}")
+            raise error from consequence
+        return [rank for rank in ranks if not _ends(taking[rank])]
+
+    def _rebuild(self, rank: int) -> None:
+        self.restarted += 1
+        for flight in self._under_way:
+            _settle(flight.handles[rank])
+        self._wait(self._crew.rollout.execute_on(rank).init_worker(self._wiring))
+
+    def _write_again(self, rank: int) -> None:
+        for flight in self._under_way:
+            flight.handles[rank] = self._written(flight.job, rank)
+
+    def _restarted(self) -> list[int]:
+        """The rollout workers that were started again since this was asked last."""
+        now = self._counted()
+        ranks = [rank for rank, (before, count) in enumerate(zip(self._restarts, now, strict=True)) if count != before]
+        self._restarts = now
+        return ranks
+
+    def _written(self, job: Job, rank: int) -> Future[list[Any]]:
+        """The share of a job that one rollout worker writes."""
+        rollout = self._crew.rollout
+        return rollout.execute_on(rank).generate(job.told_to(rank, rollout.world_size), self._lines)
+
+    def _asking(self, job: Job) -> Sequence[Future[list[Any]]]:
+        inference = self._crew.inference
+        if inference is None or job.split != "train":
+            return ()
+        askers = [self._wiring.inference_rank(rank) for rank in range(self._wiring.reward_ranks)]
+        ranks = range(inference.world_size)
+        return [inference.execute_on(rank).compute_references(self._lines, askers.count(rank)) for rank in ranks]
+
+    def _counted(self) -> tuple[int, ...]:
+        group: Any = self._crew.rollout
+        return tuple(group.restarts)
+
+    def _wait(self, *handles: Future[Any]) -> list[Any]:
+        return within(self._timeout_s, *handles)
+
+
+def _ends(handle: Future[Any]) -> bool:
+    """Whether a call ends within moments; how is heard by who waits for it."""
+    try:
+        handle.wait(timeout=LATE_S)
+    except DeadlineExceeded:
+        return False
+    except WorkerError:
+        return True
+    return True
+
+
+def _settle(handle: Future[Any]) -> None:
+    """Hears what became of a call that a dead process can't answer, so that nobody else is told of it."""
+    try:
+        handle.wait(timeout=0.0)
+    except (WorkerError, DeadlineExceeded):
+        return

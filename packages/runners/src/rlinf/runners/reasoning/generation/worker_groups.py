@@ -1,0 +1,57 @@
+"""The groups of a reasoning run, and the channels between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlinf.core.protocols import TrainerConfig, WorkerGroup
+from rlinf.runners.reasoning.actor_worker import ReasoningActor
+from rlinf.runners.reasoning.inference_worker import InferenceWorker
+from rlinf.runners.reasoning.reward_worker import RewardWorker
+from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
+from rlinf.runners.reasoning.topology import Lines, ReasoningWiring
+from rlinf.runners.training.data_shares import share_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """The groups of a run."""
+
+    rollout: WorkerGroup[ReasoningRolloutWorker]
+    """Writes."""
+    reward: WorkerGroup[RewardWorker]
+    """Scores."""
+    actor: WorkerGroup[ReasoningActor] | None = None
+    """Trains; None where nothing does."""
+    inference: WorkerGroup[InferenceWorker] | None = None
+    """Scores under the reference; None where the actor does that, or nobody."""
+
+    def wiring(self, trainer: TrainerConfig) -> ReasoningWiring:
+        """What each must know of the others.
+
+        Args:
+            trainer: which actor ranks share samples.
+
+        Raises:
+            ConfigError: so many actors can't share the model.
+        """
+        actors = 0 if self.actor is None else self.actor.world_size
+        return ReasoningWiring(
+            actor="" if self.actor is None else self.actor.name,
+            actor_ranks=actors,
+            actor_shares=tuple(share_of(trainer, rank, actors)[0] for rank in range(actors)),
+            rollout=self.rollout.name,
+            rollout_ranks=self.rollout.world_size,
+            reward_ranks=self.reward.world_size,
+            inference_ranks=0 if self.inference is None else self.inference.world_size,
+        )
+
+    def lines(self) -> Lines:
+        """New channels between them; none is hosted by a rollout worker, with which it would die."""
+        cluster = self.reward.cluster
+        return Lines(
+            completions=cluster.create_channel("completions", near=self.reward.name),
+            trajectories=cluster.create_channel("trajectories", near=self.reward.name if self.actor is None else self.actor.name),
+            questions=cluster.create_channel("questions", near=self.reward.name),
+            references=cluster.create_channel("references", near=self.reward.name),
+        )

@@ -1,0 +1,87 @@
+"""The reference policy, frozen: scored by the actor, or by workers of their own that score while the rollout writes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlinf.core.data import Rescored
+from rlinf.core.errors import RLinfError
+from rlinf.core.protocols import Policy
+from rlinf.core.trajectory import Trajectory
+from rlinf.core.worker import Worker
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.reasoning.language import build_policy
+from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.reasoning.scoring import pieces, scattered, trimmed, widths, without_credit
+from rlinf.runners.reasoning.topology import Lines, Question
+from rlinf.runners.training.devices import device_of
+from rlinf.runners.training.tensors import to_numpy, to_torch
+
+
+class ReferencePolicy:
+    """The policy that `reference.source` names.
+
+    Args:
+        cfg: the configuration of the run.
+        device: where it scores.
+    """
+
+    def __init__(self, cfg: ReasoningConfig, device: torch.device) -> None:
+        policy = build_policy(cfg, starting_weights=cfg.reference.source == "initial").eval().requires_grad_(False)
+        if cfg.reference.ckpt_path is not None:
+            load_starting_weights(policy, cfg.reference.ckpt_path, "reference.ckpt_path")
+        self._policy: Policy = policy.to(device)
+        self._size, self._tokens = cfg.actor.micro_batch_size, cfg.actor.max_tokens_per_mbs
+
+    @torch.no_grad()
+    def logprob(self, trajectory: Trajectory[Tensor]) -> Tensor:
+        """`[B, T]`, the log-probability of each decision under the reference; 0 where masked."""
+        batch, width = without_credit(trajectory), widths(trajectory)
+        parts = pieces(np.arange(len(trajectory)), width, size=self._size, tokens=self._tokens)
+
+        def score(rows: Any) -> tuple[Any, Rescored[Tensor]]:
+            return rows, self._policy.default_forward(trimmed(batch, rows, width))
+
+        return scattered(trajectory, map(score, parts))[0]
+
+
+class InferenceWorker(Worker):
+    """Answers the reward workers' questions about groups."""
+
+    def __init__(self, cfg: ReasoningConfig) -> None:
+        self.cfg = cfg
+        self._reference: ReferencePolicy | None = None
+
+    def init_worker(self) -> None:
+        """Builds the reference."""
+        torch.set_num_threads(self.threads)
+        self._reference = ReferencePolicy(self.cfg, device_of(self))
+
+    def compute_references(self, lines: Lines, askers: int) -> int:
+        """Answers until every reward worker that it serves has said that it is done.
+
+        Args:
+            lines: where questions come from and answers go.
+            askers: how many reward workers it serves.
+
+        Returns:
+            How many groups it scored.
+        """
+        if self._reference is None:
+            raise RLinfError(f"inference[{self.rank}]", "has no reference yet", "Call init_worker() first.")
+        answered = 0
+        while askers:
+            question = cast("Question | None", lines.questions.get(key=self.rank))
+            if question is None:
+                askers -= 1
+                continue
+            with self.worker_timer("score"):
+                found = self._reference.logprob(question.trajectory.map(to_torch))
+            answer = int(question.trajectory.group[0]), to_numpy(found)
+            lines.references.put(answer, key=question.reward_rank)
+            answered += 1
+        return answered

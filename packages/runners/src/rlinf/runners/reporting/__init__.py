@@ -1,0 +1,1 @@
+"""What a run tells: phases and their times, metrics, progress and the summary."""

@@ -1,0 +1,56 @@
+"""The phases of an iteration: waiting for workers with a deadline, and how long each phase took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rlinf.core.futures import Future, gather_within
+from rlinf.core.protocols import WorkerGroup
+from rlinf.runners.reporting.worker_times import slowest_times
+
+
+def within(timeout_s: float, *handles: Future[Any]) -> list[Any]:
+    """What calls return within `runner.timeout_s`.
+
+    Raises:
+        WorkerError: one failed; the first failure is the one that is raised.
+        DeadlineExceeded: one took too long.
+    """
+    return gather_within(timeout_s, handles, remedy="Raise runner.timeout_s if this is normal.")
+
+
+class Phases:
+    """Waits for workers, and keeps the seconds of each phase since they were taken last.
+
+    Args:
+        timeout_s: seconds that one phase may take before the run is declared stuck.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._seconds: dict[str, float] = {}
+
+    def wait(self, *handles: Future[Any]) -> list[Any]:
+        """What the calls return; see `within`."""
+        return within(self._timeout_s, *handles)
+
+    def timed(self, name: str, *handles: Future[Any]) -> list[Any]:
+        """The same, as a phase of that name."""
+        with self.phase(name):
+            return self.wait(*handles)
+
+    @contextmanager
+    def phase(self, name: str) -> Generator[None]:
+        """Inside is a phase of that name."""
+        began = time.monotonic()
+        yield
+        self._seconds[name] = time.monotonic() - began
+
+    def take(self, groups: Sequence[WorkerGroup[Any]]) -> dict[str, float]:
+        """`time/<phase>`, and `time/<group>/<timer>`, what the workers' own timers say: the slowest rank's."""
+        seconds, self._seconds = self._seconds, {}
+        own = slowest_times(groups, self.wait(*[group.pop_execution_times() for group in groups]))
+        return {**{f"time/{name}": taken for name, taken in seconds.items()}, **own}

@@ -26,29 +26,29 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rlinf.scheduler.messages.endpoint import DriverEndpoint, Endpoint
-from rlinf.scheduler.messages.messenger import PostMessenger
-from rlinf.scheduler.messages.places import Meeting, Place
-from rlinf.scheduler.messages.routes import RouteChoice
-from rlinf.scheduler.messages.works import ThreadSideline
+from rlinf.scheduler.transport.messenger import PeerMessenger
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.routes import RouteChoice
+from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.work import BackgroundThreads
 
 WAYS: dict[str, RouteChoice] = {"tcp": "auto", "gloo": "gloo"}
 PAGE = 4096
 TIMEOUT_S = 300.0
 
 
-def part(meeting: Meeting, me: str, node: str) -> tuple[Endpoint, PostMessenger]:
+def part(run_info: RunInfo, me: str, node: str) -> tuple[SocketTransport, PeerMessenger]:
     """A process of a node, and what it sends and receives with."""
-    place = Place(node, str(Path(meeting.driver.path).parent / me), ("127.0.0.1", 0))
-    endpoint = Endpoint(meeting, me, place)
+    place = Location(node, str(Path(run_info.driver.path).parent / me), ("127.0.0.1", 0))
+    endpoint = SocketTransport(run_info, me, place)
     endpoint.server.start()
-    endpoint.lifeline(lambda: os._exit(1)).start()
-    return endpoint, PostMessenger(endpoint, me, lambda: {"a": 1, "b": 1}, ThreadSideline(TIMEOUT_S))
+    endpoint.connect_control(lambda: os._exit(1)).start()
+    return endpoint, PeerMessenger(endpoint, me, lambda: {"a": 1, "b": 1}, BackgroundThreads(TIMEOUT_S))
 
 
-def receive(meetings: dict[str, Meeting]) -> None:
+def receive(run_infos: dict[str, RunInfo]) -> None:
     """The other process."""
-    parts = {way: part(meeting, "b.0", "there") for way, meeting in meetings.items()}
+    parts = {way: part(run_info, "b.0", "there") for way, run_info in run_infos.items()}
     ways = {way: messenger for way, (_, messenger) in parts.items()}
     while True:
         way, size = ways["tcp"].recv("a", 0)
@@ -61,7 +61,7 @@ def receive(meetings: dict[str, Meeting]) -> None:
         ways[way].send(int(found[::PAGE].sum()), "a", 0)
 
 
-def transfer(ways: dict[str, PostMessenger], way: str, tensor: torch.Tensor) -> float:
+def transfer(ways: dict[str, PeerMessenger], way: str, tensor: torch.Tensor) -> float:
     """Seconds."""
     ways["tcp"].send((way, len(tensor)), "b", 0)
     ways[way].recv("b", 0)
@@ -78,7 +78,7 @@ def copy(tensor: torch.Tensor, spare: torch.Tensor) -> float:
     return time.perf_counter() - start
 
 
-def measure(ways: dict[str, PostMessenger], mib: int, rounds: int) -> list[str]:
+def measure(ways: dict[str, PeerMessenger], mib: int, rounds: int) -> list[str]:
     """The rows of one size."""
     tensor = torch.ones(mib << 20, dtype=torch.uint8)
     spare = torch.empty_like(tensor)
@@ -104,16 +104,16 @@ def main() -> None:
     args = parser.parse_args()
     before = os.getloadavg()[0]
     folder = Path(tempfile.mkdtemp(prefix="rlinf-"))
-    meetings: dict[str, Meeting] = {}
-    drivers: list[DriverEndpoint] = []
+    run_infos: dict[str, RunInfo] = {}
+    drivers: list[DriverTransport] = []
     for way, route in WAYS.items():
         (folder / way).mkdir()
-        place = Place("here", str(folder / way / "driver"), ("127.0.0.1", 0))
-        meeting = Meeting(run=way, driver=place, authkey=secrets.token_bytes(8), timeout_s=TIMEOUT_S, route=route)
-        drivers.append(DriverEndpoint(meeting, lambda _, __: None, lambda _, __, ___: None))
-        meetings[way] = replace(meeting, driver=drivers[-1].server.place)
-    other = subprocess.Popen([sys.executable, __file__, "--receive", pickle.dumps(meetings).hex()])
-    parts = {way: part(meeting, "a.0", "here") for way, meeting in meetings.items()}
+        place = Location("here", str(folder / way / "driver"), ("127.0.0.1", 0))
+        run_info = RunInfo(run=way, driver=place, authkey=secrets.token_bytes(8), timeout_s=TIMEOUT_S, route=route)
+        drivers.append(DriverTransport(run_info, lambda _, __: None, lambda _, __, ___: None))
+        run_infos[way] = replace(run_info, driver=drivers[-1].server.place)
+    other = subprocess.Popen([sys.executable, __file__, "--receive", pickle.dumps(run_infos).hex()])
+    parts = {way: part(run_info, "a.0", "here") for way, run_info in run_infos.items()}
     ways = {way: messenger for way, (_, messenger) in parts.items()}
     rows = [row for mib in args.mib for row in measure(ways, mib, args.rounds)]
     ways["tcp"].send(("", 0), "b", 0)

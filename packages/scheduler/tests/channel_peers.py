@@ -13,21 +13,21 @@ from pathlib import Path
 import numpy as np
 
 from rlinf.core.errors import ChannelClosed, EndOfStream
-from rlinf.scheduler.messages.channel import Channel
-from rlinf.scheduler.messages.endpoint import Endpoint
-from rlinf.scheduler.messages.places import Meeting, Place
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.transport.channel import Channel
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.waiting import Wait
 
 LARGE = 40_000
 
 
-def main(meeting: Meeting, folder: Path) -> None:
+def main(run_info: RunInfo, folder: Path) -> None:
     for line in sys.stdin:
         role, me, *options = line.split()
         pid = os.fork()
         if pid == 0:
             try:
-                play(meeting, folder, role, me, options)
+                play(run_info, folder, role, me, options)
             except BaseException as error:  # noqa: BLE001 - read by the test
                 (folder / f"error-{me}").write_text(repr(error))
                 os._exit(1)
@@ -35,11 +35,11 @@ def main(meeting: Meeting, folder: Path) -> None:
         print(pid, flush=True)
 
 
-def play(meeting: Meeting, folder: Path, role: str, me: str, options: list[str]) -> None:
-    endpoint = Endpoint(meeting, me, Place("here", str(Path(meeting.driver.path).parent / me)))
-    endpoint.server.start()
-    endpoint.lifeline(lambda: os._exit(2)).start()
-    channel = Channel(endpoint, endpoint.channels.find("c", Wait(me, "c", "it")))
+def play(run_info: RunInfo, folder: Path, role: str, me: str, options: list[str]) -> None:
+    transport = SocketTransport(run_info, me, Location("here", str(Path(run_info.driver.path).parent / me)))
+    transport.server.start()
+    transport.connect_control(lambda: os._exit(2)).start()
+    channel = Channel(transport, transport.channels.find("c", Wait(me, "c", "it")))
     book = os.open(folder / f"{role}-{me}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     if role == "writer":
         write(channel, me, book, int(options[0]), asynchronous="async" in options)

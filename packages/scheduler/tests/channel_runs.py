@@ -1,4 +1,4 @@
-"""A run without Ray: the endpoints of a driver and of workers in one process."""
+"""A run without Ray: the transports of a driver and of workers in one process."""
 
 import queue
 import threading
@@ -9,33 +9,33 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.scheduler import Channel
-from rlinf.scheduler.messages.channels import Site
-from rlinf.scheduler.messages.endpoint import DriverEndpoint, Endpoint
-from rlinf.scheduler.messages.places import Meeting, Place
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.transport.channels import Site
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.waiting import Wait
 
 
 @dataclass
 class Run:
-    driver: DriverEndpoint
-    meeting: Meeting
-    endpoints: list[Endpoint]
+    driver: DriverTransport
+    run_info: RunInfo
+    transports: list[SocketTransport]
 
-    def endpoint(self, me: str) -> Endpoint:
-        made = Endpoint(self.meeting, me, Place("here", str(Path(self.meeting.driver.path).parent / me)))
+    def transport(self, me: str) -> SocketTransport:
+        made = SocketTransport(self.run_info, me, Location("here", str(Path(self.run_info.driver.path).parent / me)))
         made.server.start()
-        made.lifeline(lambda: None).start()
-        self.endpoints.append(made)
+        made.connect_control(lambda: None).start()
+        self.transports.append(made)
         return made
 
-    def create(self, name: str, by: Endpoint | None = None, maxsize: int = 0, **site: Any) -> Channel:
-        post = by or self.driver
-        return Channel(post, post.channels.create(name, maxsize, Site(**site)))
+    def create(self, name: str, by: SocketTransport | None = None, maxsize: int = 0, **site: Any) -> Channel:
+        transport = by or self.driver
+        return Channel(transport, transport.channels.create(name, maxsize, Site(**site)))
 
 
-def through(post: Endpoint, channel: Channel) -> Channel:
+def through(transport: SocketTransport, channel: Channel) -> Channel:
     """The same channel, as another process uses it."""
-    return Channel(post, post.channels.find(channel.name, Wait(post.who(), channel.name, "it")))
+    return Channel(transport, transport.channels.find(channel.name, Wait(transport.who(), channel.name, "it")))
 
 
 def beside(function: Callable[[], Any]) -> Callable[[], Any]:

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlinf.scheduler.messages import _collective
-from rlinf.scheduler.messages.endpoint import Endpoint
-from rlinf.scheduler.messages.messenger import PostMessenger
-from rlinf.scheduler.messages.places import Meeting, Place
-from rlinf.scheduler.messages.works import ThreadSideline
+from rlinf.scheduler.transport import _collective
+from rlinf.scheduler.transport.messenger import PeerMessenger
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.work import BackgroundThreads
 
 MANY = 1 << 20
 
@@ -24,7 +24,7 @@ class Peers:
 
     def __init__(self, office: Any) -> None:
         self.office = office
-        what = pickle.dumps((office.meeting, office.folder)).hex()
+        what = pickle.dumps((office.run_info, office.folder)).hex()
         command = [sys.executable, __file__, what]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = 0
@@ -57,7 +57,7 @@ class Peers:
         self.process.wait()
 
 
-def main(meeting: Meeting, folder: Path) -> None:
+def main(run_info: RunInfo, folder: Path) -> None:
     import torch  # once for all
 
     assert torch.distributed.is_available()
@@ -65,20 +65,20 @@ def main(meeting: Meeting, folder: Path) -> None:
         role = line.strip()
         pid = os.fork()
         if pid == 0:
-            live(meeting, folder, role)
+            live(run_info, folder, role)
             sys.exit(0)
         print(pid, flush=True)
         if role.startswith("leaves"):
             print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 
-def live(meeting: Meeting, folder: Path, role: str) -> None:
+def live(run_info: RunInfo, folder: Path, role: str) -> None:
     import torch
 
-    endpoint = Endpoint(meeting, "b.0", Place("near", str(folder / "b.0"), ("127.0.0.1", 0)))
-    endpoint.server.start()
-    endpoint.lifeline(lambda: os._exit(2)).start()
-    b = PostMessenger(endpoint, "b.0", lambda: {"a": 1, "b": 1}, ThreadSideline(60.0))
+    transport = SocketTransport(run_info, "b.0", Location("near", str(folder / "b.0"), ("127.0.0.1", 0)))
+    transport.server.start()
+    transport.connect_control(lambda: os._exit(2)).start()
+    b = PeerMessenger(transport, "b.0", lambda: {"a": 1, "b": 1}, BackgroundThreads(60.0))
     pair: Any = _collective._Pair
     if role == "dies":
         pair.send = lambda *_: os.kill(os.getpid(), signal.SIGKILL)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rlinf.scheduler import Channel, Cluster
-from rlinf.scheduler.messages.endpoint import DriverEndpoint, Endpoint
-from rlinf.scheduler.messages.places import Meeting, Place
-from rlinf.scheduler.messages.post import DRIVER
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.transport import DRIVER
 
 sys.path.insert(0, str(Path(__file__).parent))
 from channel_runs import Run, through
@@ -39,30 +39,30 @@ def local_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def run() -> Iterator[Run]:
     folder = Path(tempfile.mkdtemp(prefix="rlinf-"))
-    place = Place("here", str(folder / DRIVER))
-    meeting = Meeting(run=secrets.token_hex(4), driver=place, authkey=secrets.token_bytes(8), timeout_s=20.0)
-    driver = DriverEndpoint(meeting, lambda *_: None, lambda *_: None)
-    made = Run(driver, replace(meeting, driver=driver.server.place), [])
+    place = Location("here", str(folder / DRIVER))
+    run_info = RunInfo(run=secrets.token_hex(4), driver=place, authkey=secrets.token_bytes(8), timeout_s=20.0)
+    driver = DriverTransport(run_info, lambda *_: None, lambda *_: None)
+    made = Run(driver, replace(run_info, driver=driver.server.place), [])
     driver.channel_list.hosts = lambda: {DRIVER: 0, "a.0": 0, "b.0": 1}
     yield made
-    for endpoint in [*made.endpoints, driver]:
-        endpoint.close("the test is over")
-        endpoint.stop()
+    for transport in [*made.transports, driver]:
+        transport.close("the test is over")
+        transport.stop()
     shutil.rmtree(folder)
 
 
 @pytest.fixture
-def a(run: Run) -> Endpoint:
-    return run.endpoint("a.0")
+def a(run: Run) -> SocketTransport:
+    return run.transport("a.0")
 
 
 @pytest.fixture
-def b(run: Run) -> Endpoint:
-    return run.endpoint("b.0")
+def b(run: Run) -> SocketTransport:
+    return run.transport("b.0")
 
 
 @pytest.fixture(params=["driver", "a.0", "b.0"])
-def pair(request: pytest.FixtureRequest, run: Run, a: Endpoint, b: Endpoint) -> tuple[Channel, Channel]:
+def pair(request: pytest.FixtureRequest, run: Run, a: SocketTransport, b: SocketTransport) -> tuple[Channel, Channel]:
     """A channel as a and as b use it, hosted by the driver, by a, and by b."""
     site = {"driver": {}, "a.0": {"near": "a"}, "b.0": {"near": "b"}}[request.param]
     channel = run.create("c", **site)

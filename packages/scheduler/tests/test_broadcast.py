@@ -1,4 +1,4 @@
-"""Messages between the endpoints of several processes, which are threads here: order, kinds of items, broadcasts, refusals."""
+"""Messages between the transports of several processes, which are threads here: order, kinds of items, broadcasts, refusals."""
 
 import asyncio
 import dataclasses
@@ -13,32 +13,32 @@ import numpy as np
 import pytest
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, ShapeError, UnknownName
-from rlinf.scheduler.messages.endpoint import DriverEndpoint, Endpoint
-from rlinf.scheduler.messages.messenger import PostMessenger
-from rlinf.scheduler.messages.places import Meeting, Place, short_folder
-from rlinf.scheduler.messages.post import address
-from rlinf.scheduler.messages.works import ThreadSideline
+from rlinf.scheduler.transport.messenger import PeerMessenger
+from rlinf.scheduler.transport.places import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.transport import address
+from rlinf.scheduler.transport.work import BackgroundThreads
 
 SIZES = {"a": 1, "b": 2, "c": 1}
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, PostMessenger]]:
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, PeerMessenger]]:
     """The messengers of a[0], b[0], b[1] and c[0]."""
     folder = tmp_path_factory.mktemp("m")
     if len(str(folder)) > 80:
         folder = Path(short_folder())
-    meeting = Meeting(run="broadcast", driver=Place("here", str(folder / "driver")), authkey=b"k", timeout_s=60.0)
-    driver = DriverEndpoint(meeting, on_lost=lambda _, __: None, on_log=lambda _, __, ___: None)
+    run_info = RunInfo(run="broadcast", driver=Location("here", str(folder / "driver")), authkey=b"k", timeout_s=60.0)
+    driver = DriverTransport(run_info, on_lost=lambda _, __: None, on_log=lambda _, __, ___: None)
     driver.sizes.update(SIZES)
-    messengers: dict[str, PostMessenger] = {}
+    messengers: dict[str, PeerMessenger] = {}
     for group, size in SIZES.items():
         for rank in range(size):
             me = address(group, rank)
-            endpoint = Endpoint(meeting, me, Place("here", str(folder / me)))
-            endpoint.server.start()
-            endpoint.lifeline(lambda: None).start()
-            messengers[f"{group}{rank}"] = PostMessenger(endpoint, me, endpoint.groups, ThreadSideline(60.0))
+            transport = SocketTransport(run_info, me, Location("here", str(folder / me)))
+            transport.server.start()
+            transport.connect_control(lambda: None).start()
+            messengers[f"{group}{rank}"] = PeerMessenger(transport, me, transport.groups, BackgroundThreads(60.0))
     yield messengers
     driver.stop()
 
@@ -90,7 +90,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("number", range(len(kinds())))
-def test_all_kinds_of_items_arrive(office: dict[str, PostMessenger], number: int) -> None:
+def test_all_kinds_of_items_arrive(office: dict[str, PeerMessenger], number: int) -> None:
     item = kinds()[number]
     office["a0"].send(item, "b", 0)
     work = office["a0"].send(item, "b", 0, async_op=True)
@@ -100,7 +100,7 @@ def test_all_kinds_of_items_arrive(office: dict[str, PostMessenger], number: int
 
 
 @pytest.mark.torch
-def test_all_kinds_of_tensors_arrive(office: dict[str, PostMessenger]) -> None:
+def test_all_kinds_of_tensors_arrive(office: dict[str, PeerMessenger]) -> None:
     torch = pytest.importorskip("torch")
 
     global Named
@@ -121,7 +121,7 @@ def test_all_kinds_of_tensors_arrive(office: dict[str, PostMessenger]) -> None:
     assert isinstance(found[10], torch.nn.Parameter)
 
 
-def test_order_is_kept_whatever_is_waited_for(office: dict[str, PostMessenger]) -> None:
+def test_order_is_kept_whatever_is_waited_for(office: dict[str, PeerMessenger]) -> None:
     sizes = itertools.cycle([1, 70_000, 3, 400_000])
     works: list[Any] = []
     for number in range(40):
@@ -134,7 +134,7 @@ def test_order_is_kept_whatever_is_waited_for(office: dict[str, PostMessenger]) 
     assert all(work is None or work.wait() is None for work in works)
 
 
-def test_a_receive_that_came_too_early_takes_nothing(office: dict[str, PostMessenger]) -> None:
+def test_a_receive_that_came_too_early_takes_nothing(office: dict[str, PeerMessenger]) -> None:
     with pytest.raises(DeadlineExceeded, match=r"recv from a\[0\], tag 'late': b\[0\] waited 0.05 s for an item"):
         office["b0"].recv("a", 0, tag="late", timeout=0.05)
     kept = office["b0"].recv("a", 0, tag="late", async_op=True)
@@ -144,16 +144,16 @@ def test_a_receive_that_came_too_early_takes_nothing(office: dict[str, PostMesse
     assert (kept.wait(), office["b0"].recv("a", 0, tag="late")) == (1, 2)
 
 
-def test_both_send_first_more_than_any_buffer_holds(office: dict[str, PostMessenger]) -> None:
+def test_both_send_first_more_than_any_buffer_holds(office: dict[str, PeerMessenger]) -> None:
     exchange(office, 32 << 20)
 
 
 @pytest.mark.slow
-def test_both_send_first_a_quarter_of_a_gigabyte(office: dict[str, PostMessenger]) -> None:
+def test_both_send_first_a_quarter_of_a_gigabyte(office: dict[str, PeerMessenger]) -> None:
     exchange(office, 256 << 20)
 
 
-def exchange(office: dict[str, PostMessenger], size: int) -> None:
+def exchange(office: dict[str, PeerMessenger], size: int) -> None:
     def talk(me: str, group: str, value: int) -> bool:
         office[me].send(np.full(size, value, np.uint8), group, 0, tag="big")
         got = office[me].recv(group, 0, tag="big")
@@ -162,7 +162,7 @@ def exchange(office: dict[str, PostMessenger], size: int) -> None:
     assert together(lambda: talk("a0", "b", 0), lambda: talk("b0", "a", 1)) == [True, True]
 
 
-def test_a_handle_is_awaited_and_others_run_meanwhile(office: dict[str, PostMessenger]) -> None:
+def test_a_handle_is_awaited_and_others_run_meanwhile(office: dict[str, PeerMessenger]) -> None:
     async def main() -> tuple[Any, int]:
         work = office["b0"].recv("a", 0, tag="await", async_op=True)
         turns = 0
@@ -180,7 +180,7 @@ def test_a_handle_is_awaited_and_others_run_meanwhile(office: dict[str, PostMess
 
 @pytest.mark.parametrize("async_op", [False, True])
 @pytest.mark.parametrize("size", [3, 1 << 18])
-def test_every_member_of_a_broadcast_has_the_sources_object(office: dict[str, PostMessenger], size: int, *, async_op: bool) -> None:
+def test_every_member_of_a_broadcast_has_the_sources_object(office: dict[str, PeerMessenger], size: int, *, async_op: bool) -> None:
     members = [("a", 0), ("b", 1), ("b", 0)]
 
     def share(me: str, src: tuple[str, int] | None, value: int) -> int:
@@ -195,7 +195,7 @@ def test_every_member_of_a_broadcast_has_the_sources_object(office: dict[str, Po
         assert together(*calls) == [value + 1] * 3
 
 
-def test_broadcasts_neither_overtake_nor_mix_with_messages(office: dict[str, PostMessenger]) -> None:
+def test_broadcasts_neither_overtake_nor_mix_with_messages(office: dict[str, PeerMessenger]) -> None:
     members = [("a", 0), ("b", 0)]
     office["a0"].send("message", "b", 0)
     for number in range(3):
@@ -204,7 +204,7 @@ def test_broadcasts_neither_overtake_nor_mix_with_messages(office: dict[str, Pos
     assert office["b0"].recv("a", 0) == "message"
 
 
-def test_a_broadcast_encodes_its_object_once(office: dict[str, PostMessenger]) -> None:
+def test_a_broadcast_encodes_its_object_once(office: dict[str, PeerMessenger]) -> None:
     class Counted:
         count = 0
 
@@ -218,7 +218,7 @@ def test_a_broadcast_encodes_its_object_once(office: dict[str, PostMessenger]) -
     assert [office[me].broadcast(None, members, None) for me in ("b0", "b1", "c0")] == [7, 7, 7]
 
 
-def test_what_is_no_broadcast_is_refused(office: dict[str, PostMessenger]) -> None:
+def test_what_is_no_broadcast_is_refused(office: dict[str, PeerMessenger]) -> None:
     for members, src, problem in (
         ([], None, "names no members"),
         ([("a", 0), ("b", 0), ("a", 0)], None, r"a\[0\] is named twice"),
@@ -230,7 +230,7 @@ def test_what_is_no_broadcast_is_refused(office: dict[str, PostMessenger]) -> No
             office["a0"].broadcast(1, members, src)
 
 
-def test_wrong_addresses_are_refused_and_itself_is_none(office: dict[str, PostMessenger]) -> None:
+def test_wrong_addresses_are_refused_and_itself_is_none(office: dict[str, PeerMessenger]) -> None:
     with pytest.raises(UnknownName, match=r"send to b\[2\]: b has no rank 2. Ranks: 0-1."):
         office["a0"].send(1, "b", 2)
     with pytest.raises(UnknownName, match=r"recv from b\[-1\]"):
@@ -241,7 +241,7 @@ def test_wrong_addresses_are_refused_and_itself_is_none(office: dict[str, PostMe
     assert office["a0"].recv("a", 0) == "mine"
 
 
-def test_arrays_are_received_into_memory_that_is_there(office: dict[str, PostMessenger]) -> None:
+def test_arrays_are_received_into_memory_that_is_there(office: dict[str, PeerMessenger]) -> None:
     target = np.zeros((2, 2), np.float32)[:, ::-1]
     office["a0"].send(np.arange(4, dtype=np.float32).reshape(2, 2), "b", 0)
     assert office["b0"].recv("a", 0, into=target) is target
@@ -257,7 +257,7 @@ def test_arrays_are_received_into_memory_that_is_there(office: dict[str, PostMes
 
 
 @pytest.mark.torch
-def test_tensors_are_received_into_memory_that_is_there(office: dict[str, PostMessenger]) -> None:
+def test_tensors_are_received_into_memory_that_is_there(office: dict[str, PeerMessenger]) -> None:
     torch = pytest.importorskip("torch")
     target = torch.nn.Parameter(torch.zeros(2, 3, dtype=torch.bfloat16))
     office["a0"].send(torch.ones(2, 3, dtype=torch.bfloat16), "b", 0)
@@ -266,7 +266,7 @@ def test_tensors_are_received_into_memory_that_is_there(office: dict[str, PostMe
     assert target.sum() == 6
 
 
-def test_many_threads_of_a_worker_may_talk_at_once(office: dict[str, PostMessenger]) -> None:
+def test_many_threads_of_a_worker_may_talk_at_once(office: dict[str, PeerMessenger]) -> None:
     def talk(tag: str) -> list[int]:
         for number in range(30):
             office["a0"].send(number, "b", 0, tag=tag, async_op=number % 2 == 0)

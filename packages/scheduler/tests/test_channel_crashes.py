@@ -19,10 +19,10 @@ import pytest
 
 from rlinf.core.errors import ChannelClosed
 from rlinf.scheduler import Channel
-from rlinf.scheduler.messages.channels import Site
-from rlinf.scheduler.messages.endpoint import DriverEndpoint
-from rlinf.scheduler.messages.places import Meeting, Place
-from rlinf.scheduler.messages.post import DRIVER
+from rlinf.scheduler.transport.channels import Site
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.socket_transport import DriverTransport
+from rlinf.scheduler.transport.transport import DRIVER
 
 SCRIPT = Path(__file__).with_name("channel_peers.py")
 WAIT_S = 60.0
@@ -35,11 +35,11 @@ class Peers:
         self.books = books
         self.folder = Path(tempfile.mkdtemp(prefix="rlinf-"))
         self.lost: list[str] = []
-        place = Place("here", str(self.folder / DRIVER))
-        meeting = Meeting(run=secrets.token_hex(4), driver=place, authkey=secrets.token_bytes(8), timeout_s=WAIT_S)
-        self.driver = DriverEndpoint(meeting, lambda host, _: self.lost.append(host), lambda *_: None)
-        meeting = replace(meeting, driver=self.driver.server.place)
-        command = [sys.executable, str(SCRIPT), pickle.dumps(meeting).hex(), str(books)]
+        place = Location("here", str(self.folder / DRIVER))
+        run_info = RunInfo(run=secrets.token_hex(4), driver=place, authkey=secrets.token_bytes(8), timeout_s=WAIT_S)
+        self.driver = DriverTransport(run_info, lambda host, _: self.lost.append(host), lambda *_: None)
+        run_info = replace(run_info, driver=self.driver.server.place)
+        command = [sys.executable, str(SCRIPT), pickle.dumps(run_info).hex(), str(books)]
         self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pids: dict[str, int] = {}
         self.started: list[str] = []

@@ -20,18 +20,18 @@ from rlinf.core.errors import (
     UnknownName,
 )
 from rlinf.scheduler import Channel
-from rlinf.scheduler.messages.channels import Site
-from rlinf.scheduler.messages.encoding import encode
-from rlinf.scheduler.messages.endpoint import Endpoint
-from rlinf.scheduler.messages.frames import send_frame
-from rlinf.scheduler.messages.post import DRIVER
-from rlinf.scheduler.messages.queue_service import _Connection
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.transport.channels import Site
+from rlinf.scheduler.transport.encoding import encode
+from rlinf.scheduler.transport.frames import send_frame
+from rlinf.scheduler.transport.queue_service import _Connection
+from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.transport.waiting import Wait
 
 SOON = 0.1
 
 
-def test_names(run: Run, a: Endpoint, b: Endpoint) -> None:
+def test_names(run: Run, a: SocketTransport, b: SocketTransport) -> None:
     found = beside(lambda: b.channels.find("late", Wait("b[0]", "channel 'late'", "its creation")))
     time.sleep(SOON)
     made = run.create("late", a, 3, local=True)
@@ -39,22 +39,22 @@ def test_names(run: Run, a: Endpoint, b: Endpoint) -> None:
     assert (through(b, made).maxsize, through(b, made).distributed) == (3, False)
     with pytest.raises(DuplicateName, match="channel 'late'"):
         run.create("late", b)
-    for post in (run.driver, b):
+    for transport in (run.driver, b):
         with pytest.raises(UnknownName, match=r"channel 'lte': .* waited in vain .*Did you mean 'late'\?"):
-            post.channels.find("lte", Wait(post.who(), "channel 'lte'", "its creation", SOON))
+            transport.channels.find("lte", Wait(transport.who(), "channel 'lte'", "its creation", SOON))
         with pytest.raises(UnknownName, match=r"no group 'aa' to be near\. Did you mean 'a'\?"):
-            post.channels.create("x", 0, Site(near="aa"))
+            transport.channels.create("x", 0, Site(near="aa"))
         with pytest.raises(PlacementError, match=r"node 2\. There are some on: 0, 1\."):
-            post.channels.create("x", 0, Site(node_rank=2))
+            transport.channels.create("x", 0, Site(node_rank=2))
         with pytest.raises(ConfigError, match="maxsize of at least 0, found -1"):
-            post.channels.create("x", -1, Site())
+            transport.channels.create("x", -1, Site())
         with pytest.raises(ConfigError, match="one of near, distributed"):
-            post.channels.create("x", 0, Site(node_rank=1, distributed=True))
+            transport.channels.create("x", 0, Site(node_rank=1, distributed=True))
     assert run.create("on-1", node_rank=1)._info.host == "b.0"
     assert run.create("on-0", node_rank=0)._info.host == DRIVER
 
 
-def test_a_key_is_where_it_was_first_used(run: Run, a: Endpoint, b: Endpoint) -> None:
+def test_a_key_is_where_it_was_first_used(run: Run, a: SocketTransport, b: SocketTransport) -> None:
     channel = run.create("c", distributed=True)
     here, there = through(a, channel), through(b, channel)
     assert there.qsize("mine") == 0
@@ -90,7 +90,7 @@ def test_arrays_are_taken_as_they_are(pair: tuple[Channel, Channel]) -> None:
         found += 1
 
 
-def test_many_keys_leave_nothing(pair: tuple[Channel, Channel], run: Run, a: Endpoint, b: Endpoint) -> None:
+def test_many_keys_leave_nothing(pair: tuple[Channel, Channel], run: Run, a: SocketTransport, b: SocketTransport) -> None:
     here, there = pair
     for i in range(300):
         here.put(i, key=i)
@@ -100,13 +100,13 @@ def test_many_keys_leave_nothing(pair: tuple[Channel, Channel], run: Run, a: End
         assert handle.wait() == i
         handle = there.get((i, "never"), async_op=True)
         del handle
-    for post in (run.driver, a, b):
-        until(lambda post=post: not post.queues._queues)
-        for lane in post._lines._lanes.values():
+    for transport in (run.driver, a, b):
+        until(lambda transport=transport: not transport.queues._queues)
+        for lane in transport._lines._lanes.values():
             until(lambda lane=lane: not lane._errands and not lane.pending)
 
 
-def test_no_thread_for_each_operation(run: Run, a: Endpoint) -> None:
+def test_no_thread_for_each_operation(run: Run, a: SocketTransport) -> None:
     channel = through(a, run.create("c"))
     channel.put(0)
     first = channel.get(async_op=True)
@@ -119,11 +119,11 @@ def test_no_thread_for_each_operation(run: Run, a: Endpoint) -> None:
     assert [handle.wait() for handle in handles] == list(range(200))
 
 
-def test_a_new_process_knows_what_was_closed(run: Run, a: Endpoint) -> None:
+def test_a_new_process_knows_what_was_closed(run: Run, a: SocketTransport) -> None:
     channel = through(a, run.create("c"))
     channel.put(1)
     channel.close()
-    late = through(run.endpoint("late.0"), channel)
+    late = through(run.transport("late.0"), channel)
     with pytest.raises(ChannelClosed, match="closed by"):
         late.put(2)
     assert list(late) == [1]
@@ -161,7 +161,7 @@ def test_gets_that_end_at_their_deadline_take_nothing(pair: tuple[Channel, Chann
 
 
 def test_an_item_that_crosses_a_cancellation_is_not_overtaken(
-    run: Run, a: Endpoint, b: Endpoint, monkeypatch: pytest.MonkeyPatch
+    run: Run, a: SocketTransport, b: SocketTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = run.create("c", a, local=True)
     there = through(b, here)
@@ -182,8 +182,8 @@ def test_an_item_that_crosses_a_cancellation_is_not_overtaken(
     assert (handle.wait(), there.get()) == (1, 2)
 
 
-def test_memory_is_flat(run: Run, a: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlinf.scheduler.messages.activity.QUEUES", 64)  # who used which queue last, for so many
+def test_memory_is_flat(run: Run, a: SocketTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlinf.scheduler.transport.activity.QUEUES", 64)  # who used which queue last, for so many
     channel = run.create("c", near="a")
     mine = through(a, channel)
 
@@ -207,11 +207,11 @@ def test_memory_is_flat(run: Run, a: Endpoint, monkeypatch: pytest.MonkeyPatch) 
         tracemalloc.stop()
 
 
-def test_a_stopped_reader_keeps_nobody_waiting(run: Run, a: Endpoint, b: Endpoint) -> None:
+def test_a_stopped_reader_keeps_nobody_waiting(run: Run, a: SocketTransport, b: SocketTransport) -> None:
     """A large answer to a peer that does not read must not stop the thread that serves the writer."""
     channel = run.create("c")
     here, there = through(a, channel), through(b, channel)
-    waiting = there._post.clients.connect(DRIVER, "items", Wait("b", "c", "it"), 0)  # asks, and never reads
+    waiting = there._transport.clients.connect(DRIVER, "items", Wait("b", "c", "it"), 0)  # asks, and never reads
     for number in range(3):
         send_frame(waiting, ("get", number, ("c", "default"), None, False))
     until(lambda: len(getattr(run.driver.queues._queues.get(("c", "default")), "getters", ())) == 3)
@@ -222,7 +222,7 @@ def test_a_stopped_reader_keeps_nobody_waiting(run: Run, a: Endpoint, b: Endpoin
     assert sorted(int(there.get()[0]) for _ in range(4)) == [0, 1, 2, 4]
 
 
-def test_the_end_waits_for_items_on_their_way(run: Run, a: Endpoint) -> None:
+def test_the_end_waits_for_items_on_their_way(run: Run, a: SocketTransport) -> None:
     channel = through(a, run.create("c"))
     sock = a.clients.connect(DRIVER, "items", Wait("a", "c", "it"), 7)
     ending = beside(lambda: run.driver.service.end("c", "closed by a test", {("a.0", os.getpid(), 7): 2}, 10.0))

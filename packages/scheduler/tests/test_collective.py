@@ -1,4 +1,4 @@
-"""Messages whose large parts go over process groups: gloo between endpoints in this process, and between processes that die."""
+"""Messages whose large parts go over process groups: gloo between transports in this process, and between processes that die."""
 
 import asyncio
 import dataclasses
@@ -19,18 +19,18 @@ from collective_peers import Peers
 
 from rlinf.core.errors import ChannelClosed, ConfigError, DeadlineExceeded, RLinfError
 from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
-from rlinf.scheduler.messages import _collective
-from rlinf.scheduler.messages._collective import GroupCarrier
-from rlinf.scheduler.messages.encoding import decode, encode
-from rlinf.scheduler.messages.endpoint import DriverEndpoint, Endpoint
-from rlinf.scheduler.messages.messenger import PostMessenger
-from rlinf.scheduler.messages.places import Meeting, Place, short_folder
-from rlinf.scheduler.messages.routes import RouteChoice, Routes, route_of, size_of, ticket_of
-from rlinf.scheduler.messages.waiting import Wait
-from rlinf.scheduler.messages.works import ThreadSideline
 from rlinf.scheduler.trace.reading import spans
 from rlinf.scheduler.trace.recorder import Recorder
-from rlinf.scheduler.trace.transfers import TracedPost
+from rlinf.scheduler.trace.transfers import TracedTransport
+from rlinf.scheduler.transport import _collective
+from rlinf.scheduler.transport._collective import GroupCarrier
+from rlinf.scheduler.transport.encoding import decode, encode
+from rlinf.scheduler.transport.messenger import PeerMessenger
+from rlinf.scheduler.transport.places import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.routes import RouteChoice, Routes, route_of, size_of, ticket_of
+from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.work import BackgroundThreads
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -46,25 +46,27 @@ class Office:
     def __init__(self, route: RouteChoice = "gloo", here: str = "abc") -> None:
         self.folder = short_folder() / f"rlinf-test-{secrets.token_hex(4)}"
         self.folder.mkdir()
-        place = Place("near", str(self.folder / "driver"), ("127.0.0.1", 0))
-        meeting = Meeting(run=secrets.token_hex(4), driver=place, authkey=b"k", timeout_s=60.0, route=route)
-        self.driver = DriverEndpoint(meeting, lambda *_: None, lambda *_: None)
+        place = Location("near", str(self.folder / "driver"), ("127.0.0.1", 0))
+        run_info = RunInfo(run=secrets.token_hex(4), driver=place, authkey=b"k", timeout_s=60.0, route=route)
+        self.driver = DriverTransport(run_info, lambda *_: None, lambda *_: None)
         self.driver.sizes.update(dict.fromkeys(NODES, 1))
-        self.meeting = replace(meeting, driver=self.driver.server.place)
-        self.ends = {group: self._endpoint(group) for group in here}
+        self.run_info = replace(run_info, driver=self.driver.server.place)
+        self.ends = {group: self._untraced(group) for group in here}
         self.messengers = {group: messenger(end, f"{group}.0") for group, end in self.ends.items()}
 
-    def _endpoint(self, group: str) -> Endpoint:
-        made = Endpoint(self.meeting, f"{group}.0", Place(NODES[group], str(self.folder / f"{group}.0"), ("127.0.0.1", 0)))
+    def _untraced(self, group: str) -> SocketTransport:
+        made = SocketTransport(
+            self.run_info, f"{group}.0", Location(NODES[group], str(self.folder / f"{group}.0"), ("127.0.0.1", 0))
+        )
         made.server.start()
-        made.lifeline(lambda: None).start()
+        made.connect_control(lambda: None).start()
         return made
 
-    def __getitem__(self, group: str) -> PostMessenger:
+    def __getitem__(self, group: str) -> PeerMessenger:
         return self.messengers[group]
 
     def kept(self, group: str) -> int:
-        return len(self.ends[group].carrier._parcels)
+        return len(self.ends[group].carrier._payloads)
 
     def stop(self) -> None:
         for end in [*self.ends.values(), self.driver]:
@@ -75,8 +77,8 @@ class Office:
         self.folder.rmdir()
 
 
-def messenger(post: Any, me: str) -> PostMessenger:
-    return PostMessenger(post, me, lambda: dict.fromkeys(NODES, 1), ThreadSideline(60.0))
+def messenger(transport: Any, me: str) -> PeerMessenger:
+    return PeerMessenger(transport, me, lambda: dict.fromkeys(NODES, 1), BackgroundThreads(60.0))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,7 @@ class Sample:
     rest: Any
 
 
-def ticket(end: Endpoint, item: Any, to: str) -> Any:
+def ticket(end: SocketTransport, item: Any, to: str) -> Any:
     """The ticket of a message as it would go; it is not sent."""
     blobs = end.routes.left(to, encode(item), (), SOON)
     end.routes.settle(blobs, sent=False)
@@ -299,8 +301,8 @@ def test_nccl_is_taken_where_both_have_it_and_asked_for_otherwise(monkeypatch: p
 
 def test_the_trace_names_the_way(office: Office, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, "a.0")
-    a = messenger(TracedPost(office.ends["a"], recorder), "a.0")
-    b = messenger(TracedPost(office.ends["b"], recorder), "b.0")
+    a = messenger(TracedTransport(office.ends["a"], recorder), "a.0")
+    b = messenger(TracedTransport(office.ends["b"], recorder), "b.0")
     a.send(torch.ones(BIG), "b", 0)
     a.send(torch.ones(8), "b", 0)
     b.recv("a", 0), b.recv("a", 0)

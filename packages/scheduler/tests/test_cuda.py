@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.messages import _cuda
-from rlinf.scheduler.messages.encoding import OnDevice
-from rlinf.scheduler.messages.routes import Routes, route_of
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.transport import _cuda
+from rlinf.scheduler.transport.encoding import OnDevice
+from rlinf.scheduler.transport.routes import Routes, route_of
+from rlinf.scheduler.transport.waiting import Wait
 
 SOON = Wait("me", "queue", "room", 60.0)
 
@@ -94,8 +94,8 @@ def test_the_trace_tells_a_handle_from_bytes() -> None:
 
 RECEIVER = """
 import socket, sys
-from rlinf.scheduler.messages.encoding import decode
-from rlinf.scheduler.messages.frames import FrameReader, send_frame
+from rlinf.scheduler.transport.encoding import decode
+from rlinf.scheduler.transport.frames import FrameReader, send_frame
 import torch
 torch.cuda.init()
 sock = socket.socket(fileno=int(sys.argv[1]))
@@ -115,8 +115,8 @@ def test_a_tensor_on_a_gpu_arrives(same: bool) -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
-    from rlinf.scheduler.messages.encoding import encode
-    from rlinf.scheduler.messages.frames import FrameReader, send_frame
+    from rlinf.scheduler.transport.encoding import encode
+    from rlinf.scheduler.transport.frames import FrameReader, send_frame
 
     left, right = socket.socketpair()
     with left, right, subprocess.Popen([sys.executable, "-c", RECEIVER, str(right.fileno())], pass_fds=[right.fileno()]) as child:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.scheduler.messages.encoding import BESIDE_BYTES, Blobs, decode, encode, snapshot
+from rlinf.scheduler.transport.encoding import BESIDE_BYTES, Blobs, decode, encode, snapshot
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

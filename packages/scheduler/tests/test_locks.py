@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
-from rlinf.scheduler.messages.activity import calling
-from rlinf.scheduler.messages.endpoint import DriverEndpoint, Endpoint
-from rlinf.scheduler.messages.frames import FrameReader, send_frame
-from rlinf.scheduler.messages.locks import Claim, DeviceLock, Locks
-from rlinf.scheduler.messages.places import Meeting, Place, connect
-from rlinf.scheduler.messages.post import DRIVER
-from rlinf.scheduler.messages.waiting import ThreadMonitor, Wait
+from rlinf.scheduler.transport.activity import calling
+from rlinf.scheduler.transport.frames import FrameReader, send_frame
+from rlinf.scheduler.transport.locks import Claim, DeviceLock, Locks
+from rlinf.scheduler.transport.places import Location, RunInfo, connect
+from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
 
 LONG_S = 60.0
 
@@ -304,25 +304,25 @@ def test_tasks_of_one_event_loop_take_turns() -> None:
 
 
 @contextmanager
-def endpoints(tmp_path: Path, *names: str) -> Iterator[tuple[DriverEndpoint, list[Endpoint]]]:
+def transports(tmp_path: Path, *names: str) -> Iterator[tuple[DriverTransport, list[SocketTransport]]]:
     """A driver and some processes, all in this one."""
-    place = Place("here", str(tmp_path / DRIVER))
-    meeting = Meeting(run=secrets.token_hex(4), driver=place, authkey=b"k", timeout_s=LONG_S)
-    driver = DriverEndpoint(meeting, on_lost=lambda *_: None, on_log=lambda *_: None)
-    others = [Endpoint(meeting, name, Place("here", str(tmp_path / name))) for name in names]
+    place = Location("here", str(tmp_path / DRIVER))
+    run_info = RunInfo(run=secrets.token_hex(4), driver=place, authkey=b"k", timeout_s=LONG_S)
+    driver = DriverTransport(run_info, on_lost=lambda *_: None, on_log=lambda *_: None)
+    others = [SocketTransport(run_info, name, Location("here", str(tmp_path / name))) for name in names]
     try:
         yield driver, others
     finally:
-        for endpoint in (driver, *others):
-            endpoint.stop()
+        for transport in (driver, *others):
+            transport.stop()
 
 
 def test_a_claim_whose_answer_does_not_arrive_is_released(tmp_path: Path) -> None:
-    with endpoints(tmp_path, "w.0") as (driver, (worker,)):
+    with transports(tmp_path, "w.0") as (driver, (worker,)):
         first, second = Claim("w[0]", (0,)), Claim("w[1]", (0,))
         worker.acquire(first, wait("w[0]"))
-        meeting = worker._meeting
-        sock = connect(meeting.driver, "here", meeting.authkey, ("queue", "w.1", os.getpid(), None), 5.0)
+        run_info = worker._run_info
+        sock = connect(run_info.driver, "here", run_info.authkey, ("queue", "w.1", os.getpid(), None), 5.0)
         send_frame(sock, ("lock", second, None))
         until(lambda: second in driver.locks._tickets)
         sock.close()  # while it waits in line
@@ -330,7 +330,7 @@ def test_a_claim_whose_answer_does_not_arrive_is_released(tmp_path: Path) -> Non
         worker.release(first)
         worker.acquire(third, wait("w[0]", 10.0))
         worker.release(third)
-        sock = connect(meeting.driver, "here", meeting.authkey, ("queue", "w.1", os.getpid(), None), 5.0)
+        sock = connect(run_info.driver, "here", run_info.authkey, ("queue", "w.1", os.getpid(), None), 5.0)
         fourth = Claim("w[1]", (0,))
         send_frame(sock, ("lock", fourth, None))
         assert FrameReader(sock).read()[0] == ("ok", None)
@@ -340,7 +340,7 @@ def test_a_claim_whose_answer_does_not_arrive_is_released(tmp_path: Path) -> Non
 
 
 def test_a_deadline_across_processes_says_who_holds(tmp_path: Path) -> None:
-    with endpoints(tmp_path, "w.0", "w.1") as (_, (one, two)):
+    with transports(tmp_path, "w.0", "w.1") as (_, (one, two)):
         held = DeviceLock(one, "w[0]", [0])
         with calling("w[0]", "train"):
             held.acquire()
@@ -354,14 +354,14 @@ def test_a_deadline_across_processes_says_who_holds(tmp_path: Path) -> None:
 
 PROCESS = """
 import sys, time
-from rlinf.scheduler.messages.endpoint import Endpoint
-from rlinf.scheduler.messages.locks import DeviceLock
-from rlinf.scheduler.messages.places import Meeting, Place
+from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.locks import DeviceLock
+from rlinf.scheduler.transport.places import RunInfo, Location
 
 path, run, name, devices = sys.argv[1:]
-meeting = Meeting(run=run, driver=Place("here", path + "/driver"), authkey=b"k", timeout_s=60.0)
-endpoint = Endpoint(meeting, name + ".0", Place("here", path + "/" + name))
-endpoint.lifeline(lambda: None).start()
+meeting = RunInfo(run=run, driver=Location("here", path + "/driver"), authkey=b"k", timeout_s=60.0)
+endpoint = SocketTransport(meeting, name + ".0", Location("here", path + "/" + name))
+endpoint.connect_control(lambda: None).start()
 with DeviceLock(endpoint, name + "[0]", [int(device) for device in devices.split(",")]):
     print("in", flush=True)
     time.sleep(60.0)
@@ -369,14 +369,14 @@ with DeviceLock(endpoint, name + "[0]", [int(device) for device in devices.split
 
 
 def test_a_killed_process_holds_nothing_and_stands_in_no_line(tmp_path: Path) -> None:
-    def start(driver: DriverEndpoint, name: str, devices: str) -> subprocess.Popen[str]:
+    def start(driver: DriverTransport, name: str, devices: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", PROCESS, str(tmp_path), driver.run, name, devices]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def owners() -> list[str]:
         return [ticket.claim.owner for ticket in list(driver.locks._tickets.values())]
 
-    with endpoints(tmp_path) as (driver, _):
+    with transports(tmp_path) as (driver, _):
         processes = [start(driver, "a", "0,1")]
         assert processes[0].stdout is not None
         assert processes[0].stdout.readline() == "in\n"

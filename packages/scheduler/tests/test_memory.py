@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.scheduler.messages import memory
-from rlinf.scheduler.messages.encoding import decode, encode
-from rlinf.scheduler.messages.frames import FrameReader, begin_part, pack_frame, send_frame, send_part
-from rlinf.scheduler.messages.memory import Arena, Region
-from rlinf.scheduler.messages.routes import Routes
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.transport import memory
+from rlinf.scheduler.transport.encoding import decode, encode
+from rlinf.scheduler.transport.frames import FrameReader, begin_part, pack_frame, send_frame, send_part
+from rlinf.scheduler.transport.memory import Arena, Region
+from rlinf.scheduler.transport.routes import Routes
+from rlinf.scheduler.transport.waiting import Wait
 
 pytestmark = pytest.mark.skipif(not memory.AVAILABLE, reason="shared memory is there on Linux only")
 MIB = 1 << 20
@@ -243,8 +243,8 @@ def test_several_receivers_have_changes_of_their_own(sockets: Sockets) -> None:
 
 CHILD = """
 import os, socket, sys, time
-from rlinf.scheduler.messages.frames import FrameReader, send_frame
-from rlinf.scheduler.messages.encoding import decode
+from rlinf.scheduler.transport.frames import FrameReader, send_frame
+from rlinf.scheduler.transport.encoding import decode
 sock = socket.socket(fileno=int(sys.argv[1]))
 reader = FrameReader(sock)
 kept = []
@@ -317,13 +317,13 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 from channel_runs import Run, through
-from rlinf.scheduler.messages.endpoint import DriverEndpoint
-from rlinf.scheduler.messages.places import Meeting, Place
+from rlinf.scheduler.transport.socket_transport import DriverTransport
+from rlinf.scheduler.transport.places import RunInfo, Location
 
 with tempfile.TemporaryDirectory() as folder:
-    meeting = Meeting(run="r", driver=Place("here", folder + "/driver"), authkey=b"k", timeout_s=60.0)
-    run = Run(DriverEndpoint(meeting, lambda *_: None, lambda *_: None), meeting, [])
-    worker = run.endpoint("a.0")
+    meeting = RunInfo(run="r", driver=Location("here", folder + "/driver"), authkey=b"k", timeout_s=60.0)
+    run = Run(DriverTransport(meeting, lambda *_: None, lambda *_: None), meeting, [])
+    worker = run.transport("a.0")
     run.driver.channel_list.hosts = lambda: {"driver": 0, "a.0": 0}
     for host in ({}, {"near": "a"}):
         for by, to in ((run.driver, worker), (worker, run.driver), (worker, worker)):

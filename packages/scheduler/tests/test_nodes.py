@@ -18,16 +18,18 @@ from rlinf.core.config import read
 from rlinf.core.errors import ChannelClosed, ConfigError, PlacementError, UnknownName
 from rlinf.scheduler import Cluster, ClusterConfig, HybridComponentPlacement, Node, NodePlacementStrategy, Worker
 from rlinf.scheduler.machine import environment_of, interface_of, look_around, name_of, unhidden
-from rlinf.scheduler.messages.client import Clients
-from rlinf.scheduler.messages.encoding import decode, encode
-from rlinf.scheduler.messages.endpoint import DriverEndpoint, Endpoint
-from rlinf.scheduler.messages.places import Meeting, Place, connect
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.membership import JoinedNode, Machine, absence, choose, complete
 from rlinf.scheduler.placement.environment import changes_since, network_variables, on_top
-from rlinf.scheduler.roster import Arrival, Machine, absence, choose, complete
+from rlinf.scheduler.transport.client import Clients
+from rlinf.scheduler.transport.encoding import decode, encode
+from rlinf.scheduler.transport.places import Location, RunInfo, connect
+from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.waiting import Wait
 
 
-def node(ip: str, rank: str | None = None, *, head: bool = False, kind: str = "", silent: bool = False, port: int = 1) -> Arrival:
+def node(
+    ip: str, rank: str | None = None, *, head: bool = False, kind: str = "", silent: bool = False, port: int = 1
+) -> JoinedNode:
     machine = Machine(
         hostname="",
         memory=1,
@@ -36,10 +38,10 @@ def node(ip: str, rank: str | None = None, *, head: bool = False, kind: str = ""
         interface="",
         node=Node(cores=1, accelerators=0, virtual=False, accelerator_type=kind),
     )
-    return Arrival(id=f"{ip}-{port}", ip=ip, port=port, head=head, machine=None if silent else machine)
+    return JoinedNode(id=f"{ip}-{port}", ip=ip, port=port, head=head, machine=None if silent else machine)
 
 
-def ips(arrivals: tuple[Arrival, ...]) -> list[str]:
+def ips(arrivals: tuple[JoinedNode, ...]) -> list[str]:
     return [arrival.ip for arrival in arrivals]
 
 
@@ -213,23 +215,25 @@ class Net:
     """A driver and workers that take each other to be on other nodes."""
 
     def __init__(self, folder: Path) -> None:
-        driver = Place("first", str(folder / "driver"), ("127.0.0.1", 0))
-        meeting = Meeting(run=folder.name, driver=driver, authkey=b"k" * 32, timeout_s=30.0)
+        driver = Location("first", str(folder / "driver"), ("127.0.0.1", 0))
+        run_info = RunInfo(run=folder.name, driver=driver, authkey=b"k" * 32, timeout_s=30.0)
         self.lost: list[str] = []
-        self.driver = DriverEndpoint(meeting, on_lost=lambda host, *_: bool(self.lost.append(host)), on_log=lambda *_: None)
-        self.meeting = Meeting(run=folder.name, driver=self.driver.server.place, authkey=b"k" * 32, timeout_s=30.0)
+        self.driver = DriverTransport(run_info, on_lost=lambda host, *_: bool(self.lost.append(host)), on_log=lambda *_: None)
+        self.run_info = RunInfo(run=folder.name, driver=self.driver.server.place, authkey=b"k" * 32, timeout_s=30.0)
 
-    def worker(self, me: str, node: str) -> Endpoint:
-        endpoint = Endpoint(self.meeting, me, Place(node, f"\0rlinf-test-{self.meeting.run}-{node}-{me}", ("127.0.0.1", 0)))
-        endpoint.server.start()
-        endpoint.lifeline(lambda: None).start()
-        return endpoint
+    def worker(self, me: str, node: str) -> SocketTransport:
+        transport = SocketTransport(
+            self.run_info, me, Location(node, f"\0rlinf-test-{self.run_info.run}-{node}-{me}", ("127.0.0.1", 0))
+        )
+        transport.server.start()
+        transport.connect_control(lambda: None).start()
+        return transport
 
 
 def test_processes_of_other_nodes_are_reached_over_tcp_and_those_of_the_same_without_a_file(tmp_path: Path) -> None:
     net = Net(tmp_path)
     far, near = net.worker("a.0", "second"), net.worker("a.1", "second")
-    assert net.meeting.networked
+    assert net.run_info.networked
     for source, target in [(far, near), (near, far), (net.driver, far), (far, net.driver)]:
         to = target.server.place
         host = "driver" if target is net.driver else "a.1" if target is near else "a.0"
@@ -238,16 +242,16 @@ def test_processes_of_other_nodes_are_reached_over_tcp_and_those_of_the_same_wit
             assert decode(target.get(host, "q", None, Wait("me", "q", "an item"))[0]) == sent
         same = source.server.place.node == to.node
         assert same == (source is not net.driver and target is not net.driver)
-    listening = {endpoint.server.place.tcp[0] for endpoint in (net.driver, far, near) if endpoint.server.place.tcp}
+    listening = {transport.server.place.tcp[0] for transport in (net.driver, far, near) if transport.server.place.tcp}
     assert listening == {"127.0.0.1"}
-    for endpoint in (far, near, net.driver):
-        endpoint.stop()
+    for transport in (far, near, net.driver):
+        transport.stop()
     assert [path.name for path in tmp_path.iterdir() if path.name != "driver"] == []
 
 
 def test_a_stranger_who_says_nothing_keeps_nobody_waiting(tmp_path: Path) -> None:
     net = Net(tmp_path)
-    place = net.meeting.driver
+    place = net.run_info.driver
     assert place.tcp is not None
     with socket.create_connection(place.tcp), socket.create_connection(place.tcp) as liar:
         liar.sendall(b"\0\0\0\x14" + b"#CHALLENGE#" + b"?" * 9)
@@ -264,7 +268,7 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
     """Cut off: the kernel says ETIMEDOUT, which Python makes a TimeoutError, too."""
     net = Net(tmp_path)
     worker = net.worker("a.0", "second")
-    clients = Clients(net.meeting, "driver", "first")
+    clients = Clients(net.run_info, "driver", "first")
 
     class Cut:
         def __init__(self, _: socket.socket) -> None: ...
@@ -272,7 +276,7 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
         def read(self) -> Any:
             raise TimeoutError(110, "Connection timed out")
 
-    monkeypatch.setattr("rlinf.scheduler.messages.client.FrameReader", Cut)
+    monkeypatch.setattr("rlinf.scheduler.transport.client.FrameReader", Cut)
     with pytest.raises(ChannelClosed, match="x: me can't have y: driver, which hosts it, is cut off"):
         clients.ask("driver", ("where", "a.0", 1.0), (), Wait("me", "x", "y"))
     worker.stop()
@@ -282,8 +286,8 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
 def test_a_lifeline_over_tcp_breaks_with_the_process(tmp_path: Path) -> None:
     net = Net(tmp_path)
     ended = threading.Event()
-    worker = Endpoint(net.meeting, "a.0", Place("second", f"\0rlinf-test-{tmp_path.name}", ("127.0.0.1", 0)))
-    line = worker.lifeline(ended.set)
+    worker = SocketTransport(net.run_info, "a.0", Location("second", f"\0rlinf-test-{tmp_path.name}", ("127.0.0.1", 0)))
+    line = worker.connect_control(ended.set)
     line.start()
     line._sock.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]
     deadline = time.monotonic() + 20

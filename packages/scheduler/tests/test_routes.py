@@ -1,4 +1,4 @@
-"""Which way items go between endpoints, and that all ways keep the same promises. Threads and plain processes, no Ray."""
+"""Which way items go between transports, and that all ways keep the same promises. Threads and plain processes, no Ray."""
 
 import os
 import pickle
@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from rlinf.core.errors import ConfigError
-from rlinf.scheduler.messages import memory, routes
-from rlinf.scheduler.messages.encoding import decode, encode
-from rlinf.scheduler.messages.endpoint import DriverEndpoint, Endpoint
-from rlinf.scheduler.messages.memory import Region
-from rlinf.scheduler.messages.places import Meeting, Place, short_folder
-from rlinf.scheduler.messages.post import DRIVER
-from rlinf.scheduler.messages.routes import Route, RouteChoice, Routes, route_of
-from rlinf.scheduler.messages.waiting import Wait
 from rlinf.scheduler.trace.reading import spans
 from rlinf.scheduler.trace.recorder import Recorder
-from rlinf.scheduler.trace.transfers import TracedPost
+from rlinf.scheduler.trace.transfers import TracedTransport
+from rlinf.scheduler.transport import memory, routes
+from rlinf.scheduler.transport.encoding import decode, encode
+from rlinf.scheduler.transport.memory import Region
+from rlinf.scheduler.transport.places import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.routes import Route, RouteChoice, Routes, route_of
+from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.transport.waiting import Wait
 
 WAIT_S = 60.0
 SOON = Wait("me", "queue", "an item", WAIT_S)
@@ -34,21 +34,21 @@ needs_memory = pytest.mark.skipif(not memory.AVAILABLE, reason="shared memory is
 
 
 class Run:
-    """A driver on node `a`, and endpoints on any node, all in this process."""
+    """A driver on node `a`, and transports on any node, all in this process."""
 
     def __init__(self, choice: RouteChoice) -> None:
         self.folder = short_folder() / f"rlinf-test-{secrets.token_hex(4)}"
         self.folder.mkdir()
-        place = Place("a", str(self.folder / DRIVER), ("127.0.0.1", 0))
-        meeting = Meeting(run=secrets.token_hex(4), driver=place, authkey=b"key", timeout_s=WAIT_S, route=choice)
-        self.driver = DriverEndpoint(meeting, lambda *_: None, lambda *_: None)
-        self.meeting = replace(meeting, driver=self.driver.server.place)
-        self.ends: list[Endpoint] = []
+        place = Location("a", str(self.folder / DRIVER), ("127.0.0.1", 0))
+        run_info = RunInfo(run=secrets.token_hex(4), driver=place, authkey=b"key", timeout_s=WAIT_S, route=choice)
+        self.driver = DriverTransport(run_info, lambda *_: None, lambda *_: None)
+        self.run_info = replace(run_info, driver=self.driver.server.place)
+        self.ends: list[SocketTransport] = []
 
-    def endpoint(self, me: str, node: str = "a") -> Endpoint:
-        made = Endpoint(self.meeting, me, Place(node, str(self.folder / me), ("127.0.0.1", 0)))
+    def transport(self, me: str, node: str = "a") -> SocketTransport:
+        made = SocketTransport(self.run_info, me, Location(node, str(self.folder / me), ("127.0.0.1", 0)))
         made.server.start()
-        made.lifeline(lambda: None).start()
+        made.connect_control(lambda: None).start()
         self.ends.append(made)
         return made
 
@@ -74,13 +74,13 @@ def start() -> Iterator[Callable[..., Run]]:
         run.stop()
 
 
-def put(post: Any, host: str, array: Any, queue: str = "q") -> None:
-    post.put(host, ("p2p", host, "x", queue), 0, encode({"array": array}), 0, SOON)
+def put(transport: Any, host: str, array: Any, queue: str = "q") -> None:
+    transport.put(host, ("p2p", host, "x", queue), 0, encode({"array": array}), 0, SOON)
 
 
-def got(post: Any, host: str, queue: str = "q") -> tuple[Any, Route]:
-    blobs = post.get(host, ("p2p", host, "x", queue), None, SOON)[0]
-    return decode(blobs)["array"], route_of(blobs, post.routes.reach(host, SOON))
+def got(transport: Any, host: str, queue: str = "q") -> tuple[Any, Route]:
+    blobs = transport.get(host, ("p2p", host, "x", queue), None, SOON)[0]
+    return decode(blobs)["array"], route_of(blobs, transport.routes.reach(host, SOON))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_way_of_an_item_depends_on_where_it_goes(
     start: Callable[..., Run], choice: RouteChoice, size: int, expected: list[Route]
 ) -> None:
     run = start(choice)
-    one, two, far = run.endpoint("g.0"), run.endpoint("g.1"), run.endpoint("g.2", "b")
+    one, two, far = run.transport("g.0"), run.transport("g.1"), run.transport("g.2", "b")
     array = np.arange(size)
     # Each item is put by `one`: to itself, to `two`, and to a queue of the driver from which `two` takes it.
     for host, reader, route in zip(["g.0", "g.1", DRIVER], [one, two, two], expected, strict=True):
@@ -116,7 +116,7 @@ def test_the_way_of_an_item_depends_on_where_it_goes(
 @needs_memory
 def test_what_a_process_of_another_node_takes_comes_as_bytes(start: Callable[..., Run]) -> None:
     run = start("shared_memory")
-    near, far = run.endpoint("g.0"), run.endpoint("g.1", "b")
+    near, far = run.transport("g.0"), run.transport("g.1", "b")
     array = np.arange(LARGE)
     put(near, "g.0", array)
     put(near, DRIVER, array)
@@ -135,7 +135,7 @@ def test_what_a_process_of_another_node_takes_comes_as_bytes(start: Callable[...
 @pytest.mark.parametrize("host", ["g.0", "g.1", "g.2", DRIVER])
 def test_an_item_is_as_it_was_when_it_was_put(start: Callable[..., Run], choice: RouteChoice, host: str) -> None:
     run = start(choice)
-    ends = {"g.0": run.endpoint("g.0"), "g.1": run.endpoint("g.1"), "g.2": run.endpoint("g.2", "b"), DRIVER: run.driver}
+    ends = {"g.0": run.transport("g.0"), "g.1": run.transport("g.1"), "g.2": run.transport("g.2", "b"), DRIVER: run.driver}
     array = np.zeros(LARGE)
     for i in range(5):
         array[:] = i
@@ -152,8 +152,8 @@ def test_an_item_is_as_it_was_when_it_was_put(start: Callable[..., Run], choice:
 @needs_memory
 def test_several_receivers_share_one_copy_and_see_no_changes_of_each_other(start: Callable[..., Run]) -> None:
     run = start("auto")
-    source = run.endpoint("g.0")
-    hosts = {"g.1": run.endpoint("g.1"), "g.2": run.endpoint("g.2"), "g.3": run.endpoint("g.3", "b"), "g.0": source}
+    source = run.transport("g.0")
+    hosts = {"g.1": run.transport("g.1"), "g.2": run.transport("g.2"), "g.3": run.transport("g.3", "b"), "g.0": source}
     array = np.arange(LARGE)
     blobs = source.routes.several(encode(array))
     assert isinstance(blobs[1], Region)
@@ -172,7 +172,7 @@ def test_several_receivers_share_one_copy_and_see_no_changes_of_each_other(start
 @needs_memory
 def test_an_item_that_comes_back_can_be_read_by_the_next(start: Callable[..., Run]) -> None:
     run = start("auto")
-    one, two = run.endpoint("g.0"), run.endpoint("g.1")
+    one, two = run.transport("g.0"), run.transport("g.1")
     array = np.arange(LARGE)
     name = ("p2p", DRIVER, "x", "q")
     put(one, DRIVER, array)
@@ -190,8 +190,8 @@ def test_an_item_that_comes_back_can_be_read_by_the_next(start: Callable[..., Ru
 def test_the_trace_says_which_way_items_went(start: Callable[..., Run], tmp_path: Path) -> None:
     run = start("auto")
     recorder = Recorder(tmp_path, "g.0")
-    one = TracedPost(run.endpoint("g.0"), recorder)
-    run.endpoint("g.2", "b")
+    one = TracedTransport(run.transport("g.0"), recorder)
+    run.transport("g.2", "b")
     for array in (np.arange(LARGE), np.arange(3)):
         put(one, DRIVER, array)
         put(one, "g.2", array)
@@ -205,11 +205,11 @@ def test_the_trace_says_which_way_items_went(start: Callable[..., Run], tmp_path
 WRITER = """
 import pickle, sys, time
 import numpy as np
-from rlinf.scheduler.messages.encoding import encode
-from rlinf.scheduler.messages.endpoint import Endpoint
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.transport.encoding import encode
+from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.waiting import Wait
 meeting, place, count, size = pickle.loads(bytes.fromhex(sys.argv[1]))
-endpoint = Endpoint(meeting, "g.0", place)
+endpoint = SocketTransport(meeting, "g.0", place)
 endpoint.server.start()
 for i in range(count):
     endpoint.put("driver", ("p2p", "driver", "x", "q"), 0, encode({"array": np.full(size, i)}), 0, Wait("me", "q", "room"))
@@ -221,8 +221,8 @@ time.sleep(600)
 @needs_memory
 def test_items_of_a_killed_writer_can_be_read(start: Callable[..., Run]) -> None:
     run = start("auto")
-    place = Place("a", str(run.folder / "g.0"), ("127.0.0.1", 0))
-    what = pickle.dumps((run.meeting, place, 4, LARGE)).hex()
+    place = Location("a", str(run.folder / "g.0"), ("127.0.0.1", 0))
+    what = pickle.dumps((run.run_info, place, 4, LARGE)).hex()
     writer = subprocess.Popen([sys.executable, "-c", WRITER, what], stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None
     assert writer.stdout.readline() == "done\n"

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.scheduler import Cluster
 from rlinf.scheduler.calls import Outcome, perform
-from rlinf.scheduler.messages.locks import Claim, Locks
-from rlinf.scheduler.messages.post import OPEN_POSTS
-from rlinf.scheduler.messages.queues import Queues
-from rlinf.scheduler.messages.routes import Routes
-from rlinf.scheduler.messages.waiting import ThreadMonitor, Wait
 from rlinf.scheduler.trace import Span, merge, spans
 from rlinf.scheduler.trace.reading import is_full, parts
 from rlinf.scheduler.trace.recorder import Recorder, recorded
 from rlinf.scheduler.trace.recording import Recording
-from rlinf.scheduler.trace.transfers import TracedLocks, TracedPost, traced_locks, traced_post
+from rlinf.scheduler.trace.transfers import TracedLocks, TracedTransport, traced_locks, traced_transport
+from rlinf.scheduler.transport.locks import Claim, Locks
+from rlinf.scheduler.transport.queues import Queues
+from rlinf.scheduler.transport.routes import Routes
+from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS
+from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
 
 SOON = Wait("env[0]", "queue", "an item", 5.0)
 NOW = Wait("env[0]", "queue", "an item", 0.0)
@@ -94,8 +94,8 @@ def test_calls_contain_what_happens_in_them(tmp_path: Path) -> None:
 
 
 def test_without_a_recorder_nothing_is_in_the_way() -> None:
-    post, locks = OneQueue(), Locks(lambda: ThreadMonitor(5.0))
-    assert traced_post(post, None) is post
+    transport, locks = OneQueue(), Locks(lambda: ThreadMonitor(5.0))
+    assert traced_transport(transport, None) is transport
     assert traced_locks(locks, None) is locks
     outcome = Outcome(value=1, seconds=0.0)
     assert recorded(None, "env[0]", "f", lambda: outcome) is outcome
@@ -225,16 +225,16 @@ def open_files() -> list[str]:
 
 def test_transfers_are_paired_and_sized(tmp_path: Path) -> None:
     recorder = record(tmp_path)
-    post = TracedPost(OneQueue(), recorder)
+    transport = TracedTransport(OneQueue(), recorder)
     for i in range(3):
-        post.put("h", ("c", i % 2), 2, [b"123", bytearray(7)], 0, SOON)
-    assert post.size("h", ("c", 0), SOON) == 2
-    assert [[bytes(blob) for blob in blobs] for blobs in post.get("h", ("c", 0), 4, SOON)] == [[b"123", bytes(7)]] * 2
-    assert post.get("h", ("c", 1), None, SOON) == [[b"123", bytearray(7)]]
-    post.put("h", ("p2p", "rollout.1", "env.0", "w"), 0, [b"x"], 0, SOON)
-    post.get("h", ("p2p", "rollout.1", "env.0", "w"), None, SOON)
+        transport.put("h", ("c", i % 2), 2, [b"123", bytearray(7)], 0, SOON)
+    assert transport.size("h", ("c", 0), SOON) == 2
+    assert [[bytes(blob) for blob in blobs] for blobs in transport.get("h", ("c", 0), 4, SOON)] == [[b"123", bytes(7)]] * 2
+    assert transport.get("h", ("c", 1), None, SOON) == [[b"123", bytearray(7)]]
+    transport.put("h", ("p2p", "rollout.1", "env.0", "w"), 0, [b"x"], 0, SOON)
+    transport.get("h", ("p2p", "rollout.1", "env.0", "w"), None, SOON)
     with pytest.raises(DeadlineExceeded):
-        post.get("h", ("c", 0), None, NOW)
+        transport.get("h", ("c", 0), None, NOW)
     recorder.close()
     found = list(spans(tmp_path))
     assert [(span.kind, span.name, span.key, span.items, span.bytes, span.status) for span in found] == [
@@ -265,7 +265,7 @@ def test_a_get_waits_until_its_item_was_put_and_no_longer(tmp_path: Path) -> Non
             return super().get(host, queue, target, wait)
 
     recorder = record(tmp_path)
-    posts = TracedPost(Slow(), recorder)
+    posts = TracedTransport(Slow(), recorder)
     posts.get("h", ("c", 0), None, SOON)
     posts.get("h", ("c", 0), 1, SOON)
     posts.put("h", ("c", 2), 0, [b"x"], 4, SOON)
@@ -279,10 +279,10 @@ def test_a_get_waits_until_its_item_was_put_and_no_longer(tmp_path: Path) -> Non
 
 def test_a_batch_that_its_next_item_ended_waited_all_the_time(tmp_path: Path) -> None:
     recorder = record(tmp_path)
-    post = TracedPost(OneQueue(), recorder)
-    post.put("h", ("c", 0), 2, [b"a"], 0, SOON)
-    post.put("h", ("c", 0), 9, [b"b"], 0, SOON)
-    assert post.get("h", ("c", 0), 4, SOON) == [[b"a"]]
+    transport = TracedTransport(OneQueue(), recorder)
+    transport.put("h", ("c", 0), 2, [b"a"], 0, SOON)
+    transport.put("h", ("c", 0), 9, [b"b"], 0, SOON)
+    assert transport.get("h", ("c", 0), 4, SOON) == [[b"a"]]
     recorder.close()
     *_, span = spans(tmp_path)
     assert 0 < span.waited <= span.end - span.start
@@ -290,7 +290,7 @@ def test_a_batch_that_its_next_item_ended_waited_all_the_time(tmp_path: Path) ->
 
 def test_long_keys_are_cut(tmp_path: Path) -> None:
     recorder = record(tmp_path)
-    TracedPost(OneQueue(), recorder).put("h", ("c", "k" * 1000), 0, [b"x"], 0, SOON)
+    TracedTransport(OneQueue(), recorder).put("h", ("c", "k" * 1000), 0, [b"x"], 0, SOON)
     recorder.close()
     (span,) = spans(tmp_path)
     assert len(span.key) == 64
@@ -389,10 +389,10 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(tmp_p
     (tmp_path / "file").write_text("")
     tracer = {"enabled": True, "path": str(tmp_path / "file" / "trace.json")}
     cluster = Cluster(cluster_cfg={"backend": "local", "tracer": tracer})
-    posts = len(OPEN_POSTS)
+    posts = len(OPEN_TRANSPORTS)
     with pytest.raises(ConfigError, match=r"cluster\.tracer\.path: can't write beside"):
         cluster.create_channel("c")
-    assert len(OPEN_POSTS) == posts
+    assert len(OPEN_TRANSPORTS) == posts
 
 
 def test_a_trace_that_nobody_records_cannot_be_written() -> None:

@@ -161,7 +161,7 @@ def test_nothing_is_recorded_by_default(tmp_path: Path, monkeypatch: pytest.Monk
     with Cluster(cluster_cfg={"backend": "local"}) as cluster:
         channel = cluster.create_channel("c")
         channel.put(1)
-        assert type(channel._post).__name__ == "LocalPost"
+        assert type(channel._transport).__name__ == "LocalTransport"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,12 +14,12 @@ import pytest
 from rlinf.core import gather
 from rlinf.core.errors import ConfigError, DeadlineExceeded, Deadlock, WorkerError
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
-from rlinf.scheduler.messages import activity
-from rlinf.scheduler.messages.activity import Blocked, Doing, Use
-from rlinf.scheduler.messages.locks import Claim, Locks
-from rlinf.scheduler.messages.post import DRIVER
-from rlinf.scheduler.messages.waiting import ThreadMonitor, Wait
-from rlinf.scheduler.messages.works import Work
+from rlinf.scheduler.transport import activity
+from rlinf.scheduler.transport.activity import Blocked, Doing, Use
+from rlinf.scheduler.transport.locks import Claim, Locks
+from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
+from rlinf.scheduler.transport.work import Work
 from rlinf.scheduler.watch import stacks
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph, merged
 from rlinf.scheduler.watch.heartbeat import report

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from rlinf.scheduler.logs import WORKERS
-from rlinf.scheduler.messages import activity
-from rlinf.scheduler.messages.endpoint import DriverEndpoint
-from rlinf.scheduler.messages.places import Meeting, Place
-from rlinf.scheduler.messages.post import DRIVER
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.transport import activity
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.socket_transport import DriverTransport
+from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.transport.waiting import Wait
 from rlinf.scheduler.watch import silence, stacks
 from rlinf.scheduler.watch.heartbeat import LOG, Heartbeat
 from rlinf.scheduler.watch.processes import describe, state
@@ -142,19 +142,19 @@ def test_the_stacks_of_this_process_have_the_names_of_its_threads() -> None:
 
 PROCESS = """
 import ctypes, os, sys, time
-from rlinf.scheduler.messages.activity import calling
-from rlinf.scheduler.messages.endpoint import Endpoint
-from rlinf.scheduler.messages.locks import DeviceLock
-from rlinf.scheduler.messages.messenger import PostMessenger
-from rlinf.scheduler.messages.places import Meeting, Place
+from rlinf.scheduler.transport.activity import calling
+from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.locks import DeviceLock
+from rlinf.scheduler.transport.messenger import PeerMessenger
+from rlinf.scheduler.transport.places import RunInfo, Location
 from rlinf.scheduler.watch.answers import answer
 
 path, run, me, how, *details = sys.argv[1:]
 who = me.replace(".", "[") + "]"
-meeting = Meeting(run=run, driver=Place("here", path + "/driver"), authkey=b"k", timeout_s=60.0)
-endpoint = Endpoint(meeting, me, Place("here", path + "/" + me))
+meeting = RunInfo(run=run, driver=Location("here", path + "/driver"), authkey=b"k", timeout_s=60.0)
+endpoint = SocketTransport(meeting, me, Location("here", path + "/" + me))
 endpoint.server.start()
-lifeline = endpoint.lifeline(lambda: os._exit(0))
+lifeline = endpoint.connect_control(lambda: os._exit(0))
 answer(who, lifeline, endpoint.server, endpoint.queues)
 lifeline.start()
 lock = DeviceLock(endpoint, who, [0])
@@ -173,7 +173,7 @@ with calling(who, how):
     elif how == "native":
         native()
     elif how == "recv":
-        PostMessenger(endpoint, me, lambda: {"x": 1}).recv(*details, 0)
+        PeerMessenger(endpoint, me, lambda: {"x": 1}).recv(*details, 0)
     time.sleep(60.0)
 """
 
@@ -183,14 +183,14 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        place = Place("here", str(folder / DRIVER))
-        meeting = Meeting(run=secrets.token_hex(4), driver=place, authkey=b"k", timeout_s=LONG_S)
-        self.endpoint = DriverEndpoint(meeting, on_lost=lambda *_: None, on_log=lambda *_: None)
-        self.watcher = Watcher(self.endpoint)
+        place = Location("here", str(folder / DRIVER))
+        run_info = RunInfo(run=secrets.token_hex(4), driver=place, authkey=b"k", timeout_s=LONG_S)
+        self.transport = DriverTransport(run_info, on_lost=lambda *_: None, on_log=lambda *_: None)
+        self.watcher = Watcher(self.transport)
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, me: str, how: str, *details: str) -> int:
-        command = [sys.executable, "-c", PROCESS, str(self.folder), self.endpoint.run, me, how, *details]
+        command = [sys.executable, "-c", PROCESS, str(self.folder), self.transport.run, me, how, *details]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.processes.append(process)
         assert process.stdout is not None
@@ -205,7 +205,7 @@ class Run:
 def run(tmp_path: Path) -> Iterator[Run]:
     made = Run(tmp_path)
     yield made
-    made.endpoint.stop()
+    made.transport.stop()
     for process in made.processes:
         process.kill()
         process.wait()
@@ -235,7 +235,7 @@ def test_the_graph_has_locks_with_their_holders_and_processes_that_do_not_answer
     assert any(stack.thread == "MainThread" for stack in found["actor[0]"])
     os.kill(stopped, signal.SIGCONT)
     until(lambda: run.line("a[0]").startswith("a[0] runs sleep()"))
-    assert run.endpoint.lifelines._answers == {}
+    assert run.transport.controls._answers == {}
     file = stacks._memory_file(stopped)
     assert file is not None
     assert Path(file).read_text() == ""  # nobody sent it a signal
@@ -243,15 +243,15 @@ def test_the_graph_has_locks_with_their_holders_and_processes_that_do_not_answer
 
 def test_a_stopped_process_is_not_asked_for_ever(run: Run) -> None:
     pid = run.start("a.0", "sleep")
-    until(lambda: list(run.endpoint.lifelines.ask("doing", timeout=20.0)) == ["a.0"])
+    until(lambda: list(run.transport.controls.ask("doing", timeout=20.0)) == ["a.0"])
     os.kill(pid, signal.SIGSTOP)
     until(lambda: all(state(int(thread.name)) == "T" for thread in Path(f"/proc/{pid}/task").iterdir()))
     start = time.monotonic()
     for _ in range(5000):
-        assert run.endpoint.lifelines.ask("doing", "x" * 100, timeout=0.0) == {}
+        assert run.transport.controls.ask("doing", "x" * 100, timeout=0.0) == {}
     assert time.monotonic() - start < 20.0
     os.kill(pid, signal.SIGCONT)
-    until(lambda: list(run.endpoint.lifelines.ask("doing", timeout=1.0)) == ["a.0"])
+    until(lambda: list(run.transport.controls.ask("doing", timeout=1.0)) == ["a.0"])
 
 
 def test_a_stopped_process_is_named_and_given_up_while_a_silent_one_is_left_alone(

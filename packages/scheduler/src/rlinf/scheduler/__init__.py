@@ -15,8 +15,7 @@ from rlinf.scheduler.hardware import Node as Node
 from rlinf.scheduler.hardware import NodeGroup as NodeGroup
 from rlinf.scheduler.hardware import register_accelerator as register_accelerator
 from rlinf.scheduler.hardware import register_hardware as register_hardware
-from rlinf.scheduler.messages.channel import Channel as Channel
-from rlinf.scheduler.messages.works import Work as Work
+from rlinf.scheduler.membership import NodeInfo as NodeInfo
 from rlinf.scheduler.placement import FlexiblePlacementStrategy as FlexiblePlacementStrategy
 from rlinf.scheduler.placement import HybridComponentPlacement as HybridComponentPlacement
 from rlinf.scheduler.placement import ModelParallelComponentPlacement as ModelParallelComponentPlacement
@@ -24,7 +23,8 @@ from rlinf.scheduler.placement import NodePlacementStrategy as NodePlacementStra
 from rlinf.scheduler.placement import PackedPlacementStrategy as PackedPlacementStrategy
 from rlinf.scheduler.placement import PlacementStrategy as PlacementStrategy
 from rlinf.scheduler.placement import ProcessPlan as ProcessPlan
-from rlinf.scheduler.roster import NodeInfo as NodeInfo
 from rlinf.scheduler.supervisor import Supervisor as Supervisor
 from rlinf.scheduler.trace import Flow as Flow
+from rlinf.scheduler.transport.channel import Channel as Channel
+from rlinf.scheduler.transport.work import Work as Work
 from rlinf.scheduler.watch.graph import WaitGraph as WaitGraph

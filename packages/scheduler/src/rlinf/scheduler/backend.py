@@ -9,11 +9,11 @@ from rlinf.core.protocols import GroupSpec
 from rlinf.scheduler.calls import Process
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.launching import LaunchOptions
-from rlinf.scheduler.messages.channels import Channels
-from rlinf.scheduler.messages.post import Post
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.trace.recording import Recording
+from rlinf.scheduler.transport.channels import ChannelRegistry
+from rlinf.scheduler.transport.transport import Transport
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.stacks import Stack
 
@@ -22,12 +22,12 @@ class Backend(Protocol):
     """Starts workers and carries their messages."""
 
     @property
-    def post(self) -> Post:
+    def transport(self) -> Transport:
         """The driver's access to all queues."""
         ...
 
     @property
-    def channels(self) -> Channels:
+    def channels(self) -> ChannelRegistry:
         """The channels of the run."""
         ...
 

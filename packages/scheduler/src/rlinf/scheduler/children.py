@@ -24,16 +24,16 @@ from rlinf.core.tracebacks import folded
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker, Services, WorkerAddress
 from rlinf.scheduler.logs import WorkerLog
-from rlinf.scheduler.messages.channel import Channel as PostChannel
-from rlinf.scheduler.messages.encoding import decode, encode, snapshot
-from rlinf.scheduler.messages.endpoint import Endpoint
-from rlinf.scheduler.messages.messenger import PostMessenger
-from rlinf.scheduler.messages.places import Meeting, Place
-from rlinf.scheduler.messages.post import address, label
-from rlinf.scheduler.messages.waiting import ThreadMonitor, Wait
-from rlinf.scheduler.messages.works import ThreadSideline, Work
 from rlinf.scheduler.trace.recorder import Recorder
-from rlinf.scheduler.trace.transfers import traced_post
+from rlinf.scheduler.trace.transfers import traced_transport
+from rlinf.scheduler.transport.channel import Channel as TransportChannel
+from rlinf.scheduler.transport.encoding import decode, encode, snapshot
+from rlinf.scheduler.transport.messenger import PeerMessenger
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.transport import address, label
+from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
+from rlinf.scheduler.transport.work import BackgroundThreads, Work
 
 PR_SET_PDEATHSIG = 1
 
@@ -42,8 +42,8 @@ PR_SET_PDEATHSIG = 1
 class Origin:
     """What a child process gets from its worker's."""
 
-    meeting: Meeting
-    place: Place
+    run_info: RunInfo
+    place: Location
     """Where the worker, or the child, listens."""
     log_dir: str | None
     trace_dir: Path | None
@@ -73,11 +73,11 @@ class ChannelServices(Services):
 
     def create_channel(self, name: str, **options: Any) -> Channel:
         """See `Worker.create_channel`."""
-        return PostChannel.create(name, **options)
+        return TransportChannel.create(name, **options)
 
     def connect_channel(self, name: str) -> Channel:
         """See `Worker.connect_channel`."""
-        return PostChannel.connect(name)
+        return TransportChannel.connect(name)
 
 
 class WorkerServices(ChannelServices):
@@ -115,7 +115,7 @@ class ChildProcess:
         self._fail = fail
         self._stopped = False
         wait = Wait(label(address(origin.fields["group"], origin.path[:-1])), self._label, "its end")
-        self._end: Work[None] = Work(wait, ThreadMonitor(origin.meeting.timeout_s))
+        self._end: Work[None] = Work(wait, ThreadMonitor(origin.run_info.timeout_s))
         command = [sys.executable, "-c", "from rlinf.scheduler.children import main; main()"]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         pipe = subprocess.PIPE
@@ -185,13 +185,13 @@ def main() -> None:
 
 def _live(origin: Origin, blobs: list[bytes]) -> None:
     group = origin.fields["group"]
-    endpoint = Endpoint(origin.meeting, origin.host, origin.place)
-    endpoint.server.start()
-    WorkerLog("rlinf", origin.log_dir, group, origin.host.rpartition(".")[2], forward=endpoint.log)
+    transport = SocketTransport(origin.run_info, origin.host, origin.place)
+    transport.server.start()
+    WorkerLog("rlinf", origin.log_dir, group, origin.host.rpartition(".")[2], forward=transport.log)
     recorder = None if origin.trace_dir is None else Recorder(origin.trace_dir, origin.host)
-    post = traced_post(endpoint, recorder)
-    endpoint.lifeline(lambda: os._exit(1)).start()
-    messenger = PostMessenger(post, origin.host, endpoint.groups, ThreadSideline(origin.meeting.timeout_s))
+    transport.connect_control(lambda: os._exit(1)).start()
+    traced = traced_transport(transport, recorder)
+    messenger = PeerMessenger(traced, origin.host, transport.groups, BackgroundThreads(origin.run_info.timeout_s))
     with injected(WorkerContext(**origin.fields, messenger=messenger, services=WorkerServices(origin, _fail))):
         CurrentWorker.own_process(Worker())
     function, args = decode(blobs)

@@ -16,20 +16,20 @@ from rlinf.core.protocols import GroupSpec
 from rlinf.scheduler.backend import Backend
 from rlinf.scheduler.config import ClusterConfig, read_cluster
 from rlinf.scheduler.group import WorkerGroup, check_methods
-from rlinf.scheduler.group_desk import not_launched
+from rlinf.scheduler.group_registry import not_launched
 from rlinf.scheduler.hardware import Inventory, Node, NodeGroup, take_inventory
 from rlinf.scheduler.launching import LaunchOptions, check_name
 from rlinf.scheduler.local.backend import LocalBackend
 from rlinf.scheduler.machine import free_port, this_node
-from rlinf.scheduler.messages.channel import Channel
-from rlinf.scheduler.messages.channels import Site
-from rlinf.scheduler.messages.post import DRIVER, Post, address
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.membership import NodeInfo
 from rlinf.scheduler.node_groups import CLUSTER
 from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy
 from rlinf.scheduler.placement.strategies import everywhere
-from rlinf.scheduler.roster import NodeInfo
 from rlinf.scheduler.supervisor import Supervisor
+from rlinf.scheduler.transport.channel import Channel
+from rlinf.scheduler.transport.channels import Site
+from rlinf.scheduler.transport.transport import DRIVER, Transport, address
+from rlinf.scheduler.transport.waiting import Wait
 from rlinf.scheduler.watch.graph import WaitGraph
 
 if TYPE_CHECKING:
@@ -269,20 +269,20 @@ class Cluster:
             UnknownName: there is no group `near`.
             PlacementError: no process of the cluster is on the node.
         """
-        post = self._running(f"channel '{name}'").post
+        transport = self._running(f"channel '{name}'").transport
         site = Site(near=near, distributed=distributed, node_rank=node_rank, local=local)
-        return Channel(post, post.channels.create(name, maxsize, site))
+        return Channel(transport, transport.channels.create(name, maxsize, site))
 
     def connect_channel(self, name: str, *, timeout: float | None = None) -> Channel:
         """The channel of a name, wherever it was created; see `Channel.connect`."""
         place = f"channel '{name}'"
-        post = self._running(place).post
-        return Channel(post, post.channels.find(name, Wait(post.who(), place, "its creation", timeout)))
+        transport = self._running(place).transport
+        return Channel(transport, transport.channels.find(name, Wait(transport.who(), place, "its creation", timeout)))
 
     @property
-    def post(self) -> Post:
+    def transport(self) -> Transport:
         """The driver's access to queues, of which channels are made."""
-        return self._running("post").post
+        return self._running("transport").transport
 
     def on_failure(self, callback: Callable[[RLinfError], None]) -> None:
         """Calls a function with each failure of a worker as soon as it is known, whatever the driver does then.

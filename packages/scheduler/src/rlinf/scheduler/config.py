@@ -10,8 +10,8 @@ from typing import Any, Literal
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.core.futures import MOST_S
-from rlinf.scheduler.messages.routes import RouteChoice
 from rlinf.scheduler.node_groups import NodeGroupConfig
+from rlinf.scheduler.transport.routes import RouteChoice
 from rlinf.scheduler.virtual import VirtualAccelerators as VirtualAccelerators
 
 
@@ -49,7 +49,7 @@ class ClusterConfig:
     route: RouteChoice = "auto"
     """How items go between processes of one node: `auto` takes shared memory from a certain size on, `socket` never,
     `shared_memory` always. Between nodes they go over TCP. `gloo` and `nccl` force a process group of torch for large tensors of
-    messages, on the CPU and on GPUs; `auto` takes NCCL between GPUs of two workers. See `rlinf.scheduler.messages.routes`."""
+    messages, on the CPU and on GPUs; `auto` takes NCCL between GPUs of two workers. See `rlinf.scheduler.transport.routes`."""
     heartbeat_s: float = 30.0
     """When the driver has waited for so long, its log says who waits for what, and again whenever so long has passed; 0: never."""
     stopped_grace_s: float = 60.0

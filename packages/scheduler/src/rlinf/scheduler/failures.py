@@ -17,9 +17,9 @@ from typing import NoReturn
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import POLL_S
 from rlinf.scheduler.logs import WORKERS, announce
-from rlinf.scheduler.messages import activity
-from rlinf.scheduler.messages.post import DRIVER, address
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.transport import activity
+from rlinf.scheduler.transport.transport import DRIVER, address
+from rlinf.scheduler.transport.waiting import Wait
 
 GRACE_S = 1.0
 """How long the exception of a call waits for whoever waits for that call, before it ends another wait."""

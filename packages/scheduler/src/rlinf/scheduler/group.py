@@ -12,9 +12,9 @@ from rlinf.core.futures import gather_within
 from rlinf.core.protocols import Cluster
 from rlinf.core.worker import Worker
 from rlinf.scheduler.calls import Outcome, Process, RankCall, Unsendable, WorkerInfo
-from rlinf.scheduler.group_desk import kind_of
-from rlinf.scheduler.messages.waiting import longer
-from rlinf.scheduler.reattached import at_work, find
+from rlinf.scheduler.group_registry import kind_of
+from rlinf.scheduler.remote_groups import find, in_worker
+from rlinf.scheduler.transport.waiting import longer
 
 W = TypeVar("W")
 V = TypeVar("V")
@@ -189,12 +189,12 @@ class WorkerGroup(Generic[W]):
         """
         from rlinf.scheduler.cluster import Cluster as Here
 
-        post = at_work()
-        if post is None:
+        transport = in_worker()
+        if transport is None:
             group = Here.newest().group(name)
             kinds: Sequence[str] = [kind_of(base) for base in group._worker.__mro__]
         else:
-            found = find(post, name)
+            found = find(transport, name)
             group, kinds = WorkerGroup(name, worker, found.processes, found.timeout_s, cluster=None), found.kinds
         if kind_of(worker) not in kinds:
             problem = f"expected workers of {worker.__name__}, found {kinds[0].rpartition('.')[2]}"

@@ -11,7 +11,7 @@ from typing import Any
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
 from rlinf.core.worker import Worker
 from rlinf.scheduler.loops import LIMIT
-from rlinf.scheduler.messages.post import DRIVER
+from rlinf.scheduler.transport.transport import DRIVER
 
 _ABSENT = {
     "catch_system_failure": "A failure of any kind is raised where the group is called; a `Supervisor` says what happens next.",

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from rlinf.core.errors import ConfigError
 from rlinf.scheduler.calls import Failure
-from rlinf.scheduler.messages.post import label
+from rlinf.scheduler.transport.transport import label
 
 WORKERS = "rlinf.worker"
 """The logger above those of all workers."""

@@ -18,7 +18,7 @@ from rlinf.scheduler.hardware.detection import detect, own_cores
 from rlinf.scheduler.hardware.files import read_text
 from rlinf.scheduler.hardware.node import Node
 from rlinf.scheduler.hardware.registry import ACCELERATORS
-from rlinf.scheduler.roster import Machine, NodeInfo
+from rlinf.scheduler.membership import Machine, NodeInfo
 
 LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915

@@ -14,24 +14,24 @@ from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.identity import plan_fields, rank_variables
 from rlinf.scheduler.launching import LaunchOptions
-from rlinf.scheduler.local.baton import Baton, BatonMonitor
 from rlinf.scheduler.local.children import LocalServices
+from rlinf.scheduler.local.cooperative import CooperativeMonitor, CooperativeScheduler
 from rlinf.scheduler.local.process import LocalCall, LocalProcess
 from rlinf.scheduler.logs import WORKERS, Console, WorkerLog
-from rlinf.scheduler.messages.channels import ChannelList, Channels, LocalChannels
-from rlinf.scheduler.messages.encoding import Blob, Blobs, snapshot
-from rlinf.scheduler.messages.locks import DeviceLock, Locks
-from rlinf.scheduler.messages.messenger import PostMessenger
-from rlinf.scheduler.messages.pending import Hosted, Pending
-from rlinf.scheduler.messages.post import DRIVER, OPEN_POSTS, Post, address
-from rlinf.scheduler.messages.queues import Queues
-from rlinf.scheduler.messages.requests import Get, Put, Request
-from rlinf.scheduler.messages.routes import Routes
-from rlinf.scheduler.messages.waiting import Wait
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.trace.recording import Recording
-from rlinf.scheduler.trace.transfers import traced_locks, traced_post
+from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
+from rlinf.scheduler.transport.channels import ChannelList, ChannelRegistry, LocalChannels
+from rlinf.scheduler.transport.encoding import Blob, Blobs, snapshot
+from rlinf.scheduler.transport.locks import DeviceLock, Locks
+from rlinf.scheduler.transport.messenger import PeerMessenger
+from rlinf.scheduler.transport.pending import Hosted, Pending
+from rlinf.scheduler.transport.queues import Queues
+from rlinf.scheduler.transport.requests import Get, Put, Request
+from rlinf.scheduler.transport.routes import Routes
+from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, address
+from rlinf.scheduler.transport.waiting import Wait
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.stacks import Stack, own_stacks
 from rlinf.scheduler.watch.stall import Stalls
@@ -42,72 +42,72 @@ END_S = 30.0
 """How long the workers of a group that is shut down may take to end."""
 
 
-class LocalPost:
+class LocalTransport:
     """The post of a cluster in one process: there is one set of queues, whatever the host."""
 
-    def __init__(self, run: str, baton: Baton) -> None:
+    def __init__(self, run: str, scheduler: CooperativeScheduler) -> None:
         self._run = run
-        self._baton = baton
-        self.queues = Queues(lambda: BatonMonitor(baton))
+        self._scheduler = scheduler
+        self.queues = Queues(lambda: CooperativeMonitor(scheduler))
         self.routes = Routes("socket", lambda _, __: "process")
-        self.channel_list = Channels(BatonMonitor(baton))
+        self.channel_list = ChannelRegistry(CooperativeMonitor(scheduler))
         self._channels = LocalChannels(self.channel_list, self.queues.end, self._address)
 
     @property
     def run(self) -> str:
-        """See `Post`."""
+        """See `Transport`."""
         return self._run
 
     def who(self) -> str:
-        """See `Post`."""
-        return self._baton.me().name
+        """See `Transport`."""
+        return self._scheduler.me().name
 
-    def at_work(self) -> bool:
-        """See `Post`."""
+    def in_worker(self) -> bool:
+        """See `Transport`."""
         try:
-            return self._baton.me().name != DRIVER
+            return self._scheduler.me().name != DRIVER
         except RLinfError:
             return False
 
     @property
     def asks_driver(self) -> bool:
-        """See `Post`."""
+        """See `Transport`."""
         return False
 
     def ask_driver(self, question: tuple[Any, ...], content: Sequence[Blob], wait: Wait) -> tuple[Any, list[Blob]]:
-        """See `Post`; never called."""
+        """See `Transport`; never called."""
         raise wait.closed("the driver is this process")
 
     @property
     def channels(self) -> ChannelList:
-        """See `Post`."""
+        """See `Transport`."""
         return self._channels
 
     def put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False) -> None:
-        """See `Post`."""
+        """See `Transport`."""
         self.queues.put(queue, (weight, snapshot(blobs)), maxsize, wait, now=now)
 
     def get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Blobs]:
-        """See `Post`."""
+        """See `Transport`."""
         return [blobs for _, blobs in self.queues.get(queue, target, wait, now=now)]
 
     def size(self, host: str, queue: Hashable, wait: Wait) -> int:
-        """See `Post`."""
+        """See `Transport`."""
         return self.queues.size(queue)
 
     def start_put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait) -> Pending[None]:
-        """See `Post`."""
+        """See `Transport`."""
         return self._pending(Put(queue, self.who(), (weight, snapshot(blobs)), maxsize), wait, lambda _: None)
 
     def start_get(
         self, host: str, queue: Hashable, target: int | None, wait: Wait, result: Callable[[list[Blobs]], R]
     ) -> Pending[R]:
-        """See `Post`."""
+        """See `Transport`."""
         return self._pending(Get(queue, self.who(), target, holds=True), wait, result)
 
     def _pending(self, request: Request, wait: Wait, result: Callable[[list[Blobs]], R]) -> Pending[R]:
-        monitor, hosted = BatonMonitor(self._baton), Hosted(self.queues, request)
-        return Pending(hosted, wait, result, monitor, give_way=self._baton.give_way, cooperative=True)
+        monitor, hosted = CooperativeMonitor(self._scheduler), Hosted(self.queues, request)
+        return Pending(hosted, wait, result, monitor, give_way=self._scheduler.give_way, cooperative=True)
 
     def _address(self) -> str:
         group, bracket, rank = self.who().rpartition("[")
@@ -126,7 +126,7 @@ class LocalBackend:
         self.failures.explain = Stalls(self.wait_graph, self.stacks, config.log_dir).explain
         self.unseen: list[LocalCall] = []
         """Calls that failed, and nobody has waited for them yet."""
-        self.baton = Baton(self._first_failure, self.wait_graph)
+        self.scheduler = CooperativeScheduler(self._first_failure, self.wait_graph)
         with ExitStack() as started:
             started.callback(Console().close)
             self.recording = Recording.of(config, run)
@@ -134,17 +134,17 @@ class LocalBackend:
                 started.callback(self.recording.end)
             self._ends = started.pop_all()
         self.recorder = None if self.recording is None else self.recording.recorder
-        self._locks = Locks(lambda: BatonMonitor(self.baton))
+        self._locks = Locks(lambda: CooperativeMonitor(self.scheduler))
         self._log_dir = config.log_dir
         self._logs: dict[str, list[WorkerLog]] = {}
         """By group."""
         self._processes: dict[str, list[LocalProcess]] = {}
         self._sizes: dict[str, int] = {}
         """The groups and their world sizes."""
-        post = self._local_post = LocalPost(run, self.baton)
-        OPEN_POSTS[run] = post
-        self.channels = post.channel_list
-        self.post: Post = traced_post(post, self.recorder)
+        transport = self._untraced = LocalTransport(run, self.scheduler)
+        OPEN_TRANSPORTS[run] = transport
+        self.channels = transport.channel_list
+        self.transport: Transport = traced_transport(transport, self.recorder)
 
     def launch(
         self,
@@ -181,13 +181,13 @@ class LocalBackend:
         for process in self._processes.pop(group):
             process.shutdown()
         wait = Wait(DRIVER, f"shutdown of '{group}'", "its workers to end", END_S)
-        self.baton.end_all(lambda name: name.rpartition("[")[0] == group, SHUT_DOWN, wait)
+        self.scheduler.end_all(lambda name: name.rpartition("[")[0] == group, SHUT_DOWN, wait)
         for log in self._logs.pop(group):
             log.close()
 
     def wait_graph(self) -> WaitGraph:
         """See `Backend`."""
-        return graph_here(self._names(), self._local_post.queues, self._locks)
+        return graph_here(self._names(), self._untraced.queues, self._locks)
 
     def stacks(self) -> dict[str, list[Stack]]:
         """See `Backend`."""
@@ -196,8 +196,8 @@ class LocalBackend:
 
     def stop(self) -> None:
         """See `Backend`."""
-        OPEN_POSTS.pop(self.post.run, None)
-        self.baton.stop("the cluster was shut down")
+        OPEN_TRANSPORTS.pop(self.transport.run, None)
+        self.scheduler.stop("the cluster was shut down")
         for log in [log for logs in self._logs.values() for log in logs]:
             log.close()
         self._ends.close()
@@ -222,8 +222,8 @@ class LocalBackend:
         return WorkerContext(
             **fields,
             environment=rank_variables(group, plan, plans, isolated=options.isolate_gpu),
-            messenger=PostMessenger(self.post, address(group, plan.rank), groups),
-            services=LocalServices(self.baton, self.post, groups, fields, fail),
+            messenger=PeerMessenger(self.transport, address(group, plan.rank), groups),
+            services=LocalServices(self.scheduler, self.transport, groups, fields, fail),
             device_lock=DeviceLock(traced_locks(self._locks, self.recorder), owner, plan.devices, in_thread=False),
             span=nullcontext if self.recorder is None else self.recorder.timers(owner),
         )

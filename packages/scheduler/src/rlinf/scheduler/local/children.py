@@ -13,10 +13,10 @@ from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker, WorkerAddress
 from rlinf.scheduler.calls import Failure, perform
 from rlinf.scheduler.children import ChannelServices
-from rlinf.scheduler.local.baton import Baton
-from rlinf.scheduler.messages.messenger import Groups, PostMessenger
-from rlinf.scheduler.messages.post import Post, address, label
-from rlinf.scheduler.messages.waiting import Wait
+from rlinf.scheduler.local.cooperative import CooperativeScheduler
+from rlinf.scheduler.transport.messenger import Groups, PeerMessenger
+from rlinf.scheduler.transport.transport import Transport, address, label
+from rlinf.scheduler.transport.waiting import Wait
 
 
 class LocalServices(ChannelServices):
@@ -30,9 +30,16 @@ class LocalServices(ChannelServices):
         fail: called with what a child has raised.
     """
 
-    def __init__(self, baton: Baton, post: Post, groups: Groups, fields: dict[str, Any], fail: Callable[[Failure], None]) -> None:
-        self.baton = baton
-        self.post = post
+    def __init__(
+        self,
+        scheduler: CooperativeScheduler,
+        transport: Transport,
+        groups: Groups,
+        fields: dict[str, Any],
+        fail: Callable[[Failure], None],
+    ) -> None:
+        self.scheduler = scheduler
+        self.transport = transport
         self.groups = groups
         self.fields = fields
         self.fail = fail
@@ -42,7 +49,7 @@ class LocalServices(ChannelServices):
         """See `Worker.start_child`."""
         path = (*self.fields.get("children", ()), next(self._numbers))
         fields = {**self.fields, "children": path, "devices": (), "threads": 1}
-        services = LocalServices(self.baton, self.post, self.groups, fields, self.fail)
+        services = LocalServices(self.scheduler, self.transport, self.groups, fields, self.fail)
         return LocalChild(services, lambda: function(*args), name)
 
 
@@ -58,7 +65,7 @@ class LocalChild:
         self._run = run
         self._stopped = False
         self._ended = False
-        self._task = services.baton.start(label(self._host), self._live)
+        self._task = services.scheduler.start(label(self._host), self._live)
 
     @property
     def name(self) -> str:
@@ -77,24 +84,24 @@ class LocalChild:
 
     def wait(self, timeout: float | None = None) -> None:
         """See `Child`."""
-        baton = self._services.baton
-        baton.wait_until(lambda: self._ended, Wait(baton.me().name, self._label, "its end", timeout))
+        scheduler = self._services.scheduler
+        scheduler.wait_until(lambda: self._ended, Wait(scheduler.me().name, self._label, "its end", timeout))
 
     def done(self) -> bool:
         """See `Child`; lets another task run first."""
         if not self._ended:
-            self._services.baton.give_way()
+            self._services.scheduler.give_way()
         return self._ended
 
     def stop(self) -> None:
         """See `Child`. It ends where it waits, as it runs only while others do."""
         self._stopped = True
-        self._services.baton.end(self._task, f"{self._label} was stopped")
+        self._services.scheduler.end(self._task, f"{self._label} was stopped")
         self.wait()
 
     def _live(self) -> None:
         around = self._services
-        messenger = PostMessenger(around.post, self._host, around.groups)
+        messenger = PeerMessenger(around.transport, self._host, around.groups)
         with injected(WorkerContext(**around.fields, messenger=messenger, services=around)):
             worker = Worker()
         if not self._stopped:

@@ -16,20 +16,20 @@ from rlinf.core.worker_context import CurrentWorker
 from rlinf.scheduler.calls import SHUT_DOWN, Failure, Outcome, WorkerInfo, checked, ended, perform, perform_async
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.launching import LaunchOptions, is_async
-from rlinf.scheduler.local.baton import Baton
-from rlinf.scheduler.local.turns import BatonTurn
+from rlinf.scheduler.local.cooperative import CooperativeScheduler
+from rlinf.scheduler.local.turns import CooperativeTurn
 from rlinf.scheduler.logs import WorkerLog
 from rlinf.scheduler.loops import LIMIT, Coroutines
-from rlinf.scheduler.messages.activity import calling
-from rlinf.scheduler.messages.post import DRIVER
-from rlinf.scheduler.messages.waiting import Wait, longer
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
+from rlinf.scheduler.transport.activity import calling
+from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.transport.waiting import Wait, longer
 
 
-class Surroundings(Protocol):
+class Runtime(Protocol):
     """What the workers of the process share."""
 
-    baton: Baton
+    scheduler: CooperativeScheduler
     failures: Failures
     recorder: Recorder | None
     timeout_s: float
@@ -40,8 +40,8 @@ class Surroundings(Protocol):
 class LocalCall:
     """A call on one worker of the process."""
 
-    def __init__(self, surroundings: Surroundings, info: WorkerInfo, method: str) -> None:
-        self._surroundings = surroundings
+    def __init__(self, runtime: Runtime, info: WorkerInfo, method: str) -> None:
+        self._runtime = runtime
         self._info = info
         self._forgiven = False
         self.method = method
@@ -54,11 +54,11 @@ class LocalCall:
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """See `RankCall`."""
-        around = self._surroundings
+        around = self._runtime
         seconds = around.timeout_s if timeout is None else timeout
         wait = Wait(DRIVER, self.label, "its end", seconds, peers=(self._info.label,))
         try:
-            around.baton.join(lambda: self.outcome is not None, wait)
+            around.scheduler.join(lambda: self.outcome is not None, wait)
         except DeadlineExceeded as error:
             if error.remedy == LONGER:
                 error.remedy = longer(timeout)
@@ -78,12 +78,12 @@ class LocalCall:
     def forgive(self) -> None:
         """See `RankCall`."""
         self._forgiven = True
-        if self in self._surroundings.unseen:
-            self._surroundings.unseen.remove(self)
+        if self in self._runtime.unseen:
+            self._runtime.unseen.remove(self)
 
     def explain(self, error: DeadlineExceeded | WorkerError) -> None:
         """See `RankCall`."""
-        self._surroundings.failures.explain(error)
+        self._runtime.failures.explain(error)
 
     def state(self) -> str:
         """See `RankCall`."""
@@ -96,16 +96,16 @@ class LocalCall:
         self.outcome = outcome
         if outcome.failure is None or outcome.failure.secondary or self._forgiven or self.method == "__init__":
             return
-        self._surroundings.unseen.append(self)
+        self._runtime.unseen.append(self)
         try:
             checked(outcome, self._info, self.method)
         except WorkerError as error:
-            self._surroundings.failures.announce(error)
+            self._runtime.failures.announce(error)
 
     def done(self) -> bool:
         """See `RankCall`; lets another task run first."""
         if self.outcome is None:
-            self._surroundings.baton.give_way()
+            self._runtime.scheduler.give_way()
         return self.outcome is not None
 
 
@@ -123,10 +123,8 @@ class LocalProcess:
     restarts = 0
     """Nothing of it can die."""
 
-    def __init__(
-        self, surroundings: Surroundings, info: WorkerInfo, log: WorkerLog, options: LaunchOptions, spec: GroupSpec[Any]
-    ) -> None:
-        self._surroundings = surroundings
+    def __init__(self, runtime: Runtime, info: WorkerInfo, log: WorkerLog, options: LaunchOptions, spec: GroupSpec[Any]) -> None:
+        self._runtime = runtime
         self._info = info
         self._log = log
         self._spec = spec
@@ -136,10 +134,10 @@ class LocalProcess:
         self._worker: Worker | None = None
         self._ended = False
         self._broken: Failure | None = None
-        self._coroutines = Coroutines(BatonTurn(surroundings.baton), info.label, options.max_concurrency or LIMIT)
+        self._coroutines = Coroutines(CooperativeTurn(runtime.scheduler), info.label, options.max_concurrency or LIMIT)
         self._several = options.threads(spec.worker) > 1
         for _ in range(options.threads(spec.worker)):
-            surroundings.baton.start(info.label, self._run)
+            runtime.scheduler.start(info.label, self._run)
 
     @property
     def info(self) -> WorkerInfo:
@@ -178,7 +176,7 @@ class LocalProcess:
             call.end(Outcome(value=None, seconds=0.0, failure=Failure(problem=SHUT_DOWN, traceback="", folded="", secondary=False)))
 
     def _line_up(self, method: str, find: Callable[[], Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalCall:
-        call = LocalCall(self._surroundings, self._info, method)
+        call = LocalCall(self._runtime, self._info, method)
         self._open[call] = None
         begin = self._begin if is_async(self._spec.worker, method) else self._perform
         self._calls.append((call, lambda: begin(call, find(), args, kwargs)))
@@ -193,13 +191,13 @@ class LocalProcess:
             CurrentWorker.running(self._worker),
             calling(self._info.label, call.method),
         ):
-            self._conclude(call, recorded(self._surroundings.recorder, self._info.label, call.method, run))
+            self._conclude(call, recorded(self._runtime.recorder, self._info.label, call.method, run))
 
     def _begin(self, call: LocalCall, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         async def run() -> None:
             with CurrentWorker.running(self._worker), calling(self._info.label, call.method):
                 outcome = await recorded_async(
-                    self._surroundings.recorder,
+                    self._runtime.recorder,
                     self._info.label,
                     call.method,
                     lambda: perform_async(function, args, kwargs, last_words=self._log.tail.text),
@@ -218,7 +216,7 @@ class LocalProcess:
     def _run(self) -> None:
         while True:
             try:
-                self._surroundings.baton.idle(lambda: bool(self._calls) or self._ended)
+                self._runtime.scheduler.idle(lambda: bool(self._calls) or self._ended)
                 if self._ended:
                     return
                 self._calls.popleft()[1]()

@@ -7,23 +7,23 @@ import time
 from collections.abc import Callable
 
 from rlinf.core.errors import ChannelClosed
-from rlinf.scheduler.local.baton import Baton
+from rlinf.scheduler.local.cooperative import CooperativeScheduler
 from rlinf.scheduler.loops import Ready, Select
 
 IDLE_S = 0.001
 """How long nobody runs at a time while an async call waits for what others, or the world outside, will do."""
 
 
-class BatonTurn:
+class CooperativeTurn:
     """Implements `Turn`: whoever waits passes the baton on."""
 
-    def __init__(self, baton: Baton) -> None:
-        self._baton = baton
+    def __init__(self, scheduler: CooperativeScheduler) -> None:
+        self._scheduler = scheduler
         self._held = False
 
     def __enter__(self) -> None:
         if self._held:
-            self._baton.idle(lambda: not self._held)
+            self._scheduler.idle(lambda: not self._held)
         self._held = True
 
     def __exit__(self, *exception: object) -> None:
@@ -39,7 +39,7 @@ class BatonTurn:
 
     def until(self, ready: Callable[[], bool]) -> None:
         """See `Turn`."""
-        self._baton.idle(ready)
+        self._scheduler.idle(ready)
 
     def beside(self, name: str, body: Callable[[], None]) -> None:
         """See `Turn`."""
@@ -48,7 +48,7 @@ class BatonTurn:
             with contextlib.suppress(ChannelClosed):
                 body()
 
-        self._baton.start(name, run)
+        self._scheduler.start(name, run)
 
     def _sleep(self, select: Select) -> Ready:
         ready: Ready = []
@@ -57,13 +57,13 @@ class BatonTurn:
             ready.extend(select(0))
             return bool(ready)
 
-        self._baton.idle(woken)
+        self._scheduler.idle(woken)
         return ready
 
     def _poll(self, select: Select, timeout: float | None) -> Ready:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._baton.give_way()
+            self._scheduler.give_way()
             left = IDLE_S if end is None else min(IDLE_S, max(0.0, end - time.monotonic()))
             ready = select(left)
             if ready or (end is not None and time.monotonic() >= end):

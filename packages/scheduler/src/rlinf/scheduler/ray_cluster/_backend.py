@@ -1,4 +1,4 @@
-"""The `ray` back-end: one Ray actor for each worker. Ray places, starts and calls; messages take the sockets of `Endpoint`."""
+"""The `ray` back-end: one Ray actor for each worker. Ray places, starts and calls, `SocketTransport` carries messages."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.hardware import Inventory
 from rlinf.scheduler.launching import LaunchOptions
 from rlinf.scheduler.logs import Console, relay
-from rlinf.scheduler.messages.channels import Channels
-from rlinf.scheduler.messages.endpoint import DriverEndpoint
-from rlinf.scheduler.messages.places import Meeting, Place, short_folder
-from rlinf.scheduler.messages.post import DRIVER, Post, address
-from rlinf.scheduler.messages.waiting import Wait, longer
 from rlinf.scheduler.placement import ProcessPlan
-from rlinf.scheduler.ray_cluster._cradle import GroupCradle, Nursery
+from rlinf.scheduler.ray_cluster._launcher import GroupLauncher, LaunchContext
 from rlinf.scheduler.ray_cluster._nodes import Nodes
 from rlinf.scheduler.ray_cluster._process import RayProcess
 from rlinf.scheduler.ray_cluster.guard import Guard
 from rlinf.scheduler.ray_cluster.services import Services, own_services
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.trace.recording import Recording
-from rlinf.scheduler.trace.transfers import traced_post
+from rlinf.scheduler.trace.transfers import traced_transport
+from rlinf.scheduler.transport.channels import ChannelRegistry
+from rlinf.scheduler.transport.places import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.socket_transport import DriverTransport
+from rlinf.scheduler.transport.transport import DRIVER, Transport, address
+from rlinf.scheduler.transport.waiting import Wait, longer
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.heartbeat import Heartbeat
 from rlinf.scheduler.watch.silence import SilenceWatch
@@ -81,41 +81,41 @@ class RayBackend:
         self._ends.callback(Guard(folder=folder).end)
         self._ends.callback(shutil.rmtree, folder, ignore_errors=True)
         ip = nodes.driver_ip
-        place = Place(nodes.here, str(folder / DRIVER), None if ip is None else (ip, 0))
-        meeting = Meeting(run=run, driver=place, authkey=secrets.token_bytes(32), timeout_s=config.timeout_s, route=config.route)
-        self._endpoint = DriverEndpoint(meeting, on_lost=self._lost, on_log=self._logged)
+        place = Location(nodes.here, str(folder / DRIVER), None if ip is None else (ip, 0))
+        run_info = RunInfo(run=run, driver=place, authkey=secrets.token_bytes(32), timeout_s=config.timeout_s, route=config.route)
+        self._untraced = DriverTransport(run_info, on_lost=self._lost, on_log=self._logged)
         self._logs = Path(ray._private.worker.global_worker.node.get_logs_dir_path()) if nodes.owned else None
         self._services = Services(own_services() if nodes.owned else {}, self._broken, self._logs)
-        self._nursery = Nursery(
+        self._launch = LaunchContext(
             config=config,
             inventory=inventory,
             nodes=nodes,
-            meeting=replace(meeting, driver=self._endpoint.server.place),
+            run_info=replace(run_info, driver=self._untraced.server.place),
             folder=folder,
             trace_dir=None if self.recording is None else self.recording.folder,
             remark=self._services.check,
         )
-        self._post = traced_post(self._endpoint, None if self.recording is None else self.recording.recorder)
-        self._watcher = Watcher(self._endpoint)
-        self._endpoint.guard = self.failures.guard
+        self._transport = traced_transport(self._untraced, None if self.recording is None else self.recording.recorder)
+        self._watcher = Watcher(self._untraced)
+        self._untraced.guard = self.failures.guard
         self.failures.explain = Stalls(self._watcher.wait_graph, self._watcher.stacks, config.log_dir).explain
         self._heartbeat = Heartbeat(self._watcher.wait_graph, config.heartbeat_s)
         self._silence = SilenceWatch(self._watcher.silent, self._stopped, config.stopped_grace_s)
 
     @property
-    def post(self) -> Post:
+    def transport(self) -> Transport:
         """See `Backend`."""
-        return self._post
+        return self._transport
 
     @property
-    def channels(self) -> Channels:
+    def channels(self) -> ChannelRegistry:
         """See `Backend`."""
-        return self._endpoint.channel_list
+        return self._untraced.channel_list
 
     @property
     def replaceable(self) -> bool:
         """See `Backend`."""
-        return self._logs is not None and not self._endpoint.channel_list.names() and not self.failures.listened
+        return self._logs is not None and not self._untraced.channel_list.names() and not self.failures.listened
 
     def launch(
         self,
@@ -127,36 +127,36 @@ class RayBackend:
     ) -> list[Process]:
         """See `Backend`."""
         self.failures.check()
-        cradle = GroupCradle(self._nursery, spec.worker, group, plans, options, self._launches[group])
+        launcher = GroupLauncher(self._launch, spec.worker, group, plans, options, self._launches[group])
         self._launches[group] += 1
-        self._endpoint.sizes[group] = len(plans)
+        self._untraced.sizes[group] = len(plans)
         processes: list[RayProcess] = []
         try:
             for plan in plans:
-                process = RayProcess(spec, group, plan, self._config.timeout_s, supervisor, self.failures, cradle)
+                process = RayProcess(spec, group, plan, self._config.timeout_s, supervisor, self.failures, launcher)
                 processes.append(process)
                 self._processes[address(group, plan.rank)] = process
             pids, rendezvous = self._meet(processes)
             constructs = [process.construct(pid, rendezvous) for process, pid in zip(processes, pids, strict=True)]
             gather_within(self._config.timeout_s, constructs, remedy=longer(None))
-            self._endpoint.desk.add(group, spec.worker, processes)
+            self._untraced.group_registry.add(group, spec.worker, processes)
             for process in processes:
                 process.up()
         except BaseException:
             for process in processes:
                 self._processes.pop(address(group, process.info.rank), None)
                 process.end()
-            self._endpoint.sizes.pop(group)
+            self._untraced.sizes.pop(group)
             raise
         return list(processes)
 
     def end(self, group: str) -> None:
         """See `Backend`."""
-        hosts = [address(group, rank) for rank in range(self._endpoint.sizes.pop(group))]
-        self._endpoint.desk.remove(group)
+        hosts = [address(group, rank) for rank in range(self._untraced.sizes.pop(group))]
+        self._untraced.group_registry.remove(group)
         for process in [self._processes.pop(host) for host in hosts]:
             process.shutdown()
-        self._endpoint.directory.await_absence(hosts, Wait(DRIVER, f"shutdown of '{group}'", "its processes to end", END_S))
+        self._untraced.directory.await_absence(hosts, Wait(DRIVER, f"shutdown of '{group}'", "its processes to end", END_S))
 
     def wait_graph(self) -> WaitGraph:
         """See `Backend`."""
@@ -173,8 +173,8 @@ class RayBackend:
         self._silence.end()
         self._services.end()
         self.failures.stop(SHUT_DOWN)
-        self._endpoint.close(SHUT_DOWN)
-        self._endpoint.stop()
+        self._untraced.close(SHUT_DOWN)
+        self._untraced.stop()
         for process in list(self._processes.values()):
             process.end()
         self._ends.close()
@@ -206,7 +206,7 @@ class RayBackend:
         reason = f"{error.group}[{error.rank}] died" if isinstance(error, WorkerError) else f"{error.place}: {error.problem}"
         if isinstance(error, WorkerError) and "died" not in error.problem:
             reason = f"{error.group}[{error.rank}] failed in {error.method}()"
-        self._endpoint.close(reason)
+        self._untraced.close(reason)
         timer = threading.Timer(FAREWELL_S, self._clear)
         timer.daemon = True
         timer.start()
@@ -225,15 +225,15 @@ class RayBackend:
     def _lost(self, host: str, pid: int) -> bool:
         """A process died; what comes of it is settled in a thread of its own."""
         process = self._processes.get(host)
-        known = None if process is None else process.lives.get(pid)
+        known = None if process is None else process.incarnations.get(pid)
         if process is None or known is None or self._stopping:
             return False
 
-        def bury(life: int = known) -> None:
-            process.bury(life)
-            self._endpoint.directory.settle(host)
+        def handle_exit(incarnation: int = known) -> None:
+            process.handle_exit(incarnation)
+            self._untraced.directory.settle(host)
 
-        threading.Thread(target=bury, name="rlinf-burial", daemon=True).start()
+        threading.Thread(target=handle_exit, name="rlinf-burial", daemon=True).start()
         return True
 
     def _stopped(self, host: str, pid: int, seconds: float) -> None:

@@ -15,8 +15,8 @@ from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError, is_secondary
 from rlinf.core.futures import POLL_S
 from rlinf.scheduler.calls import Outcome, checked
-from rlinf.scheduler.messages.post import DRIVER
-from rlinf.scheduler.messages.waiting import Wait, longer
+from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.transport.waiting import Wait, longer
 
 if TYPE_CHECKING:
     from rlinf.scheduler.ray_cluster._process import RayProcess
@@ -62,7 +62,7 @@ class RayCall:
         """Whether it may be sent again."""
         return self._send is not None
 
-    def send(self, actor: Any, life: int, *, again: bool) -> None:
+    def send(self, actor: Any, incarnation: int, *, again: bool) -> None:
         """Sends it to an actor; keeps its arguments if it may have to be sent again.
 
         Raises:
@@ -79,7 +79,7 @@ class RayCall:
             ) from error
         if not again:
             self._send = None
-        future.add_done_callback(partial(self._answered, life))
+        future.add_done_callback(partial(self._answered, incarnation))
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """See `RankCall`."""
@@ -159,14 +159,14 @@ class RayCall:
             failures.throw(self._error)
         return self.outcome()
 
-    def _answered(self, life: int, future: Future[Outcome]) -> None:
+    def _answered(self, incarnation: int, future: Future[Outcome]) -> None:
         """Runs in a thread of Ray."""
         info = self._process.info
         try:
             self.end(future.result())
         except (RayActorError, ActorUnschedulableError) as error:
             self.lost = str(error)
-            self._process.miss(life, self.lost)
+            self._process.miss(incarnation, self.lost)
         except RayError as error:
             cause = getattr(error, "cause", None) or error
             first = str(cause).strip().partition("\n")[0]

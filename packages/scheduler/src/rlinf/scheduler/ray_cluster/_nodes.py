@@ -19,8 +19,8 @@ from rlinf.core.errors import ConfigError, DeadlineExceeded
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware import Node
 from rlinf.scheduler.machine import environment_of, informed, look_around, name_of, unhidden
+from rlinf.scheduler.membership import JoinedNode, Machine, NodeInfo, absence, choose, complete
 from rlinf.scheduler.placement.environment import changes_since, on_top
-from rlinf.scheduler.roster import Arrival, Machine, NodeInfo, absence, choose, complete
 
 POLL_S = 0.2
 SAY_S = 10.0
@@ -124,7 +124,7 @@ class _RollCall:
         """What a node has said."""
         return self._machines.get(node)
 
-    def wait(self) -> tuple[Arrival, ...]:
+    def wait(self) -> tuple[JoinedNode, ...]:
         """The nodes of the cluster, by rank."""
         start = said = time.monotonic()
         while True:
@@ -142,7 +142,7 @@ class _RollCall:
                 _LOG.warning("waiting for nodes: %s", absence(come, self._wanted))
             time.sleep(POLL_S)
 
-    def _choose(self, come: list[Arrival]) -> tuple[Arrival, ...]:
+    def _choose(self, come: list[JoinedNode]) -> tuple[JoinedNode, ...]:
         answered = [arrival for arrival in come if arrival.machine is not None]
         chosen = choose(answered, self._wanted, grouped=bool(self._config.node_groups))
         used = {arrival.id for arrival in chosen}
@@ -151,7 +151,7 @@ class _RollCall:
             _LOG.warning("cluster.num_nodes is %d; not used: %s", self._wanted, ", ".join(spare))
         return chosen
 
-    def _look(self) -> list[Arrival]:
+    def _look(self) -> list[JoinedNode]:
         """Who is there, and what they have said so far."""
         come = _arrivals()
         if self._wanted == 1:
@@ -163,7 +163,7 @@ class _RollCall:
                 self._hear(arrival)
         return [replace(arrival, machine=self._machines.get(arrival.id)) for arrival in come]
 
-    def _hear(self, arrival: Arrival) -> None:
+    def _hear(self, arrival: JoinedNode) -> None:
         try:
             self._machines[arrival.id] = ray.get(self._asked[arrival.id])
         except RayError as error:
@@ -173,16 +173,16 @@ class _RollCall:
                 raise ConfigError("cluster.num_nodes", problem, "Install the same packages on every node.") from error
 
 
-def _arrivals() -> list[Arrival]:
+def _arrivals() -> list[JoinedNode]:
     """The nodes that Ray takes to be alive."""
     return [
-        Arrival(id=node["NodeID"], ip=node["NodeManagerAddress"], port=node["NodeManagerPort"], head=_HEAD in node["Resources"])
+        JoinedNode(id=node["NodeID"], ip=node["NodeManagerAddress"], port=node["NodeManagerPort"], head=_HEAD in node["Resources"])
         for node in ray.nodes()
         if node["Alive"]
     ]
 
 
-def _ask(config: ClusterConfig, arrival: Arrival) -> Any:
+def _ask(config: ClusterConfig, arrival: JoinedNode) -> Any:
     """The answer to come of a node."""
     remote: Any = ray.remote(_introduce_yourself)
     affinity = NodeAffinitySchedulingStrategy(arrival.id, soft=False)
@@ -195,6 +195,6 @@ def _introduce_yourself(config: ClusterConfig, ip: str) -> Machine:
     return look_around(config, ip, inherited or unhidden(os.environ))
 
 
-def _info(rank: int, arrival: Arrival, cores: Mapping[str, int]) -> NodeInfo:
+def _info(rank: int, arrival: JoinedNode, cores: Mapping[str, int]) -> NodeInfo:
     assert arrival.machine is not None
     return informed(rank, arrival.ip, arrival.machine, cores=cores.get(arrival.id, 0), ray_id=arrival.id, ray_port=arrival.port)

@@ -19,30 +19,30 @@ from rlinf.core.protocols import GroupSpec
 from rlinf.scheduler.calls import SHUT_DOWN, WorkerInfo, ended
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.logs import WORKERS, Tail
-from rlinf.scheduler.messages import activity
-from rlinf.scheduler.messages.post import DRIVER, address
-from rlinf.scheduler.messages.waiting import Wait
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.ray_cluster._call import LAST_WORDS_S, RayCall
 from rlinf.scheduler.ray_cluster.process import send_call
 from rlinf.scheduler.supervisor import Supervisor
+from rlinf.scheduler.transport import activity
+from rlinf.scheduler.transport.transport import DRIVER, address
+from rlinf.scheduler.transport.waiting import Wait
 
 SUSPICION_S = 1.5
 """How long after Ray has lost a call the lifeline of a process may still hold, if it has died."""
 
 
-class Cradle(Protocol):
+class ActorLauncher(Protocol):
     """Where a process gets its lives, and how it is found out how one ended."""
 
-    def start(self, plan: ProcessPlan, life: int) -> Any:
+    def start(self, plan: ProcessPlan, incarnation: int) -> Any:
         """A new actor in the place of the plan."""
         ...
 
-    def inquest(self, process: RayProcess, said: str) -> str:
+    def exit_reason(self, process: RayProcess, said: str) -> str:
         """How it died: `the process died (killed by SIGKILL), pid 12`. Ray said `said`."""
         ...
 
-    def stillborn(self, process: RayProcess) -> str:
+    def failed_start(self, process: RayProcess) -> str:
         """How its process ended, if it is known to have; Ray may take a minute to notice one that had not started."""
         ...
 
@@ -76,18 +76,18 @@ class RayProcess:
         timeout_s: float,
         supervisor: Supervisor,
         failures: Failures,
-        cradle: Cradle,
+        launcher: ActorLauncher,
     ) -> None:
         self._spec = spec
         self._plan = plan
         self._supervisor = supervisor
-        self._cradle = cradle
+        self._launcher = launcher
         self._line = threading.RLock()
         """Held while calls are sent, so that they keep their order, and while the state changes."""
         self._state = "starting"
         """Then `up`; `down` from a death to the next life, and `ended` after the last one."""
         self._restarted: list[float] = []
-        self.lives: dict[int, int] = {}
+        self.incarnations: dict[int, int] = {}
         """Process id → which life it has or had."""
         self._killed = (-1, "")
         """The last life that `kill` has ended, and how."""
@@ -98,9 +98,9 @@ class RayProcess:
         self.calls: dict[RayCall, None] = {}
         """Those that have not ended, in order."""
         self.tail = Tail()
-        self.life = 0
+        self.incarnation = 0
         self._info = WorkerInfo(group=group, rank=plan.rank, devices=plan.devices, threads=plan.threads, pid=0, node=plan.node)
-        self.actor = cradle.start(plan, 0)
+        self.actor = launcher.start(plan, 0)
 
     @property
     def info(self) -> WorkerInfo:
@@ -139,7 +139,7 @@ class RayProcess:
         with activity.blocking(Wait(DRIVER, self._info.label, "its process to start")):
             while True:
                 self.failures.check()
-                if not future.done() and (how := self._cradle.stillborn(self)):
+                if not future.done() and (how := self._launcher.failed_start(self)):
                     self.failures.check()
                     problem = f"its process died before it had started ({how})"
                     raise WorkerError(self._info.group, self._info.rank, "__init__", problem)
@@ -154,7 +154,7 @@ class RayProcess:
         """Builds the worker in the process, which runs."""
         spec, self._rendezvous = self._spec, rendezvous
         self._info = replace(self._info, pid=pid)
-        self.lives[pid] = self.life
+        self.incarnations[pid] = self.incarnation
         call = RayCall(
             self,
             "__init__",
@@ -162,7 +162,7 @@ class RayProcess:
             quiet=True,
         )
         self._construct = call
-        call.send(self.actor, self.life, again=False)
+        call.send(self.actor, self.incarnation, again=False)
         return call
 
     def up(self) -> None:
@@ -180,8 +180,8 @@ class RayProcess:
 
     def shutdown(self) -> None:
         """Kills the process for good, and ends its calls."""
-        if self._cradle.condition(self):  # Ray would wait for a process that is stopped
-            self._cradle.kill(self)
+        if self._launcher.condition(self):  # Ray would wait for a process that is stopped
+            self._launcher.kill(self)
         self.end()
         for call in list(self.calls):
             call.forgive()
@@ -191,13 +191,13 @@ class RayProcess:
         """Why it may not go on, as far as it can be known here: "" if it runs."""
         if self._state in ("down", "starting"):
             return "its process is being started again"
-        return self._cradle.condition(self)
+        return self._launcher.condition(self)
 
-    def miss(self, life: int, said: str) -> None:
+    def miss(self, incarnation: int, said: str) -> None:
         """Ray has lost a call: the lifeline shows whether the process has died. Ray may be the only one who knows."""
 
         def suspect() -> None:
-            self.bury(life, said)
+            self.handle_exit(incarnation, said)
 
         timer = threading.Timer(SUSPICION_S, suspect)
         timer.daemon = True
@@ -207,30 +207,30 @@ class RayProcess:
         """Ends this life; what comes of it is as after any other death, but that `how` says how it ended."""
         with self._line:
             if self._state in ("up", "starting"):
-                self._killed = (self.life, how)
-                self._cradle.kill(self)
+                self._killed = (self.incarnation, how)
+                self._launcher.kill(self)
 
-    def bury(self, life: int, said: str = "") -> None:
+    def handle_exit(self, incarnation: int, said: str = "") -> None:
         """Finds out how a life ended, and draws the consequences; takes a while, in a thread of its own."""
         with self._line:
-            if life != self.life or self._state not in ("up", "starting") or self.failures.over:
+            if incarnation != self.incarnation or self._state not in ("up", "starting") or self.failures.over:
                 return
             construct, self._state = self._construct, "down"
-        mourners = [construct] if construct is not None else list(self.calls)
+        pending_calls = [construct] if construct is not None else list(self.calls)
         deadline = time.monotonic() + LAST_WORDS_S
-        while not all(call.ended or call.lost for call in mourners) and time.monotonic() < deadline:
+        while not all(call.ended or call.lost for call in pending_calls) and time.monotonic() < deadline:
             time.sleep(0.01)
-        error = self._death(next((call.lost for call in mourners if call.lost), said))
+        error = self._exit_error(next((call.lost for call in pending_calls if call.lost), said))
         ray.kill(self.actor)  # in case that only its connection broke
         if construct is not None:
             construct.end(error=error)
         else:
             self._return(error)
 
-    def _death(self, said: str) -> WorkerError:
+    def _exit_error(self, said: str) -> WorkerError:
         method = "__init__" if self._construct is not None else next((call.method for call in list(self.calls)), "")
-        life, how = self._killed
-        problem = how if life == self.life else self._cradle.inquest(self, said)
+        incarnation, how = self._killed
+        problem = how if incarnation == self.incarnation else self._launcher.exit_reason(self, said)
         return WorkerError(self._info.group, self._info.rank, method, problem, remote_traceback=self.tail.text())
 
     def _return(self, error: WorkerError) -> None:
@@ -263,9 +263,9 @@ class RayProcess:
         with self._line:
             if self._state == "ended" or self.failures.over:
                 return None
-            self.life += 1
+            self.incarnation += 1
             self._state = "starting"
-            self.actor = self._cradle.start(self._plan, self.life)
+            self.actor = self._launcher.start(self._plan, self.incarnation)
         try:
             pid, _ = self.await_start(self.meet(), time.monotonic() + self.timeout_s)
             call = self.construct(pid, self._rendezvous)
@@ -276,18 +276,18 @@ class RayProcess:
                 raise TimeoutError
             call.outcome()
         except WorkerError as error:
-            return self._stillborn(error)
+            return self._failed_start(error)
         except RLinfError:  # the run has ended
             return None
         except (RayError, TimeoutError) as error:
             first = str(error).strip().partition("\n")[0] or f"not done after {self.timeout_s:g} s"
             problem = f"its process did not start again: {first}"
-            return self._stillborn(WorkerError(self._info.group, self._info.rank, "__init__", problem))
+            return self._failed_start(WorkerError(self._info.group, self._info.rank, "__init__", problem))
         self.up()
         self._warn(f"started again, pid {pid}")
         return None
 
-    def _stillborn(self, error: WorkerError) -> WorkerError:
+    def _failed_start(self, error: WorkerError) -> WorkerError:
         with self._line:
             self._construct = None
             ray.kill(self.actor)
@@ -297,7 +297,7 @@ class RayProcess:
 
     def _send(self, call: RayCall) -> None:
         try:
-            call.send(self.actor, self.life, again=self._supervisor.reissues(self._spec.worker, call.method))
+            call.send(self.actor, self.incarnation, again=self._supervisor.reissues(self._spec.worker, call.method))
         except BaseException:
             self.calls.pop(call, None)
             raise

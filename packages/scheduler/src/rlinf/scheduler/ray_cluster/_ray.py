@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ ray: Any = _ray
 GCS_GONE_S = 20
 OBJECT_STORE_BYTES = 256 << 20
 ATTEMPTS = 2
+SETUP_WORKER = str(Path(__file__).with_name("setup_worker.py"))
 
 
 class Session:
@@ -137,7 +140,7 @@ def _start(options: Mapping[str, Any]) -> None:
         try:
             os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(GCS_GONE_S))
             _require_token()
-            with adopting(), Startup(_give_up), _on_loopback():
+            with adopting(), Startup(_give_up), _on_loopback(), _only_what_is_used():
                 ray.init(
                     address="local",
                     include_dashboard=False,
@@ -177,6 +180,29 @@ def _on_loopback() -> Generator[None]:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _only_what_is_used() -> Generator[None]:
+    """Of its own processes Ray starts those that a run needs: no autoscaler, log monitor, or API server of the dashboard.
+
+    Each is a Python process that imports Ray, more than a second of processor time. For the same reason workers are set up by a script of
+    ours: Ray's own imports Ray only to run another process that imports it again. `ray.init` has no arguments for these parameters.
+    """
+    params, node = ray._private.parameter.RayParams, ray._private.node.Node
+    start_api_server = node.start_api_server
+    chosen = {"setup_worker_path": SETUP_WORKER, "include_log_monitor": False, "no_monitor": True}
+    known = inspect.signature(params).parameters
+    ray._private.parameter.RayParams = partial(params, **{name: value for name, value in chosen.items() if name in known})
+    node.start_api_server = _start_no_api_server
+    try:
+        yield
+    finally:
+        ray._private.parameter.RayParams, node.start_api_server = params, start_api_server
+
+
+def _start_no_api_server(node: Any, **_: Any) -> None:
+    node._webui_url = None
 
 
 def _give_up(pid: int, how: str) -> None:

@@ -23,16 +23,16 @@ from rlinf.scheduler.identity import plan_fields, rank_variables
 from rlinf.scheduler.launching import LaunchOptions, is_async
 from rlinf.scheduler.logs import WorkerLog
 from rlinf.scheduler.loops import LIMIT, Coroutines, ThreadTurn
-from rlinf.scheduler.messages.activity import calling
-from rlinf.scheduler.messages.endpoint import Endpoint
-from rlinf.scheduler.messages.locks import DeviceLock
-from rlinf.scheduler.messages.messenger import PostMessenger
-from rlinf.scheduler.messages.places import Meeting, Place
-from rlinf.scheduler.messages.post import address, label
-from rlinf.scheduler.messages.works import ThreadSideline
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
-from rlinf.scheduler.trace.transfers import traced_locks, traced_post
+from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
+from rlinf.scheduler.transport.activity import calling
+from rlinf.scheduler.transport.locks import DeviceLock
+from rlinf.scheduler.transport.messenger import PeerMessenger
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.transport import address, label
+from rlinf.scheduler.transport.work import BackgroundThreads
 from rlinf.scheduler.watch.answers import answer
 
 _LOG = logging.getLogger("rlinf.scheduler")
@@ -41,11 +41,11 @@ ASYNC = "async"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Birth:
+class WorkerSpec:
     """All that a new worker process is told."""
 
-    meeting: Meeting
-    place: Place
+    run_info: RunInfo
+    place: Location
     """Where it is to listen."""
     meeting_ip: str
     """The address of its node at which the other ranks of its group find it."""
@@ -81,38 +81,38 @@ def actor_options(worker: type[Any], options: LaunchOptions) -> dict[str, Any]:
 class WorkerProcess:
     """One process of a group."""
 
-    def __init__(self, birth: Birth) -> None:
+    def __init__(self, spec: WorkerSpec) -> None:
         # Ctrl-C reaches the whole process group; the driver decides what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        sys.path[:] = search_path(birth.sys_path, sys.path)
-        self._birth = birth
+        sys.path[:] = search_path(spec.sys_path, sys.path)
+        self._spec = spec
         self._worker: Worker | None = None
-        rank = birth.plan.rank
-        me = address(birth.group, rank)
+        rank = spec.plan.rank
+        me = address(spec.group, rank)
         self._who = label(me)
-        self._endpoint = Endpoint(birth.meeting, me, birth.place)
-        self._endpoint.server.start()
-        self._log = WorkerLog("rlinf", birth.log_dir, birth.group, rank, forward=self._endpoint.log)
-        self._trace_dir = _shared(birth.trace_dir)
+        self._untraced = SocketTransport(spec.run_info, me, spec.place)
+        self._untraced.server.start()
+        self._log = WorkerLog("rlinf", spec.log_dir, spec.group, rank, forward=self._untraced.log)
+        self._trace_dir = _shared(spec.trace_dir)
         self._recorder = None if self._trace_dir is None else Recorder(self._trace_dir, me)
-        self._post = traced_post(self._endpoint, self._recorder)
-        self._messenger = PostMessenger(self._post, me, self._endpoint.groups, ThreadSideline(birth.meeting.timeout_s))
-        self._coroutines = Coroutines(ThreadTurn(), f"{self._who} async", birth.options.max_concurrency or LIMIT)
+        self._transport = traced_transport(self._untraced, self._recorder)
+        self._messenger = PeerMessenger(self._transport, me, self._untraced.groups, BackgroundThreads(spec.run_info.timeout_s))
+        self._coroutines = Coroutines(ThreadTurn(), f"{self._who} async", spec.options.max_concurrency or LIMIT)
         self._several = False
         self._outcomes: dict[str, tuple[Event, list[Outcome]]] = {}
-        line = self._endpoint.lifeline(_end)
-        answer(self._who, line, self._endpoint.server, self._endpoint.queues)
+        line = self._untraced.connect_control(_end)
+        answer(self._who, line, self._untraced.server, self._untraced.queues)
         line.start()
 
     def meet(self) -> tuple[int, str]:
         """The process id, and an address on which the group's ranks may meet if this is rank 0."""
-        if self._birth.plan.rank != 0 or len(self._birth.plans) == 1:
+        if self._spec.plan.rank != 0 or len(self._spec.plans) == 1:
             return os.getpid(), ""
-        return os.getpid(), f"tcp://{self._birth.meeting_ip}:{_free_port(self._birth.meeting_ip)}"
+        return os.getpid(), f"tcp://{self._spec.meeting_ip}:{_free_port(self._spec.meeting_ip)}"
 
     def construct(self, cls: type[Worker], args: tuple[Any, ...], kwargs: Mapping[str, Any], rendezvous: str) -> Outcome:
         """Builds the worker."""
-        self._several = self._birth.options.threads(cls) > 1
+        self._several = self._spec.options.threads(cls) > 1
         context = self._context(rendezvous)
         os.environ.update(context.variables)
 
@@ -159,18 +159,18 @@ class WorkerProcess:
         return outcome
 
     def _context(self, rendezvous: str) -> WorkerContext:
-        birth, plan = self._birth, self._birth.plan
-        master = rendezvous or f"tcp://{birth.meeting_ip}:{_free_port(birth.meeting_ip)}"
+        spec, plan = self._spec, self._spec.plan
+        master = rendezvous or f"tcp://{spec.meeting_ip}:{_free_port(spec.meeting_ip)}"
         ip, _, port = master.removeprefix("tcp://").rpartition(":")
-        ranks = rank_variables(birth.group, plan, birth.plans, isolated=birth.options.isolate_gpu)
-        fields = plan_fields(birth.group, plan, birth.plans)
-        origin = Origin(birth.meeting, birth.place, birth.log_dir, self._trace_dir, fields)
+        ranks = rank_variables(spec.group, plan, spec.plans, isolated=spec.options.isolate_gpu)
+        fields = plan_fields(spec.group, plan, spec.plans)
+        origin = Origin(spec.run_info, spec.place, spec.log_dir, self._trace_dir, fields)
         return WorkerContext(
             **fields,
             environment={**ranks, "MASTER_ADDR": ip, "MASTER_PORT": port},
             messenger=self._messenger,
             services=WorkerServices(origin, self._fail),
-            device_lock=DeviceLock(traced_locks(self._endpoint, self._recorder), self._who, plan.devices),
+            device_lock=DeviceLock(traced_locks(self._untraced, self._recorder), self._who, plan.devices),
             rendezvous=rendezvous,
             span=nullcontext if self._recorder is None else self._recorder.timers(self._who),
         )

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.messages.post import DRIVER
 from rlinf.scheduler.trace.recorder import FORMAT
 from rlinf.scheduler.trace.spans import Span
+from rlinf.scheduler.transport.transport import DRIVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

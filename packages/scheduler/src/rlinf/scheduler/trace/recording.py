@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.scheduler.config import ClusterConfig
-from rlinf.scheduler.messages.post import DRIVER
 from rlinf.scheduler.trace.chrome import merge
 from rlinf.scheduler.trace.recorder import Recorder
+from rlinf.scheduler.transport.transport import DRIVER
 
 _LOG = logging.getLogger("rlinf.scheduler")
 

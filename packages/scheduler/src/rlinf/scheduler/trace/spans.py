@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlinf.scheduler.messages.post import DRIVER
+from rlinf.scheduler.transport.transport import DRIVER
 
 Kind = Literal["call", "put", "get", "send", "recv", "lock", "timer"]
 Status = Literal["ok", "failed", "unfinished"]
@@ -35,7 +35,7 @@ class Span:
     bytes: int = 0
     """Of the encoded items."""
     route: str = ""
-    """How the items went, as in `rlinf.scheduler.messages.routes`; of a get, from the process that hosts the queue."""
+    """How the items went, as in `rlinf.scheduler.transport.routes`; of a get, from the process that hosts the queue."""
     status: Status = "ok"
     ids: tuple[int, ...] = ()
     """The numbers of the items; the put and the get of one item have the same."""

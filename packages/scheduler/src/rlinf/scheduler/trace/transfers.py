@@ -12,15 +12,15 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar, cast
 
 from rlinf.core.errors import ChannelEmpty, ChannelFull
-from rlinf.scheduler.messages.channels import ChannelList
-from rlinf.scheduler.messages.encoding import Blob, Blobs, Buffer
-from rlinf.scheduler.messages.locks import Claim, LockService
-from rlinf.scheduler.messages.pending import Pending
-from rlinf.scheduler.messages.post import OPEN_POSTS, Post, label
-from rlinf.scheduler.messages.routes import Routes, route_of, size_of
-from rlinf.scheduler.messages.waiting import Wait
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.spans import Kind
+from rlinf.scheduler.transport.channels import ChannelList
+from rlinf.scheduler.transport.encoding import Blob, Blobs, Buffer
+from rlinf.scheduler.transport.locks import Claim, LockService
+from rlinf.scheduler.transport.pending import Pending
+from rlinf.scheduler.transport.routes import Routes, route_of, size_of
+from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport, label
+from rlinf.scheduler.transport.waiting import Wait
 
 R = TypeVar("R")
 _STAMP = struct.Struct("<Qqd")
@@ -28,11 +28,11 @@ KEY_CHARACTERS = 64
 """As much of a key is written; nothing of an item is."""
 
 
-def traced_post(post: Post, recorder: Recorder | None) -> Post:
+def traced_transport(transport: Transport, recorder: Recorder | None) -> Transport:
     """The post that a process uses: itself, or one around it that records, also for channels that arrive in messages."""
     if recorder is None:
-        return post
-    OPEN_POSTS[post.run] = around = TracedPost(post, recorder)
+        return transport
+    OPEN_TRANSPORTS[transport.run] = around = TracedTransport(transport, recorder)
     return around
 
 
@@ -41,53 +41,53 @@ def traced_locks(service: LockService, recorder: Recorder | None) -> LockService
     return service if recorder is None else TracedLocks(service, recorder)
 
 
-class TracedPost:
-    """A `Post` that records each transfer."""
+class TracedTransport:
+    """A `Transport` that records each transfer."""
 
-    def __init__(self, post: Post, recorder: Recorder) -> None:
-        self._post = post
+    def __init__(self, transport: Transport, recorder: Recorder) -> None:
+        self._transport = transport
         self._recorder = recorder
 
     @property
     def run(self) -> str:
-        """See `Post`."""
-        return self._post.run
+        """See `Transport`."""
+        return self._transport.run
 
     def who(self) -> str:
-        """See `Post`."""
-        return self._post.who()
+        """See `Transport`."""
+        return self._transport.who()
 
     @property
     def routes(self) -> Routes:
-        """See `Post`."""
-        return self._post.routes
+        """See `Transport`."""
+        return self._transport.routes
 
-    def at_work(self) -> bool:
-        """See `Post`."""
-        return self._post.at_work()
+    def in_worker(self) -> bool:
+        """See `Transport`."""
+        return self._transport.in_worker()
 
     @property
     def asks_driver(self) -> bool:
-        """See `Post`."""
-        return self._post.asks_driver
+        """See `Transport`."""
+        return self._transport.asks_driver
 
     def ask_driver(self, question: tuple[Any, ...], content: Sequence[Blob], wait: Wait) -> tuple[Any, list[Blob]]:
-        """See `Post`; not recorded."""
-        return self._post.ask_driver(question, content, wait)
+        """See `Transport`; not recorded."""
+        return self._transport.ask_driver(question, content, wait)
 
     @property
     def channels(self) -> ChannelList:
-        """See `Post`; not recorded."""
-        return self._post.channels
+        """See `Transport`; not recorded."""
+        return self._transport.channels
 
     def put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False) -> None:
-        """See `Post`. Time for room in a bounded queue is waited for; sending is work."""
+        """See `Transport`. Time for room in a bounded queue is waited for; sending is work."""
         recorder = self._recorder
         kind, name, key = _describe(queue, sends=True)
         number, start = recorder.number(), time.monotonic_ns()
         try:
-            blobs, route = self._post.routes.staged(host, blobs, wait)
-            self._post.put(host, queue, weight, [*blobs, _STAMP.pack(number, start, weight)], maxsize, wait, now=now)
+            blobs, route = self._transport.routes.staged(host, blobs, wait)
+            self._transport.put(host, queue, weight, [*blobs, _STAMP.pack(number, start, weight)], maxsize, wait, now=now)
         except ChannelFull:
             raise
         except BaseException:
@@ -97,10 +97,10 @@ class TracedPost:
         recorder.record(kind, wait.who, name, key, start, waited=waited, sizes=(1, size_of(blobs)), ids=(number,), route=route)
 
     def get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Blobs]:
-        """See `Post`. It waits until what it takes was put; the rest is work."""
+        """See `Transport`. It waits until what it takes was put; the rest is work."""
         start = time.monotonic_ns()
         try:
-            items = self._post.get(host, queue, target, wait, now=now)
+            items = self._transport.get(host, queue, target, wait, now=now)
         except ChannelEmpty:
             raise
         except BaseException:
@@ -111,12 +111,12 @@ class TracedPost:
         return items
 
     def start_put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait) -> Pending[None]:
-        """See `Post`. It is recorded when it has found room."""
+        """See `Transport`. It is recorded when it has found room."""
         recorder = self._recorder
         kind, name, key = _describe(queue, sends=True)
         number, start = recorder.number(), time.monotonic_ns()
-        blobs, route = self._post.routes.staged(host, blobs, wait)
-        work = self._post.start_put(host, queue, weight, [*blobs, _STAMP.pack(number, start, weight)], maxsize, wait)
+        blobs, route = self._transport.routes.staged(host, blobs, wait)
+        work = self._transport.start_put(host, queue, weight, [*blobs, _STAMP.pack(number, start, weight)], maxsize, wait)
         size = size_of(blobs)
 
         def done() -> None:
@@ -129,18 +129,18 @@ class TracedPost:
     def start_get(
         self, host: str, queue: Hashable, target: int | None, wait: Wait, result: Callable[[list[Blobs]], R]
     ) -> Pending[R]:
-        """See `Post`. It is recorded when its result is asked for."""
+        """See `Transport`. It is recorded when its result is asked for."""
         start = time.monotonic_ns()
 
         def got(items: list[Blobs]) -> R:
             self._got(items, host, queue, target, wait, start)
             return result(items)
 
-        return self._post.start_get(host, queue, target, wait, got)
+        return self._transport.start_get(host, queue, target, wait, got)
 
     def size(self, host: str, queue: Hashable, wait: Wait) -> int:
-        """See `Post`; not recorded."""
-        return self._post.size(host, queue, wait)
+        """See `Transport`; not recorded."""
+        return self._transport.size(host, queue, wait)
 
     def _got(self, items: list[Blobs], host: str, queue: Hashable, target: int | None, wait: Wait, start: int) -> None:
         """Records what came, and takes the stamps off it."""
@@ -152,7 +152,7 @@ class TracedPost:
             waited = min(waited, max(0, stamps[-1][1] - start))
         size = sum(map(size_of, items))
         ids = [number for number, _, _ in stamps]
-        route = route_of([blob for item in items for blob in item], self._post.routes.reach(host, wait))
+        route = route_of([blob for item in items for blob in item], self._transport.routes.reach(host, wait))
         self._recorder.record(kind, wait.who, name, key, start, waited=waited, sizes=(len(items), size), ids=ids, route=route)
 
 

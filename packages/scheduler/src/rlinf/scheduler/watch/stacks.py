@@ -26,7 +26,7 @@ _FRAMES = 6
 FRAMES_OF_THREAD = 60
 _CALL = ("perform ", "rlinf/scheduler/calls.py")
 """The frame below a worker's own: its function and file."""
-_MESSAGES = "(scheduler/messages/"
+_MESSAGES = "(scheduler/transport/"
 """The frames above a worker's own when it waits, of which the last says enough."""
 
 _HEADING = re.compile(r'^(?:Current thread|Thread) (\S+)(?: \(([^)]*)\))?:?\s*(?:"(.*)")?')

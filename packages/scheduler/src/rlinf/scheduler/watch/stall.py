@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rlinf.core.errors import DeadlineExceeded, WorkerError
-from rlinf.scheduler.messages.post import DRIVER
+from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.heartbeat import LOG
 from rlinf.scheduler.watch.stacks import Stack, in_calls

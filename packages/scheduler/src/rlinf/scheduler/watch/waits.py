@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rlinf.scheduler.messages.activity import Doing, Use, doings
-from rlinf.scheduler.messages.locks import Locks
-from rlinf.scheduler.messages.post import label
-from rlinf.scheduler.messages.queues import Queues
+from rlinf.scheduler.transport.activity import Doing, Use, doings
+from rlinf.scheduler.transport.locks import Locks
+from rlinf.scheduler.transport.queues import Queues
+from rlinf.scheduler.transport.transport import label
 from rlinf.scheduler.watch.answers import uses_of
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph
 

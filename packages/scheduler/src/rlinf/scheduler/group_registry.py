@@ -1,0 +1,80 @@
+"""`GroupRegistry`: what the driver does for workers that call other groups: it sends their calls, and hands on how they ended."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
+from rlinf.scheduler.calls import Process, RankCall
+from rlinf.scheduler.transport.encoding import Blob, decode, encode
+from rlinf.scheduler.transport.server import Answer
+
+
+class GroupRegistry:
+    """The driver's. Calls go through it, so that their order, their restarts and their failures are those of any other call.
+
+    Args:
+        timeout_s: the default deadline of a call.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._groups: dict[str, tuple[type[Any], Sequence[Process]]] = {}
+        self._calls: dict[int, RankCall] = {}
+        """Those that nobody has waited for yet."""
+        self._numbers = itertools.count()
+
+    def add(self, name: str, worker: type[Any], processes: Sequence[Process]) -> None:
+        """A group was launched."""
+        self._groups[name] = worker, processes
+
+    def remove(self, name: str) -> None:
+        """A group was shut down."""
+        del self._groups[name]
+
+    def answer(self, _: str, request: tuple[Any, ...], blobs: list[Blob]) -> Answer:
+        """Answers a process; see `reattached`."""
+        match request:
+            case ("find", name):
+                worker, processes = self._find(name)
+                kinds = [kind_of(base) for base in worker.__mro__]
+                infos = [(process.info, process.restarts) for process in processes]
+                return Answer((kinds, infos, self._timeout_s))
+            case ("begin", name, index, method):
+                args, kwargs = decode(blobs)
+                process: Process = self._find(str(name))[1][int(index)]
+                call = process.submit(method, args, kwargs)
+                number = next(self._numbers)
+                self._calls[number] = call
+                return Answer(number)
+            case ("wait", number, timeout):
+                outcome = self._calls[number].wait(timeout)
+                return Answer(content=encode(outcome))
+            case ("state", number):
+                call = self._calls[number]
+                return Answer((call.done(), call.failed(), call.state()))
+            case ("forgive", number):
+                self._calls[number].forgive()
+                return Answer()
+            case ("drop", number):
+                self._calls.pop(number, None)
+                return Answer()
+            case other:
+                raise RLinfError("groups", f"unknown question {other!r}")
+
+    def _find(self, name: str) -> tuple[type[Any], Sequence[Process]]:
+        if name not in self._groups:
+            raise not_launched(name, self._groups)
+        return self._groups[name]
+
+
+def kind_of(worker: type[Any]) -> str:
+    """A class by name, which two processes may each have imported for themselves."""
+    return f"{worker.__module__}.{worker.__qualname__}"
+
+
+def not_launched(name: str, known: Mapping[str, object]) -> UnknownName:
+    """There is no group of that name."""
+    return UnknownName(f"group '{name}'", "it was not launched", did_you_mean(name, list(known), label="Launched"))

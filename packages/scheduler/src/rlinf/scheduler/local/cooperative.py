@@ -1,0 +1,232 @@
+"""Cooperative tasks: threads of which exactly one runs, the one that has the baton.
+
+A task passes the baton on where it waits, and nowhere else. The baton goes to the task that has waited longest among those whose
+condition holds, so that the order of a run depends on nothing but the run; but a wait that has reached its deadline comes before
+all others. It can't come before the task that runs passes the baton on, so that a wait may end late. When no condition holds,
+nothing can change any more: the wait with the nearest deadline of its own ends then and there, and if there is none, the run has
+come to a deadlock, which the driver is told at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rlinf.core.errors import ChannelClosed, Deadlock, RLinfError
+from rlinf.scheduler.transport import activity
+from rlinf.scheduler.transport.waiting import Wait
+
+LATE_S = 0.5
+"""A wait that ends so long after its deadline says why."""
+
+
+@dataclass(eq=False)
+class Task:
+    """One thread that takes part."""
+
+    name: str
+    ready: Callable[[], bool] = lambda: True
+    wait: Wait | None = None
+    """What it waits for; None while it runs, or while it has no work."""
+    deadline: float | None = None
+    """When its wait ends of itself, by `time.monotonic()`; None if the caller gave no timeout."""
+    joins: bool = False
+    """It waits for a call to end, which its own timeout does not bring nearer: if nothing can run, that is a deadlock."""
+    verdict: Exception | None = None
+    """What its wait raises when it gets the baton."""
+    dismissed: str = ""
+    """Why it may wait for nothing any more."""
+    ended: bool = False
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+
+class CooperativeScheduler:
+    """The tasks of one `local` cluster. The thread that makes it is the driver, and has the baton.
+
+    Args:
+        first_failure: a failure that nobody has seen yet, which explains better than a deadlock why nothing can run.
+        describe: who waits for whom, for the message of a deadlock.
+    """
+
+    def __init__(self, first_failure: Callable[[], Exception | None], describe: Callable[[], object]) -> None:
+        self._first_failure = first_failure
+        self._describe = describe
+        self._driver = Task("driver")
+        self._tasks = threading.local()
+        self._tasks.mine = self._driver
+        self._waiting: list[Task] = []
+        self._stopped = ""
+        self._interrupted = False
+
+    def me(self) -> Task:
+        """The task of this thread.
+
+        Raises:
+            RLinfError: the thread is none of ours.
+        """
+        task: Task | None = self._tasks.__dict__.get("mine")
+        if task is None:
+            name = threading.current_thread().name
+            remedy = "On the `local` back-end only the driver's thread and the calls of workers may wait; use `ray` for threads."
+            raise RLinfError(f"thread '{name}'", "it is no task of the local cluster", remedy)
+        return task
+
+    def start(self, name: str, body: Callable[[], None]) -> Task:
+        """A new task; it gets the baton for the first time when another one waits."""
+        task = Task(name)
+
+        def run() -> None:
+            self._tasks.mine = task
+            task.turn.acquire()
+            try:
+                body()
+            finally:
+                task.ended = True
+                self._pass_on()
+
+        self._waiting.append(task)
+        threading.Thread(target=run, name=name, daemon=True).start()
+        return task
+
+    def end(self, task: Task, reason: str) -> None:
+        """What a task waits for, now and later, ends with `ChannelClosed`, as soon as it gets the baton."""
+        task.dismissed = reason
+        if task in self._waiting:
+            task.ready, task.verdict = (lambda: True), ChannelClosed(task.name, reason)
+
+    def end_all(self, mine: Callable[[str], bool], reason: str, wait: Wait) -> None:
+        """Ends the tasks of some names, and waits until they have ended. Only the driver may ask, while which all others wait."""
+        tasks = [task for task in self._waiting if mine(task.name)]
+        for task in tasks:
+            self.end(task, reason)
+        self.wait_until(lambda: all(task.ended for task in tasks), wait)
+
+    def idle(self, ready: Callable[[], bool]) -> None:
+        """Waits for work; a task without work takes no part in a deadlock."""
+        self._wait(ready, None)
+
+    def give_way(self) -> None:
+        """Lets the next task that can run do so."""
+        self._wait(lambda: True, None)
+
+    def join(self, ready: Callable[[], bool], wait: Wait) -> None:
+        """Waits for a call to end: as `wait_until`, but if nothing can run it is a deadlock, whatever the timeout."""
+        if not ready():
+            self.me().joins = True
+            try:
+                self._wait(ready, wait)
+            finally:
+                self.me().joins = False
+
+    def wait_until(self, ready: Callable[[], bool], wait: Wait) -> None:
+        """Lets others run until `ready()`.
+
+        Raises:
+            DeadlineExceeded: the wait's own timeout is over, or nothing that could end it can run.
+            Deadlock: no task can run (raised in the driver only).
+            ChannelClosed: the cluster was shut down.
+        """
+        if not ready():
+            self._wait(ready, wait)
+
+    def stop(self, reason: str) -> None:
+        """Ends every task that waits, one after the other; gives up on one that runs on for more than five seconds."""
+        self._stopped = reason
+        driver = self._driver
+        driver.ready = lambda: self._waiting == [driver]
+        driver.wait = driver.deadline = None
+        self._waiting.append(driver)
+        if not self._interrupted:
+            self._pass_on()
+        driver.turn.acquire(timeout=5.0)
+
+    def _wait(self, ready: Callable[[], bool], wait: Wait | None) -> None:
+        task = self.me()
+        if self._stopped or task.dismissed:
+            raise ChannelClosed(task.name, self._stopped or task.dismissed)
+        timeout = None if wait is None else wait.timeout
+        task.ready, task.wait = ready, wait
+        task.deadline = None if timeout is None else time.monotonic() + timeout
+        number = None if wait is None else activity.begin(wait)
+        self._waiting.append(task)
+        self._pass_on()
+        try:
+            task.turn.acquire()
+        except KeyboardInterrupt:
+            self._interrupted = True
+            self._waiting.remove(task)
+            raise
+        finally:
+            if number is not None:
+                activity.end(number)
+        task.wait = None
+        verdict, task.verdict = task.verdict, None
+        if verdict is not None:
+            raise verdict
+
+    def _pass_on(self) -> None:
+        """Gives the baton to the next task; the caller then waits for its own turn, or ends."""
+        chosen = self._next()
+        if chosen is None:
+            return
+        self._waiting.remove(chosen)
+        chosen.turn.release()
+
+    def _next(self) -> Task | None:
+        now = time.monotonic()
+        for task in self._waiting:
+            if self._stopped and task is not self._driver:
+                task.verdict = ChannelClosed(task.name, self._stopped)
+                return task
+            if task.deadline is not None and task.wait is not None and now >= task.deadline:
+                if not task.ready():
+                    task.verdict = task.wait.expired(task.wait.timeout or 0.0, self._late(now - task.deadline))
+                return task
+        for task in self._waiting:
+            if task.ready():
+                return task
+        return self._give_up()
+
+    def _late(self, seconds: float) -> str:
+        """Why a wait ends so long after its deadline."""
+        if seconds < LATE_S:
+            return ""
+        return f"noticed {seconds:.1f} s late, as {self.me().name} ran on: workers of the `local` back-end take turns"
+
+    def _give_up(self) -> Task | None:
+        timed = [task for task in self._waiting if task.deadline is not None and task.wait is not None and not task.joins]
+        if timed:
+            first = min(timed, key=lambda task: task.deadline or 0.0)
+            assert first.wait is not None
+            first.verdict = first.wait.hopeless(_REMEDY)
+            return first
+        if self._driver not in self._waiting:
+            return None
+        failure = self._first_failure()
+        self._driver.verdict = failure or Deadlock("local cluster", f"every task waits for another\n{self._describe()}\n", _REMEDY)
+        return self._driver
+
+
+_REMEDY = "Nobody is left who could end one of these waits: a put or a send is missing, or a queue is too small."
+
+
+class CooperativeMonitor:
+    """A monitor for tasks: only one runs, so that there is nothing to lock."""
+
+    def __init__(self, scheduler: CooperativeScheduler) -> None:
+        self._scheduler = scheduler
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def wait_until(self, ready: Callable[[], bool], wait: Wait) -> None:
+        """See `Monitor`."""
+        self._scheduler.wait_until(ready, wait)
+
+    def changed(self) -> None:
+        """The condition of every task is looked at whenever the baton is passed on."""

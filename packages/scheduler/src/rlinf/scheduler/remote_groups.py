@@ -1,0 +1,140 @@
+"""Groups as a worker sees them: its calls go to the driver, which sends them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
+from rlinf.scheduler.calls import Outcome, Process, WorkerInfo
+from rlinf.scheduler.transport.encoding import Blob, decode, encode
+from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport
+from rlinf.scheduler.transport.waiting import Wait
+
+
+def in_worker() -> Transport | None:
+    """The post of this worker's process; None in the driver's, which has the groups themselves."""
+    return next((transport for transport in list(OPEN_TRANSPORTS.values()) if transport.asks_driver), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the driver says of a group."""
+
+    kinds: Sequence[str]
+    """Its workers' class and the bases of that, by name."""
+    processes: Sequence[Process]
+    timeout_s: float
+    """The default deadline of a call."""
+
+
+def find(transport: Transport, name: str) -> Found:
+    """A group of the run.
+
+    Raises:
+        UnknownName: it was not launched.
+    """
+    kinds, infos, timeout_s = _Driver(transport, f"group '{name}'").ask("find", name)
+    return Found(kinds, [_RemoteProcess(transport, index, info) for index, (info, _) in enumerate(infos)], timeout_s)
+
+
+class _Driver:
+    """Questions to the driver about one thing."""
+
+    def __init__(self, transport: Transport, place: str, *, goal: str = "the driver's answer", peers: tuple[str, ...] = ()) -> None:
+        self._transport = transport
+        self._place = place
+        self._goal = goal
+        self._peers = peers
+
+    def ask(self, *question: Any, content: Sequence[Blob] = (), timeout: float | None = None) -> Any:
+        """The answer's value, or what it carries."""
+        wait = Wait(self._transport.who(), self._place, self._goal, timeout, peers=self._peers)
+        try:
+            value, blobs = self._transport.ask_driver(("group", *question), content, wait)
+        except WorkerError as error:
+            error.secondary = "died" in error.problem  # the driver knows of a death, which is the first cause of what follows
+            raise
+        return decode(blobs) if blobs else value
+
+
+class _RemoteProcess:
+    """One worker of the group. Satisfies `Process`."""
+
+    def __init__(self, transport: Transport, index: int, info: WorkerInfo) -> None:
+        self._transport = transport
+        self._index = index
+        self._info = info
+
+    @property
+    def info(self) -> WorkerInfo:
+        """See `Process`; as it was when the group was found."""
+        return self._info
+
+    @property
+    def restarts(self) -> int:
+        """See `Process`."""
+        return _Driver(self._transport, self._info.label).ask("find", self._info.group)[1][self._index][1]
+
+    def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _RemoteCall:
+        """See `Process`."""
+        label = f"{self._info.label}.{method}()"
+        content = encode((args, dict(kwargs)))
+        number = _Driver(self._transport, label).ask("begin", self._info.group, self._index, method, content=content)
+        return _RemoteCall(number, label, lambda goal: _Driver(self._transport, label, goal=goal, peers=(self._info.label,)))
+
+
+class _RemoteCall:
+    """A call on one worker of the group. Satisfies `RankCall`."""
+
+    def __init__(self, number: int, label: str, group_registry: Callable[[str], _Driver]) -> None:
+        self._number = number
+        self._label = label
+        self._desk = group_registry
+        self._outcome: Outcome | None = None
+        self._error: RLinfError | None = None
+
+    @property
+    def label(self) -> str:
+        """See `RankCall`."""
+        return self._label
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """See `RankCall`."""
+        if self._error is not None:
+            raise self._error
+        if self._outcome is None:
+            try:
+                self._outcome = self._desk("its end").ask("wait", self._number, timeout, timeout=timeout)
+            except DeadlineExceeded:
+                raise
+            except RLinfError as error:
+                self._error = error
+                raise
+            self._ask("drop")
+        assert self._outcome is not None
+        return self._outcome
+
+    def done(self) -> bool:
+        """See `RankCall`."""
+        return self._outcome is not None or self._error is not None or self._ask("state")[0]
+
+    def failed(self) -> bool:
+        """See `RankCall`."""
+        return self._error is not None or (self._outcome is None and self._ask("state")[1])
+
+    def forgive(self) -> None:
+        """See `RankCall`."""
+        if self._outcome is None:
+            self._ask("forgive")
+
+    def explain(self, error: DeadlineExceeded | WorkerError) -> None:
+        """See `RankCall`; the driver's error has it already."""
+
+    def state(self) -> str:
+        """See `RankCall`."""
+        return "" if self._outcome is not None else self._ask("state")[2]
+
+    def _ask(self, question: str) -> Any:
+        return self._desk("the driver's answer").ask(question, self._number)

@@ -1,0 +1,170 @@
+"""Items as bytes: pickle protocol 5, with large arrays beside the pickle instead of inside.
+
+CPU tensors travel as NumPy views of their memory, so that nothing of torch's own pickling (and no import of torch) is needed.
+Classes and functions of a script (`__main__`, or local to a function) travel by value, because the other process can't import them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+import sys
+from collections.abc import Collection, Sequence
+from types import FunctionType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlinf.core.arrays import is_tensor
+from rlinf.scheduler.transport.memory import Region
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Blob: TypeAlias = Buffer | Region
+Blobs: TypeAlias = list[Blob]
+"""The pickle, then the large buffers that it refers to."""
+
+BESIDE_BYTES = 1 << 15
+
+
+class OnDevice(bytes):
+    """A pickle that refers to memory of a GPU."""
+
+
+class WithTensors(bytes):
+    """A pickle of an item that has tensors."""
+
+
+class _Elsewhere(bytearray):
+    """Stands for memory of a GPU that does not go with the message."""
+
+
+def encode(item: object, opens: Collection[str] = (), gpu: list[Any] | None = None) -> Blobs:
+    """The item as blobs. Buffers may still be the item's own memory: send or `snapshot` them before it changes.
+
+    Args:
+        item: what is sent.
+        opens: the GPUs, by UUID, of which the receiver can open memory; see `Routes.opens`.
+        gpu: takes the memory of other GPUs, as flat tensors of bytes, for which the item has empty blobs in the same order;
+            `decode` is to find tensors in their places. None sends copies by way of the CPU.
+    """
+    beside: list[pickle.PickleBuffer] = []
+
+    def keep_inside(buffer: pickle.PickleBuffer) -> bool:
+        if buffer.raw().nbytes < BESIDE_BYTES and not isinstance(buffer.raw().obj, _Elsewhere):
+            return True
+        beside.append(buffer)
+        return False
+
+    file = io.BytesIO()
+    pickler = _Pickler(file, 5, buffer_callback=keep_inside)
+    pickler.opens, pickler.gpu = opens, gpu
+    pickler.dump(item)
+    head: Buffer = file.getbuffer()
+    if pickler.on_device or (pickler.has_tensors and beside):
+        head = OnDevice(head) if pickler.on_device else WithTensors(head)
+    return [head, *[buffer.raw() for buffer in beside]]
+
+
+def snapshot(blobs: Blobs) -> Blobs:
+    """Blobs that own their memory, writable so that decoded arrays are."""
+    return [blobs[0], *[blob if isinstance(blob, Region) else bytearray(blob) for blob in blobs[1:]]]
+
+
+def decode(blobs: Sequence[Any]) -> Any:
+    """The item. Arrays in it share memory with the blobs."""
+    buffers = [blob.view() if isinstance(blob, Region) else blob for blob in blobs]
+    return pickle.loads(buffers[0], buffers=buffers[1:])  # noqa: S301 - the sockets are private to one run and authenticated
+
+
+class _Pickler(pickle.Pickler):
+    opens: Collection[str] = ()
+    gpu: list[Any] | None = None
+    on_device = False
+    has_tensors = False
+
+    def reducer_override(self, obj: Any, /) -> Any:
+        if is_tensor(obj):
+            self.has_tensors = True
+            return self._reduce_cuda(obj) if obj.is_cuda else _reduce_tensor(obj)
+        if type(obj) is np.ndarray and obj.nbytes >= BESIDE_BYTES and not (obj.flags.c_contiguous or obj.flags.f_contiguous):
+            return np.ascontiguousarray(obj).__reduce_ex__(5)  # numpy itself would put it inside the pickle
+        if isinstance(obj, (type, FunctionType)) and _belongs_to_script(obj):
+            return _by_value(obj)
+        return NotImplemented
+
+    def _reduce_cuda(self, tensor: Any) -> Any:
+        from rlinf.scheduler.transport import _cuda
+
+        torch: Any = sys.modules["torch"]
+        kind: Any = tensor.__class__
+        if kind is torch.nn.Parameter:
+            return torch.nn.Parameter, (tensor.detach(), tensor.requires_grad)
+        if kind is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
+            return NotImplemented
+        if self.gpu is not None and tensor.numel() and not _cuda.shared(tensor, self.opens):
+            data = tensor.detach().resolve_conj().resolve_neg().contiguous()
+            self.gpu.append(data.reshape(-1).view(torch.uint8))
+            return _to_tensor, (pickle.PickleBuffer(_Elsewhere()), str(data.dtype).removeprefix("torch."), tuple(data.shape))
+        shared, function, args = _cuda.reduced(tensor, self.opens)
+        self.on_device = self.on_device or shared
+        return function, args
+
+
+def _belongs_to_script(obj: type | FunctionType) -> bool:
+    return obj.__module__ == "__main__" or "<locals>" in obj.__qualname__ or obj.__qualname__ == "<lambda>"
+
+
+def _by_value(obj: object) -> Any:
+    """Ray's cloudpickle if Ray runs here, so that a class stays one class however it came."""
+    cloudpickle: Any = sys.modules.get("ray.cloudpickle")
+    return NotImplemented if cloudpickle is None else (_from_value, (cloudpickle.dumps(obj),))
+
+
+def _from_value(data: bytes) -> object:
+    return importlib.import_module("ray.cloudpickle").loads(data)
+
+
+def _reduce_tensor(tensor: Any) -> Any:
+    """A tensor as its bytes, type and shape. NotImplemented leaves it to torch."""
+    torch: Any = sys.modules["torch"]
+    kind: Any = tensor.__class__
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or not _is_memory(kind):
+        return NotImplemented
+    plain = tensor.detach()
+    if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+        plain = plain.as_subclass(torch.Tensor)
+    plain = plain.resolve_conj().resolve_neg().contiguous()
+    data = plain.reshape(-1).view(torch.uint8).numpy()
+    parts = (data, str(plain.dtype).removeprefix("torch."), tuple(plain.shape))
+    if kind is torch.Tensor and not tensor.__dict__:
+        return _to_tensor, parts
+    return _to_subclass, (kind, tensor.requires_grad, {**tensor.__dict__}, *parts)
+
+
+def _is_memory(kind: Any) -> bool:
+    """Whether a class of tensors is memory and no more: it does not compute its values, nor pickle itself in a way of its own."""
+    torch: Any = sys.modules["torch"]
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return True
+    ways = ("__torch_dispatch__", "__reduce_ex__", "__reduce__", "__getstate__", "__new__", "__init__")
+    base = torch.nn.Parameter if issubclass(kind, torch.nn.Parameter) else torch.Tensor
+    return all(getattr(kind, way) is getattr(base, way) for way in ways)
+
+
+def _to_tensor(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    import torch
+
+    tensor: Any = data if isinstance(data, torch.Tensor) else torch.from_numpy(data)  # pyright: ignore[reportUnknownMemberType]
+    return tensor.view(getattr(torch, dtype)).reshape(shape)
+
+
+def _to_subclass(kind: Any, requires_grad: bool, state: dict[str, Any], data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    import torch
+
+    tensor = _to_tensor(data, dtype, shape)
+    made: Any = torch.nn.Parameter(tensor, requires_grad) if issubclass(kind, torch.nn.Parameter) else tensor.as_subclass(kind)
+    if type(made) is not kind:
+        made.__class__ = kind
+    made.__dict__.update(state)
+    return made

@@ -1,0 +1,340 @@
+"""Named first-in first-out queues of encoded items, hosted by one process.
+
+A put or a get is a request: it is done at once, or it waits its turn in the queue until another request makes way. Nobody's thread
+waits here unless it wants to, so that a host serves any number of waiting peers, and a peer that is gone leaves no trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, cast
+
+from rlinf.core.errors import DeadlineExceeded
+from rlinf.scheduler.transport.activity import Use, Uses
+from rlinf.scheduler.transport.requests import Entry, Get, Item, Problem, Put, Request, failure
+from rlinf.scheduler.transport.transport import label
+from rlinf.scheduler.transport.waiting import Monitor, Wait
+
+
+class _Queue:
+    __slots__ = ("entries", "getters", "maxsize", "out", "putters", "weight")
+
+    def __init__(self) -> None:
+        self.entries: deque[Entry] = deque()
+        self.getters: list[Get] = []
+        self.putters: deque[Put] = deque()
+        self.out: dict[str, int] = {}
+        """How many gets of each peer hold items that may come back."""
+        self.maxsize = 0
+        self.weight = 0
+
+    def vacant(self) -> bool:
+        return not (self.entries or self.getters or self.putters or self.out)
+
+
+class Queues:
+    """All queues of one process. A queue exists while something is in it, or waits for it.
+
+    Args:
+        monitor: makes the monitor that decides how a thread waits for a request.
+    """
+
+    def __init__(self, monitor: Callable[[], Monitor]) -> None:
+        self._monitor = monitor
+        self._mine = threading.local()
+        self._queues: dict[Hashable, _Queue] = {}
+        self._lock = threading.Lock()
+        self._ended: dict[Hashable, str] = {}
+        self._closed = ""
+        self._numbers = itertools.count()
+        self._abandoned: deque[Get] = deque()
+        self._uses = Uses()
+
+    def put(self, name: Hashable, item: Item, maxsize: int, wait: Wait, *, now: bool = False) -> None:
+        """Appends an item, once fewer than `maxsize` are there (0: at once)."""
+        self._complete(Put(name, "", item, maxsize, now=now), wait)
+
+    def get(self, name: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Item]:
+        """The oldest item (`target` None), or the oldest ones whose weights reach `target`."""
+        request = Get(name, "", target, now=now)
+        self._complete(request, wait)
+        return request.items
+
+    def size(self, name: Hashable) -> int:
+        """How many items wait."""
+        queue = self._queues.get(name)
+        return 0 if queue is None else len(queue.entries)
+
+    def use(self, name: Hashable) -> Use:
+        """Who put into a queue and got from it last."""
+        return self._uses.of(name, self.size(name))
+
+    def start(self, request: Request) -> None:
+        """Begins a request; its callbacks run, in this thread or another, when it is done."""
+        done: list[Request] = []
+        with self._lock:
+            name = request.name
+            queue = self._queues.get(name)
+            if queue is None:
+                queue = self._queues[name] = _Queue()
+            if isinstance(request, Put):
+                self._line_up_put(queue, request, done)
+            else:
+                queue.getters.append(cast("Get", request))
+            if queue.getters or not request.done:
+                self._settle(name, queue, done)
+            if request.now and not request.done:
+                self._withdraw(request, ("empty" if isinstance(request, Get) else "full", ""))
+                done.append(request)
+        self._tell(done)
+
+    def await_end(self, request: Request, wait: Wait) -> None:
+        """Returns when a request is done; at the deadline it goes on, and `DeadlineExceeded` is raised."""
+        monitor = self._mine.__dict__.get("monitor")
+        if monitor is None:
+            monitor = self._mine.monitor = self._monitor()
+
+        def wake() -> None:
+            with monitor:
+                monitor.changed()
+
+        self.when_done(request, wake)
+        try:
+            with monitor:
+                monitor.wait_until(lambda: request.done, wait)
+        finally:
+            if not request.done:
+                with self._lock, contextlib.suppress(ValueError):
+                    request.callbacks.remove(wake)
+
+    def when_done(self, request: Request, callback: Callable[[], None]) -> None:
+        """Calls back once when a request is done; at once if it is."""
+        with self._lock:
+            if not request.done:
+                request.callbacks.append(callback)
+                return
+        callback()
+
+    def cancel(self, request: Request) -> bool:
+        """Ends a request that waits; False if it is done."""
+        with self._lock:
+            waits = not request.done
+            if waits:
+                _, last = self.use(request.name).describe(for_room=isinstance(request, Put))
+                self._withdraw(request, ("cancelled", last))
+        if waits:
+            self._tell([request])
+        return waits
+
+    def took(self, get: Get) -> None:
+        """The items have arrived for good."""
+        self._resolve(get, back=False)
+
+    def give_back(self, get: Get) -> None:
+        """The items did not arrive: they are where they were before."""
+        self._resolve(get, back=True)
+
+    def abandon(self, get: Get) -> None:
+        """Nobody will ask for a get: it ends, or its items go back. Safe in a finaliser, whatever its thread was doing."""
+        self._abandoned.append(get)
+        self._sweep()
+
+    def end(self, channel: str, reason: str) -> None:
+        """Takes nothing more for a channel: its writers fail, its readers drain what is there and then come to the end."""
+        done: list[Request] = []
+        with self._lock:
+            self._ended.setdefault(channel, reason)
+            for name, queue in list(self._queues.items()):
+                if _channel(name) == channel:
+                    self._settle(name, queue, done)
+        self._tell(done)
+
+    def close(self, reason: str) -> None:
+        """Ends every request, now and later, with `ChannelClosed`; the first reason is kept."""
+        done: list[Request] = []
+        with self._lock:
+            self._closed = self._closed or reason
+            for name, queue in list(self._queues.items()):
+                self._settle(name, queue, done)
+        self._tell(done)
+
+    def _complete(self, request: Request, wait: Wait) -> None:
+        self.start(request)
+        if not request.done:
+            try:
+                self.await_end(request, wait)
+            except DeadlineExceeded as error:
+                if self.cancel(request):
+                    raise error.because(request.problem[1] if request.problem else "") from None
+            except BaseException:
+                if not self.cancel(request) and isinstance(request, Get):
+                    self.give_back(request)
+                raise
+        if request.problem is not None:
+            raise failure(request.problem, wait)
+        self._uses.note(request.name, wait.who, put=isinstance(request, Put))
+
+    def _line_up_put(self, queue: _Queue, put: Put, done: list[Request]) -> None:
+        if put.maxsize:
+            queue.maxsize = put.maxsize
+            queue.putters.append(put)
+        elif self._closed or (self._ended and _channel(put.name) in self._ended):
+            queue.putters.append(put)
+        else:
+            self._append(queue, put, done)
+
+    def _append(self, queue: _Queue, put: Put, done: list[Request]) -> None:
+        weight, blobs = put.item
+        queue.entries.append((next(self._numbers), weight, blobs))
+        queue.weight += weight
+        put.done = True
+        done.append(put)
+
+    def _settle(self, name: Hashable, queue: _Queue, done: list[Request]) -> None:
+        """Does all that can be done at a queue now, oldest request first, and drops the queue if nothing is left."""
+        if self._closed:
+            _fail([*queue.getters, *queue.putters], ("closed", self._closed), done)
+            queue.getters.clear()
+            queue.putters.clear()
+        ended = self._ended.get(_channel(name)) if self._ended else None
+        if ended is not None:
+            _fail(queue.putters, ("closed", ended), done)
+            queue.putters.clear()
+        if queue.putters:
+            self._admit(queue, done)
+        while queue.entries and queue.getters and self._serve(queue, ended is not None, done):
+            self._admit(queue, done)
+        if ended is not None and not queue.entries:
+            over = [get for get in queue.getters if all(peer == get.peer for peer in queue.out)]
+            _fail(over, ("end", ended), done)
+            queue.getters = [get for get in queue.getters if not get.done]
+        if queue.vacant():
+            self._queues.pop(name, None)
+
+    def _serve(self, queue: _Queue, ended: bool, done: list[Request]) -> bool:
+        """Gives items to the gets that can be served; whether there were any."""
+        served = 0
+        for get in queue.getters if queue.entries else ():
+            count = _ready(queue, get.target, ended)
+            if not count and not queue.entries:
+                break
+            for _ in range(count):
+                entry = queue.entries.popleft()
+                queue.weight -= entry[1]
+                get.entries.append(entry)
+            if count:
+                served += 1
+                get.done = True
+                done.append(get)
+                if get.holds:
+                    queue.out[get.peer] = queue.out.get(get.peer, 0) + 1
+        if served == len(queue.getters):
+            queue.getters.clear()
+        elif served:
+            queue.getters = [get for get in queue.getters if not get.done]
+        return served > 0
+
+    def _admit(self, queue: _Queue, done: list[Request]) -> None:
+        """Lets puts in while there is room."""
+        while queue.putters and len(queue.entries) < queue.maxsize:
+            self._append(queue, queue.putters.popleft(), done)
+
+    def _withdraw(self, request: Request, problem: Problem) -> None:
+        queue = self._queues[request.name]
+        line: Any = queue.getters if isinstance(request, Get) else queue.putters
+        line.remove(request)
+        request.problem, request.done = problem, True
+        if queue.vacant():
+            del self._queues[request.name]
+
+    def _resolve(self, get: Get, *, back: bool) -> None:
+        done: list[Request] = []
+        with self._lock:
+            self._return(get, done, back=back)
+        self._tell(done)
+
+    def _return(self, get: Get, done: list[Request], *, back: bool) -> None:
+        queue = self._queues.setdefault(get.name, _Queue())
+        if get.holds and get.problem is None:
+            get.holds = False
+            queue.out[get.peer] -= 1
+            if not queue.out[get.peer]:
+                del queue.out[get.peer]
+        if back:
+            for entry in get.entries:
+                _insert(queue, entry)
+        get.entries = []
+        self._settle(get.name, queue, done)
+
+    def _tell(self, done: Iterable[Request]) -> None:
+        for request in done:
+            if request.peer and request.problem is None:
+                self._uses.note(request.name, label(request.peer), put=isinstance(request, Put))
+            for callback in request.callbacks:
+                callback()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Settles the gets that were abandoned, unless this thread, or another, is about to."""
+        while self._abandoned and self._lock.acquire(blocking=False):
+            done: list[Request] = []
+            try:
+                get = self._abandoned.popleft()
+                if get.done:
+                    self._return(get, done, back=True)
+                else:
+                    self._withdraw(get, ("cancelled", ""))
+            except IndexError:
+                pass
+            finally:
+                self._lock.release()
+            self._tell(done)
+
+
+def _channel(name: Hashable) -> Hashable:
+    """The channel of a queue; None if it is none's."""
+    if isinstance(name, tuple):
+        parts = cast("tuple[Hashable, ...]", name)
+        return parts[0] if len(parts) == 2 else None
+    return None
+
+
+def _fail(requests: Iterable[Request], problem: Problem, done: list[Request]) -> None:
+    for request in requests:
+        request.problem, request.done = problem, True
+        done.append(request)
+
+
+def _insert(queue: _Queue, entry: Entry) -> None:
+    """An entry comes back to its place; those before it are few, as they came back, too."""
+    at = 0
+    for other in queue.entries:
+        if other[0] > entry[0]:
+            break
+        at += 1
+    queue.entries.insert(at, entry)
+    queue.weight += entry[1]
+
+
+def _ready(queue: _Queue, target: int | None, ended: bool) -> int:
+    """How many items a get may take now; 0 if it must wait.
+
+    A batch ends where its weights reach the target, or where the next item would exceed it; it has at least one item. A full
+    bounded queue can't grow any more, nor can one that has ended, so that what is there is the batch.
+    """
+    if target is None:
+        return 1 if queue.entries else 0
+    if queue.weight >= target:
+        total = 0
+        for count, (_, weight, _) in enumerate(queue.entries):
+            if count and total + weight > target:
+                return count
+            total += weight
+            if total >= target:
+                return count + 1
+    full = queue.maxsize and len(queue.entries) >= queue.maxsize
+    return len(queue.entries) if full or ended else 0

@@ -1,0 +1,210 @@
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays, boolean_dtypes, floating_dtypes, integer_dtypes
+
+from rlinf.core.errors import ChannelClosed, DeadlineExceeded
+from rlinf.scheduler.transport import server
+from rlinf.scheduler.transport.client import Clients
+from rlinf.scheduler.transport.encoding import BESIDE_BYTES, decode, encode, snapshot
+from rlinf.scheduler.transport.frames import FrameReader, send_frame
+from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.queues import Queues
+from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
+
+NOW = Wait("me", "queue 'q'", "an item", 0.0)
+SOON = Wait("me", "queue 'q'", "an item", 5.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    array: Any
+    name: str
+
+
+def queues() -> Queues:
+    return Queues(lambda: ThreadMonitor(5.0))
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(0, 20))
+def test_batches_split_a_queue_as_their_weights_say(weights: list[int], target: int) -> None:
+    made = queues()
+    for i, weight in enumerate(weights):
+        made.put("q", (weight, [bytes([i])]), 0, NOW)
+    taken: list[int] = []
+    while True:
+        try:
+            batch = [blobs[0][0] for _, blobs in made.get("q", target, NOW)]
+        except DeadlineExceeded:
+            break
+        sums = np.cumsum([weights[i] for i in batch])
+        after = batch[-1] + 1
+        assert sums[-1] >= target or (after < len(weights) and sums[-1] + weights[after] > target)
+        assert len(batch) == 1 or (sums[-1] <= target and sums[-2] < target)
+        taken += batch
+    assert taken == list(range(len(taken)))
+    assert made.size("q") == len(weights) - len(taken)
+    assert sum(weights[len(taken) :]) < max(target, 1)
+
+
+def test_a_full_queue_waits_for_room_and_is_a_batch_as_it_is() -> None:
+    made = queues()
+    for i in range(2):
+        made.put("q", (1, [bytes([i])]), 2, NOW)
+    with pytest.raises(DeadlineExceeded, match="queue 'q': me waited 0 s"):
+        made.put("q", (1, [b"x"]), 2, NOW)
+    assert len(made.get("q", 100, NOW)) == 2
+
+
+def test_many_producers_and_consumers_lose_nothing() -> None:
+    made = queues()
+    got: list[int] = []
+    lock = threading.Lock()
+
+    def produce(start: int) -> None:
+        for i in range(start, start + 100):
+            made.put("q", (0, [i.to_bytes(2, "big")]), 3, SOON)
+
+    def consume() -> None:
+        for _ in range(100):
+            item = int.from_bytes(made.get("q", None, SOON)[0][1][0], "big")
+            with lock:
+                got.append(item)
+
+    threads = [threading.Thread(target=produce, args=(100 * i,)) for i in range(4)]
+    threads += [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10.0)
+    assert sorted(got) == list(range(400))
+
+
+def test_closing_ends_waits_now_and_later() -> None:
+    made = queues()
+    caught: list[ChannelClosed] = []
+
+    def wait() -> None:
+        try:
+            made.get("q", None, SOON)
+        except ChannelClosed as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.05)
+    made.close("rollout[0] died")
+    made.close("later")
+    thread.join(2.0)
+    assert str(caught[0]) == "queue 'q': me can't have an item: rollout[0] died"
+    with pytest.raises(ChannelClosed, match="rollout"):
+        made.put("new", (0, []), 0, NOW)
+
+
+@given(arrays(boolean_dtypes() | integer_dtypes() | floating_dtypes(), array_shapes(min_dims=0, max_dims=3, min_side=0)))
+def test_arrays_survive(array: np.ndarray[Any, Any]) -> None:
+    found = decode(snapshot(encode(Item(array=array, name="x"))))
+    assert found.array.dtype == array.dtype
+    assert found.array.tobytes() == array.tobytes()
+    assert found.array.shape == array.shape
+    assert found.array.flags.writeable
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("count", [1, BESIDE_BYTES // 4 - 1, BESIDE_BYTES // 4, BESIDE_BYTES])
+def test_tensors_survive(count: int) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = {
+        "float": torch.arange(count, dtype=torch.float32),
+        "half": torch.arange(count).to(torch.bfloat16),
+        "bool": torch.arange(count) % 2 == 0,
+        "view": torch.arange(2 * count).reshape(2, count).T,
+        "grad": torch.ones(count, requires_grad=True) * 2,
+        "scalar": torch.tensor(3),
+    }
+    found = decode(snapshot(encode(tensors)))
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].shape == tensor.shape
+        assert torch.equal(found[name], tensor.detach())
+        found[name].fill_(0)
+
+
+@given(st.lists(st.tuples(st.integers(), st.lists(st.integers(0, 200_000), max_size=4)), max_size=6))
+def test_frames_arrive_as_they_were_sent(frames: list[tuple[int, list[int]]]) -> None:
+    import socket
+
+    left, right = socket.socketpair()
+    with left, right:
+
+        def send() -> None:
+            for header, sizes in frames:
+                send_frame(left, header, [bytes([size % 251]) * size for size in sizes])
+            left.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        reader = FrameReader(right)
+        for header, sizes in frames:
+            found, blobs = reader.read()
+            assert found == header
+            assert [bytes(blob) for blob in blobs] == [bytes([size % 251]) * size for size in sizes]
+        with pytest.raises(EOFError):
+            reader.read()
+        thread.join()
+
+
+SILENT = """
+import socket, sys, time
+silent = []
+for _ in range(40):
+    silent.append(socket.socket(socket.AF_UNIX))
+    silent[-1].connect(sys.argv[1])
+print("connected", flush=True)
+time.sleep(60.0)
+"""
+
+
+def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "GREET_S", 1.0)
+    monkeypatch.setattr(server, "GREETINGS", 8)
+    place = Location("here", str(tmp_path / "s"))
+    serving = server.Server(place, b"k")
+    serving.serve("hello", lambda peer, request, _: server.Answer((peer, *request)))
+    serving.start()
+    before = threading.active_count()
+    with subprocess.Popen([sys.executable, "-c", SILENT, place.path], stdout=subprocess.PIPE, text=True) as clients:
+        assert clients.stdout is not None
+        assert clients.stdout.readline() == "connected\n"
+        assert threading.active_count() - before <= 8
+        run_info = RunInfo(run="r", driver=place, authkey=b"k", timeout_s=60.0)
+        try:
+            wait = Wait("me", "queue 'q'", "an answer", 50.0)
+            assert Clients(run_info, "a.0", "here").ask(DRIVER, ("hello", 7), (), wait)[0] == ("a.0", 7)
+            deadline = time.monotonic() + 50.0
+            while threading.active_count() - before > 1:  # that of the client that spoke
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            clients.kill()
+            serving.stop()
+
+
+def test_a_server_that_accepts_nobody_is_not_waited_for_in_vain(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        run_info = RunInfo(run="r", driver=Location("here", str(tmp_path / "s")), authkey=b"k", timeout_s=60.0)
+        with pytest.raises(DeadlineExceeded, match=r"me waited 0\.3 s for room in vain; driver does not answer"):
+            Clients(run_info, "a.0", "here").ask(DRIVER, ("hello",), (), Wait("me", "queue", "room", 0.3))

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from rlinf.algorithms.losses import PPOClip
-from rlinf.core import Batch, Credit, Trajectory
+from rlinf.core import Batch, Trajectory
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
 from rlinf.engines.packing import packed_micro_batches, token_lengths
 from rlinf.models.language import CausalLMConfig, score_tokens, token_batch
@@ -101,21 +101,10 @@ def mixed_batch(rows: int, longest: int) -> Batch[Any]:
 
     text = [[(tokens(16), tokens(int(count)))] for count in lengths]
     laid = token_batch(text)
-    no = torch.zeros_like(laid.mask)
-    trajectory = Trajectory(
-        context=laid.context,
-        action=laid.action,
-        logprob=torch.full(no.shape, -6.2),
-        reward=torch.zeros(no.shape),
-        terminated=no,
-        truncated=no,
-        mask=laid.mask,
-        version=no.int(),
-        group=torch.arange(rows),
-        task=torch.zeros(rows, dtype=torch.int),
-    )
-    advantage = torch.as_tensor(generator.normal(size=(rows, 1)), dtype=torch.float32).expand(no.shape)
-    return Batch(trajectory=trajectory, credit=Credit(advantage=advantage))
+    logprob = torch.full(laid.mask.shape, -6.2)
+    trajectory = Trajectory.of(context=laid.context, action=laid.action, logprob=logprob, mask=laid.mask)
+    advantage = torch.as_tensor(generator.normal(size=(rows, 1)), dtype=torch.float32).expand(logprob.shape)
+    return Batch.of(trajectory, advantage)
 
 
 def memory(*, tokens: int, width: int, vocabulary: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlinf.core import Batch, Credit, Trajectory
+from rlinf.core import Batch, Credit, Decision, Trajectory
 from rlinf.core.arrays import as_numpy, is_tensor
 from rlinf.core.errors import ShapeError
 
@@ -193,3 +193,45 @@ def test_map_does_not_touch_its_input() -> None:
     before = trajectory.reward.copy()
     trajectory.map(lambda array: array * 0)
     np.testing.assert_array_equal(trajectory.reward, before)
+
+
+@pytest.mark.parametrize("as_array", KINDS)
+def test_what_is_not_given_is_nothing(as_array: Any) -> None:
+    trajectory = Trajectory.of(
+        context={"states": as_array(np.ones((2, 3, 4)))},
+        action=as_array(np.ones((2, 3, 1, 1))),
+        logprob=as_array(np.ones((2, 3))),
+        group=as_array(np.array([7, 7])),
+    )
+    assert type(trajectory.task) is type(trajectory.mask) is type(trajectory.action)
+    assert as_numpy(trajectory.mask).all()
+    assert not as_numpy(trajectory.terminated | trajectory.truncated).any()
+    assert as_numpy(trajectory.group).tolist() == [7, 7]
+    assert trajectory.value is None
+
+
+@pytest.mark.parametrize("as_array", KINDS)
+def test_decisions_in_a_row_become_columns(as_array: Any) -> None:
+    decisions = [
+        Decision(
+            action=as_array(np.full((2, 1, 1), float(step))),
+            logprob=as_array(np.full(2, -float(step))),
+            context={"a": {"b": as_array(np.full((2, 3), step))}},
+            version=step,
+        )
+        for step in range(3)
+    ]
+    trajectory = Trajectory.of_decisions(decisions)
+    assert as_numpy(trajectory.action)[1, :, 0, 0].tolist() == [0.0, 1.0, 2.0]
+    assert as_numpy(trajectory.version).tolist() == [[0, 1, 2]] * 2
+    context: Any = trajectory.context
+    assert context["a"]["b"].shape == (2, 3, 3)
+
+
+def test_columns_keep_the_value_after_the_last() -> None:
+    whole = make([0, 1], horizon=3)
+    cut = Batch.of(whole, whole.reward, whole.reward).columns(2)
+    assert cut.trajectory.horizon == 2
+    np.testing.assert_array_equal(as_numpy(cut.trajectory.value), as_numpy(whole.value)[:, :3])
+    np.testing.assert_array_equal(as_numpy(cut.credit.target), as_numpy(whole.reward)[:, :2])
+    assert not as_numpy(Batch.of(whole).credit.advantage).any()

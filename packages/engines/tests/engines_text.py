@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlinf.core import Batch, Credit, LossOutput, Metric, Rescored, Trajectory
+from rlinf.core import Batch, LossOutput, Metric, Rescored, Trajectory
 
 VOCABULARY = 11
 ROWS = ((3, 4), (1, 9), (5, 1), (2, 2), (1, 3), (6, 5), (1, 1))
@@ -99,7 +99,7 @@ def text_batch(rows=ROWS, seed: int = 3, left: bool = False) -> Batch:
     def noise(*shape):
         return torch.randn(*shape, generator=g)
 
-    trajectory = Trajectory(
+    trajectory = Trajectory.of(
         context={"input_ids": ids * segments, "segment_ids": segments},
         action=torch.randint(VOCABULARY, (size, horizon, 1, 1), generator=g),
         logprob=-2.4 + 0.1 * noise(size, horizon),
@@ -107,15 +107,13 @@ def text_batch(rows=ROWS, seed: int = 3, left: bool = False) -> Batch:
         terminated=mask,
         truncated=~mask,
         mask=mask,
-        version=torch.zeros(size, horizon, dtype=torch.int),
         group=torch.arange(size) // 2,
-        task=torch.zeros(size, dtype=torch.int),
         value=noise(size, horizon + 1),
         reference=-2.4 + 0.1 * noise(size, horizon),
         proximal=-2.4 + 0.1 * noise(size, horizon),
         episode=torch.arange(size),
     )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=noise(size, horizon), target=noise(size, horizon)))
+    return Batch.of(trajectory, noise(size, horizon), noise(size, horizon))
 
 
 def token_loss(batch, evaluation):

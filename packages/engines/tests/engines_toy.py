@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from rlinf.core import Batch, Credit, LossOutput, Metric, Rescored, Trajectory
+from rlinf.core import Batch, LossOutput, Metric, Rescored, Trajectory
 from rlinf.core.errors import RLinfError
 from rlinf.engines import FSDPConfig, FSDPTrainerConfig, OptimConfig
 
@@ -44,20 +44,14 @@ def toy_loss(batch, evaluation):
 
 def toy_batch(rows: int = 10, horizon: int = 3, seed: int = 1) -> Batch:
     g = torch.Generator().manual_seed(seed)
-    no = torch.zeros(rows, horizon, dtype=torch.bool)
-    trajectory = Trajectory(
+    trajectory = Trajectory.of(
         context={"states": torch.randn(rows, horizon, 3, generator=g)},
         action=torch.zeros(rows, horizon, 1, 1),
         logprob=torch.zeros(rows, horizon),
         reward=torch.randn(rows, horizon, generator=g),
-        terminated=no,
-        truncated=no,
         mask=torch.rand(rows, horizon, generator=g) < 0.7,
-        version=no.int(),
-        group=torch.arange(rows),
-        task=torch.zeros(rows, dtype=torch.int),
     )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=torch.randn(rows, horizon, generator=g)))
+    return Batch.of(trajectory, torch.randn(rows, horizon, generator=g))
 
 
 def parts_of(batch: Batch, sizes: list[int]) -> list[Batch]:

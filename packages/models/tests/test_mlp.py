@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.core import ArraySpec, Batch, Credit, Decision, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, Batch, Decision, EnvSpec, Trajectory
 from rlinf.core.errors import ConfigError, ShapeError, WeightSyncError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
@@ -25,22 +25,7 @@ def seeded(seed: int) -> torch.Generator:
 
 
 def batch_of(decision: Decision) -> Batch:
-    rows = decision.action.shape[0]
-    zeros = torch.zeros(rows, 1)
-    no, number = zeros.bool(), torch.arange(rows)
-    trajectory = Trajectory(
-        context={"states": decision.context["states"][:, None]},
-        action=decision.action[:, None],
-        logprob=decision.logprob[:, None],
-        reward=zeros,
-        terminated=no,
-        truncated=no,
-        mask=~no,
-        version=no.int(),
-        group=number,
-        task=number,
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
+    return Batch.of(Trajectory.of_decisions([decision]))
 
 
 @pytest.mark.parametrize("config", [SMALL, MLPPolicyConfig(), MLPPolicyConfig(hidden_sizes=(), activation="relu")])

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
 
-from rlinf.core import Batch, Credit, LossOutput, Metric, Rescored, Trajectory, Weights
+from rlinf.core import Batch, LossOutput, Metric, Rescored, Trajectory, Weights
 
 VOCABULARY = 37
 SIZES = {
@@ -103,7 +103,7 @@ def text_batch(rows: Any = ROWS, seed: int = 3, left: bool = False, packed: bool
     def noise() -> torch.Tensor:
         return torch.randn(size, horizon, generator=g)
 
-    trajectory = Trajectory(
+    trajectory = Trajectory.of(
         context={"input_ids": torch.randint(VOCABULARY, (size, horizon), generator=g), "segment_ids": segments},
         action=torch.randint(VOCABULARY, (size, horizon, 1, 1), generator=g),
         logprob=-3.6 + 0.1 * noise(),
@@ -111,11 +111,8 @@ def text_batch(rows: Any = ROWS, seed: int = 3, left: bool = False, packed: bool
         terminated=mask,
         truncated=~mask,
         mask=mask,
-        version=torch.zeros(size, horizon, dtype=torch.int),
-        group=torch.arange(size),
-        task=torch.zeros(size, dtype=torch.int),
     )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=noise()))
+    return Batch.of(trajectory, noise())
 
 
 def text_loss(batch: Batch, evaluation: Rescored) -> LossOutput:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.core import ArraySpec, Batch, Credit, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
 from rlinf.core.capabilities import HasNoiseSteering
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.policy import PolicyContract
@@ -28,21 +28,7 @@ def states(rows, seed=0):
 
 
 def batch_of(decision):
-    rows = len(decision.action)
-    zeros, number = torch.zeros(rows, 1), torch.arange(rows)
-    trajectory = Trajectory(
-        context={key: leaf[:, None] for key, leaf in decision.context.items()},
-        action=decision.action[:, None],
-        logprob=decision.logprob[:, None],
-        reward=zeros,
-        terminated=zeros.bool(),
-        truncated=zeros.bool(),
-        mask=~zeros.bool(),
-        version=zeros.int(),
-        group=number,
-        task=number,
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
+    return Batch.of(Trajectory.of_decisions([decision]))
 
 
 @pytest.mark.parametrize("spec", [SPEC, SEEING], ids=["states", "images"])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.core import ArraySpec, Batch, Credit, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
 from rlinf.core.capabilities import (
     HasExplorationSchedule,
     HasFlowRegression,
@@ -39,21 +39,7 @@ def states(rows, seed=0):
 
 
 def batch_of(decision):
-    rows = len(decision.action)
-    zeros = torch.zeros(rows, 1)
-    trajectory = Trajectory(
-        context={key: leaf[:, None] for key, leaf in decision.context.items()},
-        action=decision.action[:, None],
-        logprob=decision.logprob[:, None],
-        reward=zeros,
-        terminated=zeros.bool(),
-        truncated=zeros.bool(),
-        mask=~zeros.bool(),
-        version=zeros.int(),
-        group=torch.arange(rows),
-        task=torch.arange(rows),
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
+    return Batch.of(Trajectory.of_decisions([decision]))
 
 
 @pytest.mark.parametrize(("method", "joint"), list(itertools.product(METHODS, [False, True])))

@@ -8,7 +8,7 @@ from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.data import Rescored
 from rlinf.core.errors import ConfigError, ShapeError, UnknownName, WeightSyncError
 from rlinf.core.registry import MODELS
-from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.models.language import CausalLMConfig, score_tokens, token_batch
 from rlinf.models.lora import LoRAConfig, adapter_state, without_adapters
 
@@ -38,21 +38,8 @@ def model(architecture="qwen3"):
 
 
 def batch_of(tokens, **leaves):
-    b, t = tokens.mask.shape
-    no, zeros = torch.zeros(b, t, dtype=torch.bool), torch.zeros(b, t)
-    trajectory = Trajectory(
-        context={**tokens.context, **leaves},
-        action=tokens.action,
-        logprob=zeros,
-        reward=zeros,
-        terminated=no,
-        truncated=no,
-        mask=tokens.mask,
-        version=torch.zeros(b, t, dtype=torch.long),
-        group=torch.arange(b),
-        task=torch.zeros(b, dtype=torch.long),
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
+    logprob, context = torch.zeros(tokens.mask.shape), {**tokens.context, **leaves}
+    return Batch.of(Trajectory.of(context=context, action=tokens.action, logprob=logprob, mask=tokens.mask))
 
 
 def score(policy, rows, **layout) -> Rescored:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rlinf.core.errors import ShapeError
-from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.models.language import VisionLanguageConfig, image_columns, token_batch
 from rlinf.models.lora import LoRAConfig, adapter_state
 
@@ -30,22 +30,9 @@ def model(architecture):
 
 def batch_of(rows, **layout):
     tokens = token_batch(rows, **layout)
-    b, t = tokens.mask.shape
     images = image_columns(tokens.context["input_ids"], PIXELS, GRIDS, image_token_id=IMAGE)
-    no, zeros = torch.zeros(b, t, dtype=torch.bool), torch.zeros(b, t)
-    trajectory = Trajectory(
-        context={**tokens.context, **images},
-        action=tokens.action,
-        logprob=zeros,
-        reward=zeros,
-        terminated=no,
-        truncated=no,
-        mask=tokens.mask,
-        version=torch.zeros(b, t, dtype=torch.long),
-        group=torch.arange(b),
-        task=torch.zeros(b, dtype=torch.long),
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
+    logprob, context = torch.zeros(tokens.mask.shape), {**tokens.context, **images}
+    return Batch.of(Trajectory.of(context=context, action=tokens.action, logprob=logprob, mask=tokens.mask))
 
 
 def responses(policy, rows, **layout):

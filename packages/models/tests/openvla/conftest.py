@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.core import ArraySpec, Batch, Credit, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
 from rlinf.models.openvla import OpenVLAPolicyConfig
 
 TASKS = ["move to the block that is red", "Open the drawer", "push the puck to the goal that is far away"]
@@ -43,21 +43,6 @@ def batch_of():
     """A batch `[B, 1]` of one decision."""
 
     def make(decision, advantage=None):
-        rows = decision.action.shape[0]
-        zeros = torch.zeros(rows, 1)
-        no = zeros.bool()
-        trajectory = Trajectory(
-            context={key: leaf[:, None] for key, leaf in decision.context.items()},
-            action=decision.action[:, None],
-            logprob=decision.logprob[:, None],
-            reward=zeros,
-            terminated=no,
-            truncated=no,
-            mask=~no,
-            version=no.int(),
-            group=torch.arange(rows),
-            task=torch.zeros(rows, dtype=torch.int64),
-        )
-        return Batch(trajectory=trajectory, credit=Credit(advantage=zeros if advantage is None else advantage[:, None]))
+        return Batch.of(Trajectory.of_decisions([decision]), None if advantage is None else advantage[:, None])
 
     return make

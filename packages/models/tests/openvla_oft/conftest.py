@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
-from rlinf.core.trajectory import Batch, Credit, Trajectory
-from rlinf.core.tree import tree_combine
+from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.models.openvla_oft import OpenVLAOFTPolicyConfig
 
 TASKS = ("push", "move to the block that is red", "pick up the bowl and put it on the plate", "open it")
@@ -80,20 +79,6 @@ def as_batch() -> Callable[..., Batch[torch.Tensor]]:
     """Decisions of consecutive steps as a batch."""
 
     def make(decisions: Sequence[Decision[torch.Tensor]], advantage: torch.Tensor | None = None) -> Batch[torch.Tensor]:
-        rows, horizon = len(decisions[0].action), len(decisions)
-        no, zeros = torch.zeros(rows, horizon, dtype=torch.bool), torch.zeros(rows, horizon)
-        trajectory = Trajectory(
-            context=tree_combine(lambda leaves: torch.stack(list(leaves), 1), [d.context for d in decisions]),
-            action=torch.stack([d.action for d in decisions], 1),
-            logprob=torch.stack([d.logprob for d in decisions], 1),
-            reward=zeros,
-            terminated=no,
-            truncated=no,
-            mask=~no,
-            version=zeros.long(),
-            group=torch.arange(rows),
-            task=torch.zeros(rows, dtype=torch.int64),
-        )
-        return Batch(trajectory=trajectory, credit=Credit(advantage=zeros if advantage is None else advantage))
+        return Batch.of(Trajectory.of_decisions(decisions), advantage)
 
     return make

@@ -3,8 +3,7 @@ import pytest
 import torch
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.trajectory import Batch, Credit, Trajectory
-from rlinf.core.tree import tree_map
+from rlinf.core.trajectory import Batch, Trajectory
 
 TASKS = ["move to the block that is red", "push the puck", "open_it", " close\nit ", "a"]
 
@@ -50,22 +49,4 @@ def batch_of():
 
 def _batch_of(decision):
     """Rows as decisions of one step each."""
-    rows = len(decision.action)
-    flags, zeros = torch.zeros(rows, 1, dtype=torch.bool), torch.zeros(rows, 1)
-
-    def widen(leaf):
-        return leaf[:, None]
-
-    trajectory = Trajectory(
-        context=tree_map(widen, decision.context),
-        action=decision.action[:, None],
-        logprob=decision.logprob[:, None],
-        reward=zeros,
-        terminated=flags,
-        truncated=flags,
-        mask=~flags,
-        version=flags.long(),
-        group=torch.arange(rows),
-        task=torch.zeros(rows, dtype=torch.int64),
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
+    return Batch.of(Trajectory.of_decisions([decision]))

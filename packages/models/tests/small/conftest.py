@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlinf.core import Batch, Credit, Trajectory
-from rlinf.core.tree import tree_map
+from rlinf.core import Batch, Trajectory
 
 
 def seeded(seed=0):
@@ -15,21 +14,7 @@ def seeded(seed=0):
 
 def batch_of(decision, advantage=None):
     """One decision in each row."""
-    rows = len(decision.action)
-    zeros = torch.zeros(rows, 1)
-    trajectory = Trajectory(
-        context=tree_map(lambda leaf: leaf[:, None], decision.context),
-        action=decision.action[:, None],
-        logprob=decision.logprob[:, None],
-        reward=zeros,
-        terminated=zeros.bool(),
-        truncated=zeros.bool(),
-        mask=~zeros.bool(),
-        version=zeros.int(),
-        group=torch.arange(rows),
-        task=torch.zeros(rows).int(),
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros if advantage is None else advantage[:, None]))
+    return Batch.of(Trajectory.of_decisions([decision]), None if advantage is None else advantage[:, None])
 
 
 def learn(policy, observe, *, iterations=15, rows=256, lr=0.01, shuffle=False, seed=0):

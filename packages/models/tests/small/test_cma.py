@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.core import ArraySpec, Batch, Credit, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
 from rlinf.core.capabilities import HasQFunctions, RecurrentPolicy
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
-from rlinf.core.tree import tree_combine
 from rlinf.models.cma import CMAPolicyConfig
 from rlinf.models.cross_attention import Attention, InstructionEncoder
 from rlinf.models.words import hash_words
@@ -46,21 +45,7 @@ def episode(policy, steps, bandit, rows=3, seed=0):
 
 
 def in_a_row(decisions):
-    rows, steps = len(decisions[0].action), len(decisions)
-    zeros = torch.zeros(rows, steps)
-    trajectory = Trajectory(
-        context=tree_combine(lambda leaves: torch.stack(list(leaves), 1), [decision.context for decision in decisions]),
-        action=torch.stack([decision.action for decision in decisions], 1),
-        logprob=torch.stack([decision.logprob for decision in decisions], 1),
-        reward=zeros,
-        terminated=zeros.bool(),
-        truncated=zeros.bool(),
-        mask=~zeros.bool(),
-        version=zeros.int(),
-        group=torch.arange(rows),
-        task=torch.zeros(rows).int(),
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
+    return Batch.of(Trajectory.of_decisions(decisions))
 
 
 @pytest.mark.parametrize(

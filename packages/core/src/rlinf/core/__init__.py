@@ -9,8 +9,10 @@ from rlinf.core.data import EnvSpec as EnvSpec
 from rlinf.core.data import LossOutput as LossOutput
 from rlinf.core.data import Rescored as Rescored
 from rlinf.core.data import Weights as Weights
+from rlinf.core.evaluation import EpisodeProtocol as EpisodeProtocol
 from rlinf.core.evaluation import EvalProtocol as EvalProtocol
 from rlinf.core.evaluation import EvalReport as EvalReport
+from rlinf.core.evaluation import ProblemProtocol as ProblemProtocol
 from rlinf.core.futures import gather as gather
 from rlinf.core.generation import SamplingConfig as SamplingConfig
 from rlinf.core.metrics import ExplainedVariance as ExplainedVariance

@@ -40,6 +40,25 @@ def concatenate(arrays: Sequence[A]) -> A:
     return joined
 
 
+def stack(arrays: Sequence[A], axis: int = 0) -> A:
+    """Joins arrays of one kind and shape along a new axis; the result has that kind."""
+    if is_tensor(arrays[0]):
+        return sys.modules["torch"].stack(list(arrays), dim=axis)
+    joined: Any = np.stack([np.asarray(a) for a in arrays], axis=axis)
+    return joined
+
+
+def as_like(like: object, array: np.ndarray[Any, Any]) -> Any:
+    """A NumPy array in the kind of `like`, on its device."""
+    tensor: Any = like
+    return sys.modules["torch"].as_tensor(array, device=tensor.device) if is_tensor(like) else array
+
+
+def full_like(like: object, shape: Sequence[int], value: float, dtype: str) -> Any:
+    """One value everywhere, in the kind of `like`, on its device."""
+    return as_like(like, np.full(tuple(shape), value, dtype))
+
+
 def as_numpy(array: object) -> np.ndarray[Any, Any]:
     """The array as NumPy, on the CPU, detached from any graph."""
     tensor: Any = array

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from rlinf.core.arrays import A, as_numpy, concatenate
+from rlinf.core.arrays import A, Array, as_like, as_numpy, concatenate, full_like, stack
+from rlinf.core.data import Decision
 from rlinf.core.errors import ShapeError
-from rlinf.core.tree import Tree, tree_concatenate, tree_leaves, tree_map
+from rlinf.core.tree import Tree, tree_combine, tree_concatenate, tree_leaves, tree_map
 
 S = TypeVar("S", bound="Trajectory[Any] | Credit[Any]")
+N = TypeVar("N", bound=Array)
+"""The kind of arrays of a new trajectory: a static method can't take that of its class."""
 Leafwise = Callable[[Any], Any]
 
 
@@ -77,6 +80,69 @@ class Trajectory(Generic[A]):
         """T, the number of decision columns."""
         return self.reward.shape[1]
 
+    @staticmethod
+    def of(
+        *,
+        context: Tree[Any],
+        action: N,
+        logprob: N,
+        reward: N | None = None,
+        terminated: N | None = None,
+        truncated: N | None = None,
+        mask: N | None = None,
+        version: N | None = None,
+        group: N | None = None,
+        task: N | None = None,
+        value: N | None = None,
+        reference: N | None = None,
+        proximal: N | None = None,
+        episode: N | None = None,
+    ) -> Trajectory[N]:
+        """A trajectory of columns, of which only what a policy decides must be known.
+
+        What isn't given is as if nothing had come of the decisions: no reward, no end, no padding, version 0, each row a group of
+        its own, task 0. It has the kind (NumPy or torch) and the device of `action`.
+        """
+        shape = tuple(action.shape[:2])
+
+        def default(given: N | None, axes: int, value: float, dtype: str) -> Any:
+            return full_like(action, shape[:axes], value, dtype) if given is None else given
+
+        return Trajectory(
+            context=context,
+            action=action,
+            logprob=logprob,
+            reward=default(reward, 2, 0.0, "float32"),
+            terminated=default(terminated, 2, False, "bool"),
+            truncated=default(truncated, 2, False, "bool"),
+            mask=default(mask, 2, True, "bool"),
+            version=default(version, 2, 0, "int64"),
+            group=as_like(action, np.arange(shape[0])) if group is None else group,
+            task=default(task, 1, 0, "int64"),
+            value=value,
+            reference=reference,
+            proximal=proximal,
+            episode=episode,
+        )
+
+    @staticmethod
+    def of_decisions(decisions: Sequence[Decision[N]]) -> Trajectory[N]:
+        """The decisions of consecutive steps for the same B samples as columns, of which nothing has come; without values."""
+
+        def columns(leaves: Sequence[Any]) -> Any:
+            return stack(leaves, axis=1)
+
+        action, logprob = columns([d.action for d in decisions]), columns([d.logprob for d in decisions])
+        version = stack([full_like(action, d.action.shape[:1], d.version, "int64") for d in decisions], axis=1)
+        context = tree_combine(columns, [d.context for d in decisions])
+        return Trajectory.of(context=context, action=action, logprob=logprob, version=version)
+
+    def columns(self, count: int) -> Trajectory[A]:
+        """The first `count` decisions of each row."""
+        wide = {k: v for k, v in _fields(self).items() if v is not None and k not in _BY_ROW}
+        cut = {k: tree_map(lambda leaf, k=k: leaf[:, : count + (k == "value")], v) for k, v in wide.items()}
+        return dataclasses.replace(self, **cut)
+
     def rows(self, key: Any) -> Trajectory[A]:
         """The rows that `key` (a slice or an index array) picks."""
 
@@ -106,6 +172,10 @@ class Trajectory(Generic[A]):
         fields = (f.name for f in dataclasses.fields(Trajectory))
         columns = {name: [getattr(part, name) for part in padded] for name in fields}
         return Trajectory(**{k: None if v[0] is None else tree_concatenate(v) for k, v in columns.items()})
+
+
+_BY_ROW: Final = frozenset({"group", "task", "episode"})
+"""Fields without a time axis."""
 
 
 def _check_trajectory(trajectory: Trajectory[Any]) -> None:
@@ -141,8 +211,7 @@ def _pad(trajectory: Trajectory[A], horizon: int) -> Trajectory[A]:
         zeros = tail & False if str(tail.dtype).endswith("bool") else tail * 0
         return concatenate([swapped, zeros]).swapaxes(0, 1)
 
-    fixed = {"group", "task", "episode"}
-    wide = {k: v if v is None or k in fixed else tree_map(widen, v) for k, v in _fields(trajectory).items()}
+    wide = {k: v if v is None or k in _BY_ROW else tree_map(widen, v) for k, v in _fields(trajectory).items()}
     return Trajectory(**wide)
 
 
@@ -165,6 +234,20 @@ class Batch(Generic[A]):
 
     def __len__(self) -> int:
         return len(self.trajectory)
+
+    @staticmethod
+    def of(trajectory: Trajectory[N], advantage: N | None = None, target: N | None = None) -> Batch[N]:
+        """A batch; without an advantage, of decisions that are only to be scored."""
+        nothing: Any = full_like(trajectory.reward, tuple(trajectory.reward.shape), 0.0, "float32")
+        return Batch(trajectory=trajectory, credit=Credit(advantage=nothing if advantage is None else advantage, target=target))
+
+    def columns(self, count: int) -> Batch[A]:
+        """The first `count` decisions of each row."""
+
+        def cut(leaf: Any) -> Any:
+            return leaf[:, :count]
+
+        return Batch(trajectory=self.trajectory.columns(count), credit=_map_fields(self.credit, cut))
 
     def rows(self, key: Any) -> Batch[A]:
         """The rows that `key` picks."""

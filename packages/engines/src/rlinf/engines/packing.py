@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from rlinf.core.errors import ShapeError
-from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.core.sequences import first_fit_decreasing
+from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.tree import tree_map
 
 SEGMENTS: Final = "segment_ids"
@@ -74,22 +75,15 @@ def plan_packing(lengths: Sequence[int], max_tokens: int) -> list[PacksRows]:
         lengths: tokens of each row, ≥ 0.
         max_tokens: the most columns of a micro-batch, padding included; a longer row goes alone.
     """
-    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    left = list(range(len(lengths)))
     plans: list[PacksRows] = []
-    while order:
-        width = max(1, lengths[order[0]])
-        bins: list[list[int]] = [[] for _ in range(min(max(1, max_tokens // width), len(order)))]
-        room = [width] * len(bins)
-        left: list[int] = []
-        for row in order:
-            chosen = next((i for i, free in enumerate(room) if free >= lengths[row]), None)
-            if chosen is None:
-                left.append(row)
-            else:
-                bins[chosen].append(row)
-                room[chosen] -= lengths[row]
-        plans.append(PacksRows(width, tuple(tuple(one) for one in bins if one)))
-        order = left
+    while left:
+        sizes = [lengths[row] for row in left]
+        width = max(1, *sizes)
+        bins = first_fit_decreasing(sizes, width, bins=max(1, max_tokens // width))
+        plans.append(PacksRows(width, tuple(tuple(left[item] for item in one) for one in bins)))
+        laid = {row for one in plans[-1].bins for row in one}
+        left = [row for row in left if row not in laid]
     return plans
 
 
@@ -161,24 +155,23 @@ def pack(batch: Batch[Tensor], packing: PacksRows) -> Packed:
     # Members differ in the number that is added, and so do their sequences from those of their neighbours.
     widest = int(segments.max()) + 1
     numbered = gather(segments + widest * torch.arange(len(batch), device=segments.device)[:, None])
-    return Packed(_gathered(batch, gather, numbered, len(packing.bins)), (len(batch), batch.trajectory.horizon), source, target)
+    return Packed(_gathered(batch, gather, numbered), (len(batch), batch.trajectory.horizon), source, target)
 
 
-def _gathered(batch: Batch[Tensor], gather: Any, segments: Tensor, rows: int) -> Batch[Tensor]:
+def _gathered(batch: Batch[Tensor], gather: Any, segments: Tensor) -> Batch[Tensor]:
     t, credit = batch.trajectory, batch.credit
     context = {**cast("Mapping[str, Tensor]", tree_map(gather, t.context)), SEGMENTS: segments}
-    return Batch(
-        trajectory=Trajectory(
-            context=context,
-            group=torch.arange(rows, device=segments.device),
-            task=torch.zeros(rows, dtype=torch.int64, device=segments.device),
-            **{name: gather(getattr(t, name)) for name in _TIMED},
-        ),
-        credit=Credit(advantage=gather(credit.advantage)),
+    trajectory = Trajectory.of(
+        context=context,
+        action=gather(t.action),
+        logprob=gather(t.logprob),
+        reward=gather(t.reward),
+        terminated=gather(t.terminated),
+        truncated=gather(t.truncated),
+        mask=gather(t.mask),
+        version=gather(t.version),
     )
-
-
-_TIMED: Final = ("action", "logprob", "reward", "terminated", "truncated", "mask", "version")
+    return Batch.of(trajectory, gather(credit.advantage))
 
 
 def _segments(batch: Batch[Any]) -> Tensor:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from rlinf.core.arrays import as_numpy
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
+from rlinf.core.sequences import Granularity
 from rlinf.models.flow.draws import draw_noise
 from rlinf.models.gaussian import gaussian_entropy, gaussian_logprob
-from rlinf.models.granularity import LogprobType
 from rlinf.models.squashed import squash_log_slope
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ActionDistribution(nn.Module):
         super().__init__()
         self.chunk = (config.num_action_chunks, action.shape[0])
         self.squash = config.distribution == "tanh_gaussian"
-        self.level: LogprobType = config.logprob_type
+        self.level: Granularity = config.logprob_type
         self.state_dependent = config.state_dependent_std
         self.logstd_range, self.logstd_init = config.logstd_range, config.logstd_init
         bounds = _bounds(action)
@@ -109,7 +109,7 @@ class ActionDistribution(nn.Module):
         """An action `[*, K, A]` on the scale of its bounds, ±1, flattened to `[*, K · A]`; unchanged if it has none."""
         return ((action - self.center) / self.radius).flatten(-2)
 
-    def logprob(self, latent: Tensor, normal: Normal, level: LogprobType | None = None) -> Tensor:
+    def logprob(self, latent: Tensor, normal: Normal, level: Granularity | None = None) -> Tensor:
         """The log-probability of the action that a latent `[*, K · A]` becomes: `[*]`, `[*, K]` or `[*, K, A]`."""
         latent, mean, log_std = (self._parts(x, level) for x in (latent, normal.mean, normal.log_std))
         logprob = gaussian_logprob(latent, mean, log_std)
@@ -122,7 +122,7 @@ class ActionDistribution(nn.Module):
         """What is broadcast to the shape of the log-probability; None if it has no closed form."""
         return None if self.squash else gaussian_entropy(self._parts(normal.log_std, None))
 
-    def _parts(self, x: Tensor, level: LogprobType | None) -> Tensor:
+    def _parts(self, x: Tensor, level: Granularity | None) -> Tensor:
         """The last axis has what counts as one: `[*, K · A]`, `[*, K, A]` or `[*, K, A, 1]`."""
         level = level or self.level
         if level == "chunk_level":

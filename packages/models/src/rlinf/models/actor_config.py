@@ -9,7 +9,7 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.models.granularity import LogprobType
+from rlinf.core.sequences import Granularity
 
 STATES = "states"
 MOST_LOG_STD: Final = 20.0
@@ -24,7 +24,7 @@ class ActorCriticConfig:
     """K, control steps in one decision."""
     distribution: Literal["gaussian", "tanh_gaussian"] = "gaussian"
     """`gaussian`: not clipped, bounds belong to the environment. `tanh_gaussian`: squashed to the bounds of the actions."""
-    logprob_type: LogprobType = "chunk_level"
+    logprob_type: Granularity = "chunk_level"
     """One log-probability for the whole chunk, for each step, or for each dimension of each step."""
     logstd_init: float = -0.5
     """The logarithm of each action's standard deviation at the start (before squashing, in units of the squashed Gaussian)."""

@@ -14,8 +14,7 @@ from rlinf.core.protocols import Policy
 from rlinf.core.testing import policy_learning, policy_purity, policy_scores, policy_weights
 from rlinf.core.testing.finding import Finding
 from rlinf.core.testing.samples import AsArray
-from rlinf.core.trajectory import Batch, Credit, Trajectory
-from rlinf.core.tree import tree_combine
+from rlinf.core.trajectory import Batch, Trajectory
 
 ROWS, STEPS = 5, 3
 """What is decided at once, and how often in a row, unless a check says otherwise."""
@@ -96,26 +95,8 @@ class PolicyContract:
 
     def batch(self, decisions: Sequence[Decision[Any]]) -> Batch[Any]:
         """Decisions of consecutive steps as a batch, each field `[B, T, …]`."""
-        rows = decisions[0].action.shape[0]
-        shape = (rows, len(decisions))
-        no, zeros = self.as_array(np.zeros(shape, dtype=bool)), self.as_array(np.zeros(shape, dtype=np.float32))
-
-        def stack(arrays: Any) -> Any:
-            return self.as_array(np.stack([as_numpy(array) for array in arrays], axis=1))
-
-        trajectory = Trajectory(
-            context=tree_combine(stack, [decision.context for decision in decisions]),
-            action=stack([decision.action for decision in decisions]),
-            logprob=stack([decision.logprob for decision in decisions]),
-            reward=zeros,
-            terminated=no,
-            truncated=no,
-            mask=self.as_array(np.ones(shape, dtype=bool)),
-            version=self.as_array(np.zeros(shape, dtype=np.int64)),
-            group=self.as_array(np.arange(rows)),
-            task=self.as_array(np.zeros(rows, dtype=np.int64)),
-        )
-        return Batch(trajectory=trajectory, credit=Credit(advantage=zeros))
+        trajectory = Trajectory.of_decisions(decisions)
+        return Batch.of(trajectory.map(lambda leaf: self.as_array(as_numpy(leaf))))
 
     def modes(self) -> Iterator[bool]:
         """Puts the module into each of its modes, and back into the one that it was in; once if it is none."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ContractError
-from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.core.trajectory import Batch, Trajectory
 
 AsArray = Callable[[Any], Any]
 """Makes of a NumPy array an array of the examined library, such as `torch.as_tensor`."""
@@ -34,7 +34,7 @@ def random_trajectory(rows: int, horizon: int, *, as_array: AsArray, group_size:
     def normal(*shape: int) -> Any:
         return as_array(random.standard_normal(shape, dtype=np.float32))
 
-    return Trajectory(
+    return Trajectory.of(
         context={"states": normal(rows, horizon, 2)},
         action=normal(rows, horizon, 1, 1),
         logprob=normal(rows, horizon),
@@ -42,9 +42,7 @@ def random_trajectory(rows: int, horizon: int, *, as_array: AsArray, group_size:
         terminated=as_array(last & (end == 0)),
         truncated=as_array(last & (end == 1)),
         mask=as_array(mask),
-        version=as_array(np.zeros((rows, horizon), dtype=np.int64)),
         group=as_array(np.arange(rows) // group_size),
-        task=as_array(np.zeros(rows, dtype=np.int64)),
         value=normal(rows, horizon + 1),
     )
 
@@ -54,7 +52,7 @@ def random_batch(rows: int, horizon: int, *, as_array: AsArray, seed: int = 3) -
     random = np.random.default_rng(seed + 1)
     advantage, target = (as_array(random.standard_normal((rows, horizon), dtype=np.float32)) for _ in range(2))
     trajectory = random_trajectory(rows, horizon, as_array=as_array, seed=seed)
-    return Batch(trajectory=trajectory, credit=Credit(advantage=advantage, target=target))
+    return Batch.of(trajectory, advantage, target)
 
 
 def same(place: str, expected: object, found: object, tolerance: float) -> None:

@@ -7,13 +7,13 @@ from typing import Literal
 from torch import Tensor
 
 from rlinf.core.errors import ConfigError
-from rlinf.models.granularity import LogprobType, at_level
+from rlinf.core.sequences import Granularity, at_granularity
 
 Density = Literal["executed", "chain"]
 """Which elements of a chain a decision's log-probability counts."""
 
 
-def of_decision(x: Tensor, *, steps: int, size: int, level: LogprobType, density: Density = "executed") -> Tensor:
+def of_decision(x: Tensor, *, steps: int, size: int, level: Granularity, density: Density = "executed") -> Tensor:
     """Log-probabilities, or entropies, of what counts of a chain, at a granularity.
 
     A flow often denoises more than is executed: a horizon H of which K steps are, and D dimensions of which the robot has A. The
@@ -36,7 +36,7 @@ def of_decision(x: Tensor, *, steps: int, size: int, level: LogprobType, density
         ConfigError: "chain" at a finer granularity than the chunk's.
     """
     if density == "executed":
-        return at_level(x[:, :steps, :size], level)
+        return at_granularity(x[:, :steps, :size], level, axes=1)
     if level != "chunk_level":
         raise ConfigError("sampling.density", f"'chain' has no {level}", "Set logprob_type to chunk_level, or density to executed.")
-    return at_level(x, level)
+    return at_granularity(x, level, axes=1)

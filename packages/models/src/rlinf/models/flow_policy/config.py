@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
+from rlinf.core.sequences import Granularity
 from rlinf.models.activations import Activation
 from rlinf.models.actor_config import acting
 from rlinf.models.flow import FlowSampling
-from rlinf.models.granularity import LogprobType
 
 if TYPE_CHECKING:
     from rlinf.models.flow_policy.policy import FlowPolicy
@@ -39,7 +39,7 @@ class FlowPolicyConfig:
     """What follows each hidden layer."""
     sampling: FlowSampling = field(default_factory=FlowSampling)
     """How chunks are made, and where exploration comes from."""
-    logprob_type: LogprobType = "chunk_level"
+    logprob_type: Granularity = "chunk_level"
     """What counts as one action."""
     add_value_head: bool = True
     """Whether there is a critic V(s)."""

@@ -10,9 +10,9 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
+from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import acting, expect_sizes
 from rlinf.models.flow import FlowSampling
-from rlinf.models.granularity import LogprobType
 from rlinf.models.lora import LoRAConfig
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class GR00TPolicyConfig:
 
     sampling: FlowSampling = field(default_factory=FlowSampling)
     """How actions are denoised."""
-    logprob_type: LogprobType = "chunk_level"
+    logprob_type: Granularity = "chunk_level"
     """One log-probability for each number, for each step, or for the whole chunk."""
 
     add_value_head: bool = True

@@ -15,10 +15,10 @@ from rlinf.core.data import Decision, EnvSpec, LossOutput, Rescored
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
+from rlinf.core.sequences import at_granularity
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 from rlinf.models.base import BasePolicy
-from rlinf.models.granularity import at_level
 from rlinf.models.heads.value import ValueHead
 from rlinf.models.images import fit_images, standardize
 from rlinf.models.lora import apply_lora
@@ -209,7 +209,7 @@ class OpenVLAPolicy(BasePolicy):
 
     def _leveled(self, x: Tensor, axes: torch.Size) -> Tensor:
         """What belongs to single tokens `[·, N]` at the declared granularity, `[*axes, …]`."""
-        leveled = at_level(x.view(-1, *self.chunk), self.config.logprob_type)
+        leveled = at_granularity(x.view(-1, *self.chunk), self.config.logprob_type, axes=1)
         return leveled.view(*axes, *leveled.shape[1:])
 
     def _value(self, state: Tensor) -> Tensor | None:

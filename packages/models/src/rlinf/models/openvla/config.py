@@ -10,8 +10,8 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
+from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import acting
-from rlinf.models.granularity import LogprobType
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.tokens import check_sampling
 
@@ -31,7 +31,7 @@ class OpenVLAPolicyConfig:
     """A local folder as published: `config.json`, safetensors, tokenizer. Exactly one of the two is given."""
     num_action_chunks: int = 1
     """K, control steps in one decision."""
-    logprob_type: LogprobType = "action_level"
+    logprob_type: Granularity = "action_level"
     """What counts as one action."""
     temperature: float = 1.0
     """τ of mode "train", in sampling and in scoring."""

@@ -11,10 +11,10 @@ from torch import Tensor
 from rlinf.core.data import Decision, EnvSpec, LossOutput, Rescored
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
+from rlinf.core.sequences import at_granularity
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 from rlinf.models.base import BasePolicy
-from rlinf.models.granularity import at_level
 from rlinf.models.heads import ValueHead
 from rlinf.models.images import standardize
 from rlinf.models.normalization import Normalizer
@@ -71,7 +71,7 @@ class OpenVLAOFTPolicy(BasePolicy):
         action, kept, logprob = self.decoder.decide(answers, self._lm_head, mode, generator)
         return Decision(
             action=self.normalize_actions.unnormalize(action),
-            logprob=at_level(logprob, self.config.logprob_type),
+            logprob=at_granularity(logprob, self.config.logprob_type, axes=1),
             value=self._value(answers),
             context={**context, **kept},
             version=self.version,
@@ -85,7 +85,7 @@ class OpenVLAOFTPolicy(BasePolicy):
         answers = self._answers(context)
         logprob, entropy = self.decoder.score(answers, self._lm_head, context)
         level, value = self.config.logprob_type, self._value(answers)
-        logprob, entropy = at_level(logprob, level), at_level(entropy, level)
+        logprob, entropy = at_granularity(logprob, level, axes=1), at_granularity(entropy, level, axes=1)
         return Rescored(
             logprob=logprob.reshape(rows, horizon, *logprob.shape[1:]),
             entropy=entropy.reshape(rows, horizon, *entropy.shape[1:]),

@@ -10,8 +10,8 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
+from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import acting, check_log_std
-from rlinf.models.granularity import LogprobType
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.tokens import check_sampling
 
@@ -58,7 +58,7 @@ class OpenVLAOFTPolicyConfig:
     """Which of the statistics map to ±1: q01 and q99 (LIBERO), or the least and the greatest (ALOHA)."""
     max_prompt_length: int = 64
     """Tokens of a prompt at most. Prompts are padded to this length in storage; no computation is spent on it."""
-    logprob_type: LogprobType = "action_level"
+    logprob_type: Granularity = "action_level"
     precision: Literal["fp32", "bf16"] = "fp32"
     """Of the vision-language model; heads and probabilities are float32."""
     add_value_head: bool = True

@@ -10,9 +10,9 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
+from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import acting, expect_sizes
 from rlinf.models.flow.sampling import FlowSampling
-from rlinf.models.granularity import LogprobType
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.pi0.architecture import Kind
 
@@ -44,7 +44,7 @@ class PiConfig:
     """Tokens of a prompt, padding included; None: the model's own."""
     sampling: FlowSampling = field(default_factory=FlowSampling)
     """Denoising steps, and where exploration comes from."""
-    logprob_type: LogprobType = "chunk_level"
+    logprob_type: Granularity = "chunk_level"
     """What gets a log-probability of its own."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Of the two transformers and the vision tower; projections of actions, heads and the flow stay in float32."""

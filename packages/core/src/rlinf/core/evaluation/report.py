@@ -1,0 +1,179 @@
+"""The results of a whole work-list, how sure they are, and the file that they are kept in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from rlinf.core.config import read
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.evaluation.protocol import EvalProtocol
+from rlinf.core.evaluation.results import EpisodeKey, EpisodeResult, ProblemResult, TaskId
+
+R = TypeVar("R", bound=EpisodeResult | ProblemResult)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """A success rate and how sure it is."""
+
+    n: int
+    """Episodes or problems; responses to one problem are not independent, so that a problem counts once."""
+    successes: float
+    """How many were solved; a problem of which half the responses are right counts half."""
+    low: float
+    """The lower end of the 95 % Wilson interval."""
+    high: float
+
+    @property
+    def rate(self) -> float:
+        """Successes by number; not a number if there are none."""
+        return self.successes / self.n if self.n else math.nan
+
+    @classmethod
+    def of(cls, outcomes: Iterable[float]) -> Rate:
+        """The rate of some outcomes, each from 0 to 1."""
+        done = list(outcomes)
+        successes = math.fsum(done)
+        low, high = wilson_interval(successes, len(done))
+        return cls(n=len(done), successes=successes, low=low, high=high)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"n": self.n, "successes": self.successes, "rate": self.rate, "wilson_95": [self.low, self.high]}
+
+
+def mean_values(values: Iterable[Mapping[str, float | None]]) -> dict[str, float]:
+    """The mean of each number over the results that know it; empty without results."""
+    columns: dict[str, list[float]] = {}
+    for row in values:
+        for name, value in row.items():
+            if value is not None:
+                columns.setdefault(name, []).append(value)
+    return {name: math.fsum(column) / len(column) for name, column in columns.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalReport(Generic[R]):
+    """The results of a whole work-list, beside the protocol that made them.
+
+    Raises:
+        RLinfError: an entry of the work-list is missing, there twice, or not of it; the message says which.
+    """
+
+    protocol: EvalProtocol
+    results: tuple[R, ...]
+    """In the order of the work-list, in whatever order they are given."""
+
+    def __post_init__(self) -> None:
+        place = {key: number for number, key in enumerate(self.protocol.work_list())}
+        found = Counter(result.key for result in self.results)
+        missing = [number for key, number in place.items() if key not in found]
+        twice = [place.get(cast("Any", key), _number(key)) for key, count in found.items() if count > 1]
+        other = [_number(key) for key in found if key not in place]
+        if missing or twice or other:
+            told = f"missing {missing[:5]}, twice {sorted(twice)[:5]}, not of this protocol {sorted(other)[:5]}"
+            problem = f"{len(place)} {self.protocol.result.counted}: {told}"
+            raise RLinfError("evaluation", problem, "Each entry of the work-list must be played exactly once.")
+        ordered = sorted(self.results, key=lambda result: place[cast("Any", result.key)])
+        object.__setattr__(self, "results", tuple(ordered))
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The mean of each number, such as `success_once`, `return` or `accuracy`; those that the task knows."""
+        return mean_values(map(self.protocol.values, self.results))
+
+    @property
+    def metric(self) -> str:
+        """Which of the means a policy is judged by."""
+        return self.protocol.metric(self.means)
+
+    @property
+    def total(self) -> Rate | None:
+        """The success rate over everything; None where the task knows no success."""
+        return self._rate(self.results)
+
+    @property
+    def per_task(self) -> dict[TaskId | None, Rate | None]:
+        """For each task that was played, in the order of the work-list; under None where there is only one."""
+        tasks = dict.fromkeys(result.task for result in self.results)
+        return {task: self._rate([r for r in self.results if r.task == task]) for task in tasks}
+
+    def _rate(self, results: Iterable[R]) -> Rate | None:
+        metric = self.metric
+        values = [self.protocol.values(result).get(metric) for result in results]
+        return None if metric == "return" else Rate.of(value for value in values if value is not None)
+
+    def scalars(self, prefix: str = "eval/") -> dict[str, float]:
+        """The means as metrics are named, with the number of results."""
+        return {f"{prefix}{name}": mean for name, mean in {**self.means, self.protocol.result.counted: len(self.results)}.items()}
+
+    def __str__(self) -> str:
+        total, value = self.total, self.means[self.metric]
+        told = f"{value:.2f}" if total is None else f"{value:.1%} [{total.low:.1%}, {total.high:.1%}]"
+        return f"{self.metric} {told} of {len(self.results)} {self.protocol.result.counted} (protocol {self.protocol.hash})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Protocol, rates and every result, for JSON."""
+        of = {"metric": self.metric, **({"success": self.total.to_dict()} if self.total else {}), "means": self.means}
+        tasks = [{"task": task, **(rate.to_dict() if rate else {})} for task, rate in self.per_task.items() if task is not None]
+        rows = [dataclasses.asdict(result) for result in self.results]
+        return {**of, "tasks": tasks, "protocol": self.protocol.to_dict(), "results": rows}
+
+    def write(self, path: Path, beside: Mapping[str, Any] | None = None) -> None:
+        """Writes JSON, one line for each result; its folder is made.
+
+        Args:
+            path: the file.
+            beside: what else it is to say, such as whose policy it was; comes first.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found = {**(beside or {}), **self.to_dict()}
+        rows = ",\n  ".join(json.dumps(row) for row in found.pop("results"))
+        head = json.dumps(found, indent=1, default=str).removesuffix("\n}")
+        path.write_text(f'{head},\n "results": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
+
+    @staticmethod
+    def load(path: Path) -> EvalReport[Any]:
+        """What `write` wrote, checked: the hash is that of the fields, and nothing is missing.
+
+        Raises:
+            ConfigError: not such a file.
+        """
+        try:
+            data = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+            protocol, rows = data["protocol"], cast("list[Any]", data["results"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                str(path), f"not the report of an evaluation ({error!r})", "Write one with EvalReport.write."
+            ) from error
+        stated = EvalProtocol.from_dict(protocol, place=f"{path}.protocol")
+        results = [read(stated.result, row, place=f"{path}.results[{i}]") for i, row in enumerate(rows)]
+        return EvalReport(protocol=stated, results=tuple(results))
+
+
+def _number(key: EpisodeKey | int | None) -> int:
+    return -1 if key is None else key if isinstance(key, int) else key.number
+
+
+def wilson_interval(successes: float, n: int, z: float = 1.96) -> tuple[float, float]:
+    """The confidence interval of a success rate, 95 % for z = 1.96; [0, 1] without trials.
+
+    (p̂ + z²/2n ± z √(p̂ (1 − p̂)/n + z²/4n²)) / (1 + z²/n),   p̂ = successes / n
+
+    Wilson, "Probable Inference, the Law of Succession, and Statistical Inference" (1927).
+    """
+    if not 0 <= successes <= n:
+        raise RLinfError("wilson_interval", f"expected 0 to {n} successes of {n} trials, found {successes}")
+    if n == 0:
+        return 0.0, 1.0
+    p = successes / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)

@@ -36,7 +36,7 @@ ROUNDS, ITEMS = 25, 20
 """What the driver does."""
 PHASES = {"start": 6.0, "launch": 6.0, "run": 3.0, "shutdown": 1.5}
 """Seconds that each takes; measured anew by the first run, which nobody disturbs, and by every other until its signal."""
-TARGETS = {"worker": 45, "driver": 15, "raylet": 8, "gcs_server": 8, "agent": 8, "helper": 4, "parent": 6, "guard": 3}
+TARGETS = {"worker": 49, "driver": 15, "raylet": 8, "gcs_server": 8, "agent": 8, "parent": 6, "guard": 3}
 SIGNALS = {"KILL": 5, "SEGV": 1, "TERM": 1, "ABRT": 1, "STOP": 2, "INT": 1}
 """STOP is followed by KILL after a second; INT goes to drivers only."""
 KINDS: tuple[tuple[str, str], ...] = (
@@ -50,13 +50,10 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("workers/default_worker.py", "worker"),
     ("raylet/raylet", "raylet"),
     ("gcs/gcs_server", "gcs_server"),
-    ("ray/_private/log_monitor.py", "helper"),
-    ("ray/autoscaler/_private/monitor.py", "helper"),
-    ("ray/dashboard/dashboard.py", "helper"),
 )
 ENDINGS = "Error|Exceeded|Closed|Interrupt|Exit|Exception|Name|Lost|Failed"
 """Of the names of exceptions."""
-RAY = ("raylet", "gcs_server", "agent", "helper")
+RAY = ("raylet", "gcs_server", "agent")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from rlinf.core.testing.channel import ChannelContract
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
 from rlinf.scheduler.ray_cluster import _ray
-from rlinf.scheduler.ray_cluster.services import own_services
+from rlinf.scheduler.ray_cluster.services import children, own_services
 
 pytestmark = pytest.mark.ray
 TWO = NodePlacementStrategy([0, 0])
@@ -100,6 +100,13 @@ def test_nobody_else_on_the_network_reaches_a_ray_of_our_own(ray_cluster: Cluste
     assert all(found[name] for name in ("gcs_server", "raylet", "driver"))
     assert {name: addresses - loopback for name, addresses in found.items() if addresses - loopback} == {}
     assert os.environ["RAY_AUTH_MODE"] == "token"
+
+
+def test_ray_starts_only_what_a_run_needs(ray_cluster: Cluster) -> None:
+    Peer.create_group().launch(ray_cluster, name="lean", placement_strategy=TWO)
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children(os.getpid())]
+    assert any("gcs_server" in command for command in commands)
+    assert not [command for command in commands for part in ("log_monitor", "autoscaler", "dashboard/dashboard") if part in command]
 
 
 def test_a_second_cluster_refuses_another_ray(ray_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

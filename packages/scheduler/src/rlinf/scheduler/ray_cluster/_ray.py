@@ -186,8 +186,8 @@ def _on_loopback() -> Generator[None]:
 def _only_what_is_used() -> Generator[None]:
     """Of its own processes Ray starts those that a run needs: no autoscaler, log monitor, or API server of the dashboard.
 
-    Each is a Python process that imports Ray, more than a second of processor time. For the same reason workers are set up by a script of
-    ours: Ray's own imports Ray only to run another process that imports it again. `ray.init` has no arguments for these parameters.
+    Each is a Python process that imports Ray, which takes a second or more of processor time. For the same reason workers are set
+    up by a script of ours: Ray's own imports Ray, only to run another interpreter. `ray.init` has no arguments for these.
     """
     params, node = ray._private.parameter.RayParams, ray._private.node.Node
     start_api_server = node.start_api_server

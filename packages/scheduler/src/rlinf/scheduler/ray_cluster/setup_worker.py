@@ -1,4 +1,4 @@
-"""Becomes a worker's process as Ray asks for it, run by the raylet as a script in place of Ray's own, which imports all of Ray for it.
+"""Becomes a worker's process as Ray asks for it: the raylet runs this script in place of Ray's own, which imports all of Ray first.
 
 python setup_worker.py <default_worker.py> --serialized-runtime-env-context={…} --language=PYTHON …
 """

@@ -5,48 +5,86 @@ import json
 import os
 import subprocess
 import sys
+from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.evaluation import EpisodeResult, EvalProtocol, EvalReport, Rate, wilson_interval
+from rlinf.core.evaluation import (
+    EpisodeProtocol,
+    EpisodeResult,
+    EvalProtocol,
+    EvalReport,
+    ProblemProtocol,
+    ProblemResult,
+    Rate,
+    pass_at_k,
+    wilson_interval,
+)
 
-FIELDS = {"suite": "tabletop/slots rgb 32", "tasks": ("red", "blue"), "init_ids": (0, 1, 2), "horizon": 8}
+FIELDS = {"env": "tabletop/slots rgb 32", "tasks": ("red", "blue"), "init_ids": (0, 1, 2), "max_episode_steps": 8}
 OTHER = {
-    "suite": "tabletop/slots rgb 64",
+    "env": {"env_type": "tabletop", "init_params": {"image_size": 64}},
     "tasks": ("blue", "red"),
     "init_ids": (0, 1),
     "seeds": (1,),
-    "horizon": 9,
+    "max_episode_steps": 9,
     "initial_states": "seed",
-    "termination": "horizon",
+    "ignore_terminations": True,
+    "mode": "train",
     "success": "at_end",
-    "image_pipeline": ("resize 224",),
-    "chunk": 2,
-    "renderer": "egl",
+}
+ASKED = {"data": {"type": "arithmetic"}, "problems": (0, 1, 2), "sampling": {"temperature": 0.0}, "reward": {"success": 1.0}}
+OTHERWISE = {
+    "data": {"type": "countdown"},
+    "split": "test",
+    "problems": (0, 1),
+    "samples": 2,
+    "sampling": {"temperature": 1.0},
+    "reward": {"success": 0.5},
 }
 
 
 def protocol(**changes):
-    return EvalProtocol(**{**FIELDS, **changes})
+    return EpisodeProtocol(**{**FIELDS, **changes})
+
+
+def asked(**changes):
+    return ProblemProtocol(**{**ASKED, **changes})
 
 
 def result(episode, solved=True, at_end=True):
-    return EpisodeResult(episode=episode, success_once=solved, success_at_end=at_end, episode_return=1.5, episode_len=3)
+    task = episode.task
+    return EpisodeResult(episode=episode, task=task, success_once=solved, success_at_end=at_end, episode_return=1.5, episode_len=3)
+
+
+def answered(problem, *right):
+    finish = tuple("stop" if r else "length" for r in right)
+    return ProblemResult(
+        problem=problem, success=right, reward=tuple(map(float, right)), tokens=tuple(4 + r for r in right), finish=finish
+    )
 
 
 def test_the_hash_is_pinned():
-    """A change of this number makes all published numbers incomparable: it needs a new format, and a reason."""
-    assert protocol().hash == "224ef15b3ea9"
+    """A change of these numbers makes all published numbers incomparable: it needs a new format, and a reason."""
+    assert (protocol().hash, asked().hash) == ("27152691766d", "047dc9f5b415")
 
 
-def test_each_field_changes_the_hash():
-    assert set(OTHER) == {field.name for field in dataclasses.fields(EvalProtocol)}
-    hashes = [protocol(**{name: value}).hash for name, value in OTHER.items()] + [protocol().hash]
-    assert len(set(hashes)) == len(OTHER) + 1
+@pytest.mark.parametrize(
+    ("make", "cls", "other", "free"),
+    [(protocol, EpisodeProtocol, OTHER, set()), (asked, ProblemProtocol, OTHERWISE, {"pass_k"})],
+)
+def test_each_field_changes_the_hash(make, cls, other, free):
+    assert set(other) | free == {field.name for field in dataclasses.fields(cls)}
+    hashes = [make(**{name: value}).hash for name, value in other.items()] + [make().hash]
+    assert len(set(hashes)) == len(other) + 1
+
+
+def test_the_hash_knows_types_and_kinds_and_not_what_is_reported():
     assert protocol(tasks=(0, 1)).hash != protocol(tasks=("0", "1")).hash
+    assert asked(samples=4, pass_k=(1, 4)).hash == asked(samples=4).hash
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1"])
@@ -71,7 +109,7 @@ def test_the_hash_is_the_same_in_another_process_and_another_order(hash_seed):
 def test_the_work_list_has_everything_once_however_it_is_shared(tasks, inits, seeds, workers):
     plan = protocol(tasks=tuple(range(tasks)), init_ids=tuple(range(inits)), seeds=tuple(range(seeds)))
     lines = plan.work_list()
-    assert [line.number for line in lines] == list(range(plan.episodes))
+    assert [line.number for line in lines] == list(range(plan.to_dict()["episodes"]))
     assert {(e.task, e.init_id, e.seed) for e in lines} == {
         (t, i, s) for t in (range(tasks) if tasks else [None]) for i in range(inits) for s in range(seeds)
     }
@@ -90,8 +128,7 @@ def test_an_episodes_seed_depends_on_what_it_is_and_not_on_where_it_stands():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"horizon": 0}, "horizon: must be at least 1, found 0"),
-        ({"chunk": 0}, "chunk: must be at least 1"),
+        ({"max_episode_steps": 0}, "max_episode_steps: must be at least 1, found 0"),
         ({"init_ids": ()}, "init_ids: there is none"),
         ({"seeds": ()}, "seeds: there is none"),
         ({"init_ids": (1, 1)}, "init_ids: 1 is there more than once"),
@@ -104,13 +141,31 @@ def test_wrong_protocols(changes, message):
         protocol(**changes)
 
 
+def test_wrong_problems():
+    with pytest.raises(ConfigError, match="problems: there is none"):
+        asked(problems=())
+    with pytest.raises(ConfigError, match="pass_k: expected values from 1 to samples = 2, found 3"):
+        asked(samples=2, pass_k=(1, 3))
+
+
+@pytest.mark.parametrize("plan", [protocol(), protocol(**OTHER), protocol(init_ids=(0,)), asked(), asked(problems=(0, 2))])
+def test_a_protocol_comes_back_from_json(plan):
+    assert EvalProtocol.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+
+
+def test_numbers_from_0_on_are_written_as_one():
+    assert protocol().to_dict()["init_ids"] == 3
+    assert EvalProtocol.from_dict({**FIELDS, "init_ids": 3}) == protocol()
+
+
 def test_a_changed_protocol_is_noticed():
     data = protocol().to_dict()
-    assert EvalProtocol.from_dict(data) == protocol()
     with pytest.raises(ConfigError, match=r"protocol\.hash: the fields give .* changed by hand"):
-        EvalProtocol.from_dict({**data, "horizon": 9})
-    with pytest.raises(ConfigError, match=r"protocol\.horizn: unknown key\. Did you mean 'horizon'"):
-        EvalProtocol.from_dict({**FIELDS, "horizn": 9})
+        EvalProtocol.from_dict({**data, "max_episode_steps": 9})
+    with pytest.raises(ConfigError, match=r"protocol\.max_episode_stps: unknown key\. Did you mean 'max_episode_steps'"):
+        EvalProtocol.from_dict({**FIELDS, "max_episode_stps": 9})
+    with pytest.raises(ConfigError, match=r"protocol\.kind: expected one of episodes, problems, found 'games'"):
+        EvalProtocol.from_dict({**data, "kind": "games"})
 
 
 def test_report(tmp_path):
@@ -121,12 +176,49 @@ def test_report(tmp_path):
     assert [r.episode for r in report.results] == list(lines)
     assert (report.total.n, report.total.successes, report.total.rate) == (6, 3, 0.5)
     assert {task: rate.successes for task, rate in report.per_task.items()} == {"red": 1, "blue": 2}
+    assert report.means["success_once"] == 0.5
     report.write(tmp_path / "new" / "eval.json")
     assert EvalReport.load(tmp_path / "new" / "eval.json") == report
     written = json.loads((tmp_path / "new" / "eval.json").read_text())
     assert written["protocol"]["hash"] == protocol().hash
     assert written["success"]["wilson_95"] == [report.total.low, report.total.high]
-    assert [task["task"] for task in written["tasks"]] == ["red", "blue"]
+    assert [(task["task"], task["successes"]) for task in written["tasks"]] == [("red", 1), ("blue", 2)]
+    assert str(report) == f"success_once 50.0% [18.8%, 81.2%] of 6 episodes (protocol {protocol().hash})"
+
+
+def test_what_is_written_beside_comes_first(tmp_path):
+    report = EvalReport(protocol=asked(), results=tuple(answered(i, True) for i in range(3)))
+    report.write(tmp_path / "summary.json", {"experiment": "one", "seed": 3})
+    assert list(json.loads((tmp_path / "summary.json").read_text()))[:2] == ["experiment", "seed"]
+    assert EvalReport.load(tmp_path / "summary.json") == report
+
+
+def test_problems_by_hand():
+    results = (answered(2, True, True), answered(0, True, False), answered(1, False, False))
+    report = EvalReport(protocol=asked(samples=2, pass_k=(1, 2)), results=results)
+    assert [r.problem for r in report.results] == [0, 1, 2]
+    assert report.means == pytest.approx(
+        {"accuracy": 0.5, "response_length": 4.5, "truncated": 0.5, "pass@1": 0.5, "pass@2": 2 / 3}
+    )
+    assert (report.total.n, report.total.successes) == (3, 1.5), "the interval is that of problems and not of responses"
+    assert report.scalars()["eval/problems"] == 3
+
+
+@pytest.mark.parametrize(("samples", "right"), [(5, 0), (5, 2), (5, 5), (4, 1)])
+def test_pass_at_k_counts_the_subsets_that_hold_a_right_one(samples, right):
+    for k in range(1, samples + 1):
+        subsets = list(combinations(range(samples), k))
+        solved = sum(any(member < right for member in subset) for subset in subsets)
+        assert pass_at_k(samples, right, k) == pytest.approx(solved / len(subsets))
+
+
+def test_a_task_that_knows_no_success_is_judged_by_its_return():
+    plan = protocol(tasks=())
+    results = tuple(dataclasses.replace(result(e), success_once=None, success_at_end=None) for e in plan.work_list())
+    report = EvalReport(protocol=plan, results=results)
+    assert (report.metric, report.total) == ("return", None)
+    assert report.means == {"return": 1.5, "episode_len": 3.0}
+    assert str(report).startswith("return 1.50 of 3 episodes")
 
 
 def test_success_at_the_end_is_another_rate():

@@ -5,9 +5,9 @@ import pytest
 from gymnasium.vector import VectorWrapper
 
 from rlinf.core.errors import ConfigError, ContractError, ShapeError
-from rlinf.core.evaluation import EvalProtocol, EvalReport
+from rlinf.core.evaluation import EpisodeProtocol, EvalProtocol, EvalReport
 from rlinf.core.registry import ENVS
-from rlinf.envs.evaluation import evaluate, play
+from rlinf.envs.evaluation import evaluate, play, protocol_env
 from rlinf.envs.tabletop import Tabletop
 
 GOALS = {"reach": ("target",), "push": ("goal",), "slots": ("red", "green", "blue"), "pick_place": ("red", "blue")}
@@ -19,8 +19,8 @@ def table(num_envs, task="slots", ignore=False, limit=None, **config):
 
 def on_table(task, inits=4, **changes):
     horizon = {"reach": 30, "push": 64, "slots": 8, "pick_place": 60}[task]
-    fields = {"suite": f"tabletop/{task}", "tasks": GOALS[task], "init_ids": tuple(range(inits)), "horizon": horizon}
-    return EvalProtocol(**{**fields, **changes})
+    fields = {"env": f"tabletop/{task}", "tasks": GOALS[task], "init_ids": tuple(range(inits)), "max_episode_steps": horizon}
+    return EpisodeProtocol(**{**fields, **changes})
 
 
 def expert(env):
@@ -106,7 +106,7 @@ def test_the_number_of_environments_changes_no_episode_of_a_simulator(name, init
     module, registered, fields = SIMULATORS[name]
     pytest.importorskip(module)
     config = ENVS.build(registered, fields, place="env")
-    protocol = EvalProtocol(suite=name, init_ids=tuple(range(9)), horizon=12, initial_states=initial_states)
+    protocol = EpisodeProtocol(env=name, init_ids=tuple(range(9)), max_episode_steps=12, initial_states=initial_states)
     reports = []
     for n in (1, 4, 7):
         env = config.make(n, max_episode_steps=12, ignore_terminations=False, render=False)
@@ -126,7 +126,7 @@ def test_chunks_are_carried_out_and_end_with_the_episode():
             steps.extend(turn.step for turn in turns)
             return decide(seen, turns)
 
-        reports.append(evaluate(env, watched, on_table("reach", chunk=3, inits=9)))
+        reports.append(evaluate(env, watched, on_table("reach", inits=9)))
     assert reports[0] == reports[1] == reports[2]
     assert set(steps) <= set(range(0, 30, 3))
     assert any(r.episode_len % 3 for r in reports[0].results)
@@ -219,22 +219,50 @@ class Faulty(VectorWrapper):
 @pytest.mark.parametrize(
     ("fault", "ignore", "changes", "error", "message"),
     [
-        ("no end", True, {}, ContractError, r"environments \[0, 1\] go on after 8 steps, the horizon"),
-        ("no statistics", False, {}, ConfigError, "no statistics of episodes.*EpisodeStatistics"),
-        ("", False, {"termination": "horizon"}, ContractError, "terminated, which the protocol ignores.*ignore_terminations=True"),
-        ("", False, {"horizon": 9}, ConfigError, r"horizon is 9, the environment's is 8.*max_episode_steps=9"),
-        ("", False, {"chunk": 2}, ShapeError, r"expected actions \[M, K, A\] = \[2, 2, 2\], found \[2, 2\]"),
+        ("no end", True, {}, ContractError, r"environments \[0, 1\] go on after 8 steps, the limit"),
+        ("no statistics", False, {}, ContractError, "no statistics of episodes.*EpisodeStatistics"),
+        (
+            "",
+            False,
+            {"ignore_terminations": True},
+            ContractError,
+            "terminated, which the protocol ignores.*ignore_terminations=True",
+        ),
+        ("", False, {"max_episode_steps": 9}, ConfigError, r"has max_episode_steps 9, the environment has 8.*max_episode_steps=9"),
+        ("wide", False, {}, ShapeError, r"expected \[M, K, \*\] = \[2, K, 2\] with K at least 1, found \[2, 3\]"),
         ("", False, {"tasks": ("purple",)}, ConfigError, "purple"),
     ],
 )
 def test_an_environment_that_is_not_the_protocols(fault, ignore, changes, error, message):
     env = Faulty(table(2, "slots", ignore=ignore), fault)
+    decide = (lambda seen, turns: np.zeros((len(turns), 3))) if fault == "wide" else expert(env)
     with pytest.raises(error, match=message):
-        evaluate(env, expert(env), on_table("slots", **changes))
+        evaluate(env, decide, on_table("slots", **changes))
 
 
 def test_ignored_terminations():
     env = table(2, "slots", ignore=True)
-    report = evaluate(env, expert(env), on_table("slots", termination="horizon"))
+    report = evaluate(env, expert(env), on_table("slots", ignore_terminations=True))
     assert {r.episode_len for r in report.results} == {8}
     assert report.total.rate == 1
+
+
+def test_the_environment_that_a_protocol_states():
+    """As `summary.json` of a run states it."""
+    stated = {"env_type": "tabletop", "init_params": {"task": "slots"}}
+    protocol = EvalProtocol.from_dict(on_table("slots", env=stated).to_dict())
+    env = protocol_env(protocol, 2)
+    assert evaluate(env, expert(env), protocol).total.rate == 1
+    with pytest.raises(ConfigError, match=r"protocol\.env: expected env_type and init_params, found 'tabletop/slots'"):
+        protocol_env(on_table("slots"), 2)
+
+
+def test_a_task_that_knows_no_success_is_judged_by_its_return():
+    env = ENVS.build("gymnasium", {"env_id": "Pendulum-v1"}, place="env").make(
+        2, max_episode_steps=5, ignore_terminations=False, render=False
+    )
+    report = evaluate(
+        env, lambda seen, turns: np.zeros((len(turns), 1), np.float32), EpisodeProtocol(env="pendulum", init_ids=(0, 1))
+    )
+    assert (report.metric, report.total) == ("return", None)
+    assert "success_once" not in report.means

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.core.arrays import is_tensor
-from rlinf.core.errors import ShapeError
+from rlinf.core.arrays import as_numpy, is_tensor
+from rlinf.core.errors import ContractError, NonFiniteError, ShapeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ def chunk_step(env: Any, actions: Any) -> ChunkStep:
 
     Raises:
         ShapeError: the actions have no axis K, or K is 0.
+        ContractError: `infos` holds no `episode` or no `_episode`.
+        NonFiniteError: a reward is infinite or not a number.
         EnvMisuse: what `env.step` refuses.
     """
     chunk: Any = actions if is_tensor(actions) else np.asarray(actions)
@@ -78,14 +80,27 @@ def chunk_step(env: Any, actions: Any) -> ChunkStep:
     for k in range(size):
         step = chunk[:, k] if active.all() else MaskedActions(chunk[:, k], active)
         observations, reward, over, cut, infos = env.step(step)
+        if infos.get("episode") is None or infos.get("_episode") is None:
+            raise ContractError("env.step", "infos holds no statistics of episodes", "Wrap the environment in EpisodeStatistics.")
         executed[:, k] = active
-        rewards[:, k] = np.where(active, reward, 0.0)
+        over, cut = as_numpy(over), as_numpy(cut)
+        rewards[:, k] = np.where(active, as_numpy(reward), 0.0)
         terminated[:, k], truncated[:, k] = over & active, cut & active
-        ended |= infos["_episode"] & active
+        ended |= as_numpy(infos["_episode"]) & active
         active = active & ~(over | cut)
         if not active.any():
             break
+    _expect_finite(rewards)
     infos = {**infos, "_episode": ended}
     return ChunkStep(
         observations=observations, rewards=rewards, terminated=terminated, truncated=truncated, executed=executed, infos=infos
     )
+
+
+def _expect_finite(rewards: NDArray[np.float32]) -> None:
+    """Refuses rewards `[N, K]` that would spoil everything that they are summed or compared with."""
+    wrong = np.argwhere(~np.isfinite(rewards))
+    if len(wrong):
+        env, step = wrong[0]
+        problem = f"the reward of environment {env} is {rewards[env, step]}"
+        raise NonFiniteError("env.step", problem, "Look for its cause in the environment.")

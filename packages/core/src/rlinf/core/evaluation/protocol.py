@@ -56,8 +56,8 @@ class EvalProtocol(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Kind, fields, the size of the work-list and the hash, for JSON."""
-        fields = {field.name: _json(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        return {"kind": self.kind, **fields, self.result.counted: len(self.work_list()), "hash": self.hash}
+        fields = {field.name: _json(field.name, getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {"kind": self.kind, self.result.counted: len(self.work_list()), **fields, "hash": self.hash}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], *, place: str = "protocol") -> EvalProtocol:
@@ -183,12 +183,12 @@ class ProblemProtocol(EvalProtocol):
 _NUMBERED: Final = ("init_ids", "problems")
 
 
-def _json(value: object) -> Any:
-    """A field in JSON: numbers 0 … n − 1 as n, of which evaluations have hundreds."""
-    if isinstance(value, tuple):
-        entries = cast("tuple[Any, ...]", value)
-        return len(entries) if len(entries) > 1 and entries == tuple(range(len(entries))) else list(entries)
-    return value
+def _json(name: str, value: object) -> Any:
+    """A field in JSON; the numbers 0 … n − 1 as n, as evaluations have hundreds."""
+    if not isinstance(value, tuple):
+        return value
+    entries = list(cast("tuple[Any, ...]", value))
+    return len(entries) if name in _NUMBERED and entries == list(range(len(entries))) else entries
 
 
 def _expect_numbers(name: str, entries: Sequence[TaskId], least: int) -> None:

@@ -7,8 +7,6 @@ test or a notebook, it is rank 0 of 1 with nobody to talk to.
 from __future__ import annotations
 
 import logging
-import random
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,7 +14,6 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rlinf.core.correspondence import Correspondent
-from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Channel, Child, Cluster, DeviceLock, Messenger
 from rlinf.core.timers import TimerDecorator, Timers
 from rlinf.core.worker_context import CONTEXT, CurrentWorker
@@ -27,7 +24,6 @@ from rlinf.core.worker_context import injected as injected
 
 W = TypeVar("W", bound="Worker")
 F = TypeVar("F", bound=Callable[..., Any])
-PORT_TRIES = 1000
 
 
 def idempotent(method: F) -> F:
@@ -191,16 +187,11 @@ class Worker(Correspondent):
             max_port_num: the highest that will do.
 
         Raises:
-            ConfigError: all that were tried are taken.
+            ConfigError: none of them is free.
         """
-        for _ in range(PORT_TRIES):
-            with socket.socket() as probe:
-                try:
-                    probe.bind(("", 0 if max_port_num is None else random.randint(1024, max_port_num)))  # noqa: S311
-                except OSError:
-                    continue
-                return int(probe.getsockname()[1])
-        raise ConfigError("acquire_free_port", f"no free port up to {max_port_num} in {PORT_TRIES} tries", "Raise max_port_num.")
+        from rlinf.core.process.ports import free_port  # `import rlinf.core` starts no process, and loads nothing that does
+
+        return free_port() if max_port_num is None else free_port(max_port_num=max_port_num)
 
     @property
     def log(self) -> logging.Logger:

@@ -1,0 +1,130 @@
+"""Messages between two processes over a stream socket: JSON, and raw bytes behind it.
+
+    message:  length of the JSON (4 bytes)  |  length of the payload (4 bytes)  |  JSON object  |  payload
+
+Nothing is unpickled. This file imports the standard library only, so that a child which must start fast, or whose interpreter lacks
+rlinf-core, can load it alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any, cast
+
+_HEADER = struct.Struct("<II")
+_CHUNK = 1 << 18
+LIMIT = 1 << 30
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+Message = tuple[dict[str, Any], bytes]
+
+
+class ConnectionLost(ConnectionError):
+    """The other side is gone, or what it sends is no message."""
+
+
+class Connection:
+    """One end.
+
+    Args:
+        sock: connected; it belongs to this object.
+        timeout_s: after which a transfer that makes no progress counts as lost; None waits for ever.
+        limit: bytes of the longest message that is accepted.
+    """
+
+    def __init__(self, sock: socket.socket, *, timeout_s: float | None = None, limit: int = LIMIT) -> None:
+        sock.settimeout(timeout_s)
+        self._socket = sock
+        self._limit = limit
+        self._buffer = bytearray()
+
+    @classmethod
+    def to_parent(cls) -> Connection:
+        """In a process that was started with `ChildProcess(connect=True)`: the connection to its parent.
+
+        The socket arrives as standard input, which is empty from then on. Neither it nor its other end is inherited by what this
+        process starts, so that both sides notice when the other one has gone.
+        """
+        sock = socket.socket(fileno=os.dup(0))
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        return cls(sock)
+
+    def fileno(self) -> int:
+        """The descriptor to poll."""
+        return self._socket.fileno()
+
+    def send(self, fields: Mapping[str, Any], payload: bytes = b"") -> None:
+        """Sends a whole message.
+
+        Raises:
+            ConnectionLost: nobody is there to read it.
+            TypeError: a field that JSON doesn't know.
+        """
+        text = _encode(fields).encode()
+        try:
+            self._socket.sendall(_HEADER.pack(len(text), len(payload)) + text + payload)
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+
+    def receive(self) -> Message | None:
+        """Reads once: the next message, or None while it isn't complete; there may be others behind it (`received`).
+
+        Raises:
+            ConnectionLost: the other side is gone, or what it sends is no message.
+        """
+        try:
+            data = self._socket.recv(_CHUNK)
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+        if not data:
+            where = " in the middle of a message" if self._buffer else ""
+            raise ConnectionLost(f"the connection was closed{where}")
+        self._buffer += data
+        return self.received()
+
+    def received(self) -> Message | None:
+        """The next message of what was read before, or None while it isn't complete.
+
+        Raises:
+            ConnectionLost: as `receive`.
+        """
+        if len(self._buffer) < _HEADER.size:
+            return None
+        text, payload = _HEADER.unpack_from(self._buffer)
+        if text + payload > self._limit:  # before anything of that size is kept
+            raise ConnectionLost(
+                f"the other side announced a message of {text + payload} bytes, at most {self._limit} are accepted"
+            )
+        end = _HEADER.size + text + payload
+        if len(self._buffer) < end:
+            return None
+        raw = bytes(self._buffer[:end])
+        del self._buffer[:end]
+        try:
+            fields = json.loads(raw[_HEADER.size : _HEADER.size + text])
+        except ValueError as error:
+            raise ConnectionLost(f"the other side sent a message that is no JSON ({error})") from error
+        if not isinstance(fields, dict):
+            raise ConnectionLost("the other side sent a message that is no JSON object")
+        return cast("dict[str, Any]", fields), raw[_HEADER.size + text :]
+
+    def wait(self) -> Message:
+        """The next message, however long it takes; for the side that is only asked.
+
+        Raises:
+            ConnectionLost: as `receive`.
+        """
+        message = self.received()
+        while message is None:
+            message = self.receive()
+        return message
+
+    def close(self) -> None:
+        """Closes this end."""
+        self._socket.close()

@@ -16,7 +16,7 @@ from rlinf.core.protocols import Mode, Policy
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.tree import tree_map
-from rlinf.envs.chunks import ChunkStep, chunk_step
+from rlinf.envs import ChunkStep, chunk_step
 from rlinf.runners.embodied.rows import RowCollector
 from rlinf.runners.training.tensors import to_torch
 

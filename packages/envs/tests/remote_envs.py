@@ -11,8 +11,7 @@ import gymnasium
 import numpy as np
 
 from rlinf.envs.assembly import assemble
-from rlinf.envs.spaces import describe
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray, describe
 
 TASKS = ("push the cube", "açık kutu")
 
@@ -25,7 +24,7 @@ class Number(gymnasium.Env):
         self.config = config
         images = gymnasium.spaces.Box(0, 255, (config.pixels, config.pixels, 3), np.uint8)
         states = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-        spaces = {"main_images": images, "states": states, "task_descriptions": Texts(16)}
+        spaces = {"main_images": images, "states": states, "task_descriptions": TextArray(16)}
         self.observation_space = gymnasium.spaces.Dict(spaces)
         self.action_space = gymnasium.spaces.Discrete(5) if config.discrete else gymnasium.spaces.Box(-1, 1, (2,), np.float32)
 

@@ -8,10 +8,11 @@ from gymnasium.vector.utils import batch_space
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.core.chunks import chunk_step
 from rlinf.core.errors import RLinfError, ShapeError
-from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
+from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.tabletop.config import Tabletop
-from rlinf.envs.wrappers.contract import EnvMisuse, Guard
+from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, MaskedActions
 from rlinf.envs.wrappers.rewards import ShapedReward
 
@@ -22,7 +23,7 @@ def halting(counter):
 
     def build(*ends, limit=5):
         tasks = [lambda end=end: counter(end) for end in ends]
-        return EpisodeStatistics(HaltingVectorEnv(tasks, autoreset_mode=AutoresetMode.DISABLED), limit)
+        return EpisodeStatistics(SequentialVectorEnv(tasks), limit)
 
     return build
 
@@ -79,9 +80,9 @@ def test_chunks_are_steps_one_by_one(counter, data):
     ends = data.draw(st.lists(st.integers(1, 8), min_size=count, max_size=count))
     values = np.random.default_rng(0).uniform(-1, 1, (count, 8, size, 2)).astype(np.float32)
     tasks = [lambda end=end: counter(end) for end in ends]
-    env = EpisodeStatistics(HaltingVectorEnv(tasks, autoreset_mode=AutoresetMode.DISABLED), limit)
+    env = EpisodeStatistics(SequentialVectorEnv(tasks), limit)
     env.reset(seed=3)
-    alone = [EpisodeStatistics(HaltingVectorEnv([task], autoreset_mode=AutoresetMode.DISABLED), limit) for task in tasks]
+    alone = [EpisodeStatistics(SequentialVectorEnv([task]), limit) for task in tasks]
     for i, single in enumerate(alone):
         single.reset(seed=3 + i)
     for turn in range(4):
@@ -165,7 +166,7 @@ class OnDevice(VectorEnv):
 
 def test_tensors_stay_tensors():
     torch = pytest.importorskip("torch")
-    env = ShapedReward(Guard(EpisodeStatistics(OnDevice(torch, 3), 9)))
+    env = ShapedReward(EnforceContract(EpisodeStatistics(OnDevice(torch, 3), 9)))
     env.reset(seed=1)
     result = chunk_step(env, torch.full((3, 2, 2), 0.5))
     assert result.observations["states"].tolist() == [[1], [2], [2]]

@@ -9,7 +9,7 @@ import pytest
 from rlinf.core.errors import ContractError
 from rlinf.core.testing.env import CHECKS, EnvContract
 from rlinf.envs.assembly import assemble
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray
 
 TASKS = ("go left", "go right")
 LIMIT = 12
@@ -25,7 +25,7 @@ class Walker(gymnasium.Env):
         spaces = {
             "states": box(-9, 9, (2,), np.float32),
             "main_images": box(0, 255, (4, 4, 3), np.uint8),
-            "task_descriptions": Texts(8),
+            "task_descriptions": TextArray(8),
         }
         self.observation_space = gymnasium.spaces.Dict(spaces)
         self.action_space = box(-1.0, 1.0, (2,), np.float32)

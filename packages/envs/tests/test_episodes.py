@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.assembly import assemble
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
 
 
@@ -90,7 +90,7 @@ class Tasks(gymnasium.Env):
     def __init__(self, tells: str) -> None:
         self.tells = tells
         parts = {"states": gymnasium.spaces.Box(-1, 1, (1,), np.float32)}
-        self.observation_space = gymnasium.spaces.Dict(parts | ({"task_descriptions": Texts(8)} if tells == "text" else {}))
+        self.observation_space = gymnasium.spaces.Dict(parts | ({"task_descriptions": TextArray(8)} if tells == "text" else {}))
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def _observe(self):

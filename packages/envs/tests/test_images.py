@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.tabletop.config import Tabletop
-from rlinf.envs.wrappers.contract import Guard
+from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.images import Augmentation, AugmentImages, ResizeImages, center_crop, crop, jitter, resize, shift
 
 ONE = np.ones(1, np.float32)
@@ -108,8 +108,8 @@ def tables(num_envs=3, obs_mode="rgb"):
 
 
 def test_an_augmented_environment_keeps_the_contract_and_its_input():
-    EnvContract(factory=lambda: Guard(AugmentImages(tables(), EVERYTHING))).run()
-    env = Guard(AugmentImages(tables(), EVERYTHING))
+    EnvContract(factory=lambda: EnforceContract(AugmentImages(tables(), EVERYTHING))).run()
+    env = EnforceContract(AugmentImages(tables(), EVERYTHING))
     plain = tables()
     augmented, _ = env.reset(seed=1)
     original, _ = plain.reset(seed=1)
@@ -121,7 +121,7 @@ def test_an_augmented_environment_keeps_the_contract_and_its_input():
 
 def test_one_draw_for_an_episode():
     jump = Augmentation(brightness=0.5, per_episode=True)
-    env, plain = Guard(AugmentImages(tables(1), jump)), tables(1)
+    env, plain = EnforceContract(AugmentImages(tables(1), jump)), tables(1)
     level = []
     for seed in (1, 2):
         augmented, original = env.reset(seed=seed)[0], plain.reset(seed=seed)[0]

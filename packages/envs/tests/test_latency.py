@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.core.chunks import chunk_step
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
-from rlinf.envs.wrappers.contract import EnvMisuse, Guard
+from rlinf.envs.assembly import SequentialVectorEnv
+from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
 from rlinf.envs.wrappers.latency import Latency
 
@@ -20,7 +20,7 @@ def vector(counter):
 
     def build(*ends, limit=20):
         tasks = [lambda end=end: counter(end) for end in ends]
-        return EpisodeStatistics(HaltingVectorEnv(tasks, autoreset_mode=AutoresetMode.DISABLED), limit)
+        return EpisodeStatistics(SequentialVectorEnv(tasks), limit)
 
     return build
 
@@ -48,7 +48,7 @@ def test_the_idle_action_comes_first_and_in_between_if_asked_for(vector):
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**31 - 1), least=st.integers(0, 3), span=st.integers(0, 4))
 def test_an_action_is_executed_between_its_bounds_and_never_after_a_newer_one(counter, seed, least, span):
-    inner = EpisodeStatistics(HaltingVectorEnv([counter], autoreset_mode=AutoresetMode.DISABLED), 30)
+    inner = EpisodeStatistics(SequentialVectorEnv([counter]), 30)
     (seen,) = executed(Latency(inner, steps=(least, least + span)), 20, [seed])
     for t, action in enumerate(seen):
         decided = action - 1
@@ -89,9 +89,9 @@ def test_wrong_settings(vector):
         Latency(vector(9), steps=1, idle=[0.0])
 
 
-def test_inside_a_guard_it_keeps_the_contract(counters):
-    EnvContract(factory=lambda: Guard(Latency(counters(99, 99, 99, limit=8), steps=(0, 3)))).run()
-    env = Guard(Latency(counters(99), steps=2))
+def test_inside_enforce_contract_it_keeps_the_contract(counters):
+    EnvContract(factory=lambda: EnforceContract(Latency(counters(99, 99, 99, limit=8), steps=(0, 3)))).run()
+    env = EnforceContract(Latency(counters(99), steps=2))
     env.reset(seed=1)
     with pytest.raises(EnvMisuse, match="not finite"):
         env.step(np.full((1, 2), np.nan, np.float32))

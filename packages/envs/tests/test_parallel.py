@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlinf.core.chunks import chunk_step
 from rlinf.core.errors import ConfigError, RLinfError, ShapeError, UnknownName
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.chunks import chunk_step
 from rlinf.envs.parallel import Parallel
 from rlinf.envs.remote import Deadlines
 from rlinf.envs.wrappers.contract import EnvMisuse

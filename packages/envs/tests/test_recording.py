@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 
+from rlinf.core.chunks import chunk_step
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
+from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.recording import Episode, NumpyWriter, ParquetWriter, RecordEpisodes, Recording, read_numpy
 from rlinf.envs.tabletop.config import Tabletop
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
@@ -124,7 +124,7 @@ def test_what_is_recorded_is_what_was_seen():
 def test_a_chunk_is_recorded_up_to_the_end(counter):
     writer = Kept()
     tasks = [lambda: counter(1), lambda: counter(9)]
-    inner = EpisodeStatistics(HaltingVectorEnv(tasks, autoreset_mode=AutoresetMode.DISABLED), 3)
+    inner = EpisodeStatistics(SequentialVectorEnv(tasks), 3)
     env = RecordEpisodes(inner, writer)
     env.reset(seed=[1, 2])
     chunk_step(env, np.zeros((2, 5, 2), np.float32))

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.core.chunks import chunk_step
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
+from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
 from rlinf.envs.wrappers.rewards import ShapedReward
 
@@ -45,9 +45,7 @@ def test_by_hand(counters, settings, wanted):
 @settings(max_examples=30, deadline=None)
 @given(rewards=st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=8))
 def test_relative_rewards_add_up_to_the_last_value(counter, rewards):
-    env = ShapedReward(
-        EpisodeStatistics(HaltingVectorEnv([counter], autoreset_mode=AutoresetMode.DISABLED), 9), use_rel_reward=True
-    )
+    env = ShapedReward(EpisodeStatistics(SequentialVectorEnv([counter]), 9), use_rel_reward=True)
     found, episode = play(env, rewards, seed=[1])
     np.testing.assert_allclose(sum(found), rewards[-1], atol=1e-5)
     np.testing.assert_allclose(episode["return"], rewards[-1], atol=1e-5)
@@ -64,7 +62,7 @@ def test_a_new_episode_starts_from_nothing(counters):
 
 def test_an_ended_environment_pays_nothing_for_the_rest_of_a_chunk(counter):
     tasks = [lambda: counter(1), lambda: counter(9)]
-    inner = EpisodeStatistics(HaltingVectorEnv(tasks, autoreset_mode=AutoresetMode.DISABLED), 9)
+    inner = EpisodeStatistics(SequentialVectorEnv(tasks), 9)
     env = ShapedReward(inner, use_rel_reward=True, use_step_penalty=True)
     env.reset(seed=[1, 2])
     result = chunk_step(env, np.array([[[0.5, 0]] * 3, [[0.5, 0]] * 3], np.float32))

@@ -4,10 +4,10 @@ import contextlib
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 
+from rlinf.core.chunks import chunk_step
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.envs.chunks import HaltingVectorEnv, chunk_step
+from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.gymnasium import Gymnasium
 from rlinf.envs.tabletop.config import Tabletop
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
@@ -107,7 +107,7 @@ def test_a_task_in_words_has_its_own_line(tmp_path):
 
 def test_a_chunk_is_filmed_step_by_step(counter, tmp_path):
     tasks = [lambda: counter(1), lambda: counter(9)]
-    inner = EpisodeStatistics(HaltingVectorEnv(tasks, autoreset_mode=AutoresetMode.DISABLED), 3)
+    inner = EpisodeStatistics(SequentialVectorEnv(tasks), 3)
     env = RecordVideo(inner, camera)
     path = tmp_path / "chunk.mp4"
     env.reset(seed=[1, 2], options={"record": path})

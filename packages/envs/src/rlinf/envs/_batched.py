@@ -1,7 +1,7 @@
 """Batched simulations whose arrays are torch tensors on a device, as vector environments. Only imported when one is built.
 
 arrays: torch   BatchEnv → TensorEnv                                   tensors stay on the device
-arrays: numpy   BatchEnv → HostArrays → EpisodeStatistics → Guard      the stack of every other environment
+arrays: numpy   BatchEnv → HostArrays → EpisodeStatistics → EnforceContract      the stack of every other environment
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.contract import Guard
+from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos
 from rlinf.envs.wrappers.video import Camera, RecordVideo, Shot
 
@@ -108,7 +108,7 @@ def assemble_batch(batch: Batch, assembly: Assembly, *, render: bool, camera: Ca
     """
     base = BatchEnv(batch, assembly)
     host = base if assembly.arrays == "torch" else HostArrays(base)
-    env: VectorEnv[Any, Any, Any] = Guard(EpisodeStatistics(host, assembly.max_episode_steps))
+    env: VectorEnv[Any, Any, Any] = EnforceContract(EpisodeStatistics(host, assembly.max_episode_steps))
     if not render:
         return env
     if assembly.arrays == "torch":
@@ -138,7 +138,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._seen: dict[str, Tensor] = {}
         spaces = dict(cast("Any", batch.single_observation_space).spaces)
         if batch.texts is not None:
-            spaces["task_descriptions"] = Texts(batch.texts.dtype.itemsize // 4)
+            spaces["task_descriptions"] = TextArray(batch.texts.dtype.itemsize // 4)
         # Gymnasium's spaces are only partly typed.
         untyped = cast("Any", self)
         untyped.single_observation_space = gymnasium.spaces.Dict(spaces)
@@ -147,7 +147,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         untyped.action_space = batch_space(batch.single_action_space, batch.num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Infos]:
-        """Starts episodes; `seed` holds one for each environment, `options` what a guard hands on."""
+        """Starts episodes; `seed` holds one for each environment, `options` what `EnforceContract` passes on."""
         options = options or {}
         mask: Any = options.get("reset_mask", np.ones(self.num_envs, np.bool_))
         numbers: list[Any] = options.get("init_id", [None] * self.num_envs)

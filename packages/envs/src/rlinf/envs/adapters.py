@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.core.installing import is_there
 from rlinf.envs.assembly import assemble
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.video import Camera, Frame, Shot
 
 Observation = dict[str, Any]
@@ -142,7 +142,7 @@ def observation_space(
     if states:
         spaces["states"] = gymnasium.spaces.Box(-np.inf, np.inf, (states,), np.float32)
     if text:
-        spaces["task_descriptions"] = Texts(TEXT_LENGTH)
+        spaces["task_descriptions"] = TextArray(TEXT_LENGTH)
     return gymnasium.spaces.Dict(spaces)
 
 

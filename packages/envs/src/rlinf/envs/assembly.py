@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from rlinf.envs.chunks import HaltingVectorEnv
-from rlinf.envs.wrappers.contract import ROW_OPTIONS, Guard
+from rlinf.core.chunks import MaskedActions
+from rlinf.envs.wrappers.contract import ROW_OPTIONS, EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos
 from rlinf.envs.wrappers.video import Camera, RecordVideo
 
@@ -28,45 +28,64 @@ environment's `metadata["reset_options"]` names it; otherwise `options` is None.
 def assemble(tasks: Sequence[Callable[[], Task]], *, max_episode_steps: int, camera: Camera | None) -> VectorEnv[Any, Any, Any]:
     """Steps single environments one after the other, in this process.
 
-        Assembly  →  EpisodeStatistics  →  Guard  →  RecordVideo (only with a camera)
+        SequentialVectorEnv  →  EpisodeStatistics  →  EnforceContract  →  RecordVideo (only with a camera)
 
     Args:
         tasks: one factory for each environment.
         max_episode_steps: steps after which an episode is truncated.
         camera: what `render` and videos show; None costs nothing.
     """
-    env = Guard(EpisodeStatistics(Assembly(tasks), max_episode_steps))
+    env = EnforceContract(EpisodeStatistics(SequentialVectorEnv(tasks), max_episode_steps))
     return env if camera is None else RecordVideo(env, camera)
 
 
-class Assembly(HaltingVectorEnv):
-    """Gymnasium's `SyncVectorEnv` without autoreset, in which each environment gets its own row of the reset options.
+class SequentialVectorEnv(SyncVectorEnv):
+    """Gymnasium's `SyncVectorEnv` without autoreset, with row options and masked actions.
 
-    Gymnasium hands the whole options to every environment; here environment `i` gets `{"task": task[i], "init_id": init_id[i]}`,
-    without what is None.
+    - Gymnasium hands the whole reset options to every environment; here environment `i` gets
+      `{"task": task[i], "init_id": init_id[i]}`, without what is None.
+    - `MaskedActions` step only the environments that they name; the others keep their observation, and their reward is 0.
 
     Args:
         tasks: one factory for each environment.
     """
 
+    # Gymnasium types these for one space and keeps the last three private; both are what this class is about.
+    envs: Any
+    _env_obs: Any
+    _autoreset_envs: Any
+
     def __init__(self, tasks: Sequence[Callable[[], Task]]) -> None:
-        super().__init__(tasks, autoreset_mode=AutoresetMode.DISABLED)
+        super().__init__(tasks, autoreset_mode=AutoresetMode.DISABLED)  # pyright: ignore[reportUnknownMemberType]
+        self.metadata = {**self.metadata, "masked_actions": True}
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
-        """Starts episodes; see `Guard.reset`, which has made lists of all options."""
+        """Starts episodes; see `EnforceContract.reset`, which has made lists of all options."""
         given = dict(options or {})
         columns: dict[str, Sequence[Any]] = {key: given.pop(key) for key in ROW_OPTIONS if key in given}
-        tasks = self.envs
-        rows = [_Row(env, {key: column[i] for key, column in columns.items()}) for i, env in enumerate(tasks)]
-        self.envs = cast("Any", rows)
+        envs = self.envs
+        self.envs = [_WithRowOptions(env, {key: column[i] for key, column in columns.items()}) for i, env in enumerate(envs)]
         try:
             return super().reset(seed=seed, options=given)
         finally:
-            self.envs = tasks
+            self.envs = envs
+
+    def step(self, actions: Any) -> Any:
+        """One step of every environment, or of those that are named."""
+        if not isinstance(actions, MaskedActions):
+            return super().step(actions)
+        envs, active = self.envs, actions.active
+        self.envs = [env if on else _StandingStill(self._env_obs[i]) for i, (env, on) in enumerate(zip(envs, active, strict=True))]
+        # Gymnasium refuses to step an environment that has ended; those that have are not stepped.
+        self._autoreset_envs = self._autoreset_envs & active
+        try:
+            return super().step(actions.actions)
+        finally:
+            self.envs = envs
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _WithRowOptions:
     """Stands for an environment while all are reset, and knows the options that are its own."""
 
     env: Task
@@ -75,3 +94,13 @@ class _Row:
     def reset(self, *, seed: int | None, options: object) -> tuple[Any, Infos]:
         wanted = {key: value for key, value in self.given.items() if value is not None}
         return self.env.reset(seed=seed, options=wanted or None)
+
+
+@dataclass(frozen=True, slots=True)
+class _StandingStill:
+    """Stands for an environment that takes no step."""
+
+    observation: Any
+
+    def step(self, action: object) -> tuple[Any, float, bool, bool, Infos]:
+        return self.observation, 0.0, False, False, {}

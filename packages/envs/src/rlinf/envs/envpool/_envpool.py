@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.envs.interop.from_gymnasium import Reader
 from rlinf.envs.spaces import is_a
-from rlinf.envs.wrappers.contract import Guard
+from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, Step
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def make(
     with _without_warnings():
         spec: Any = library.make_spec(config.env_id, **config.kwargs)
         pools = _Pools(config, num_envs, spec, max_episode_steps or spec.config.max_episode_steps, ignore_terminations)
-    return Guard(EpisodeStatistics(pools, pools.limit))
+    return EnforceContract(EpisodeStatistics(pools, pools.limit))
 
 
 @contextlib.contextmanager

@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, ContractError, did_you_mean
 from rlinf.core.random import keyed_seed
-from rlinf.envs.spaces import is_a
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray, is_a
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.contract import EnvMisuse, Guard
+from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, Step
 
 Resets = Literal["each", "own"]
@@ -51,7 +50,7 @@ def from_vector_env(
 ) -> VectorEnv[Any, Any, Any]:
     """Any `gymnasium.vector.VectorEnv` as one of ours, without a transition lost or invented.
 
-        library  →  autoreset undone, embodied keys  →  EpisodeStatistics  →  Guard
+        library  →  autoreset undone, embodied keys  →  EpisodeStatistics  →  EnforceContract
 
     Args:
         env: the library's environment; it is not to be used otherwise from now on.
@@ -77,7 +76,7 @@ def from_vector_env(
     if lagging and not (by_itself and mode is AutoresetMode.NEXT_STEP):
         raise ConfigError("env.lagging", "only NEXT_STEP environments that reset by themselves can lag", "Leave it away.")
     foreign = _Foreign(env, mode, Reader(cast("Any", env).single_observation_space, keys), success_key, by_itself, lagging)
-    return Guard(_ExecutedStatistics(foreign, limit) if lagging else EpisodeStatistics(foreign, limit))
+    return EnforceContract(_ExecutedStatistics(foreign, limit) if lagging else EpisodeStatistics(foreign, limit))
 
 
 class _Foreign(Wrapper):
@@ -165,14 +164,14 @@ class _Foreign(Wrapper):
         running = np.flatnonzero(mask & ~self._ended).tolist()
         if running:
             problem = f"the library can't reset environments {running} alone, whose episodes have not ended for it"
-            raise EnvMisuse("env.reset", problem, "Reset all of them, or wrap environments of one; see docs/envs/foreign.md.")
+            raise EnvMisuse("env.reset", problem, "Reset all of them, or wrap environments of one; see docs/envs/interop.md.")
         if self._mode is AutoresetMode.SAME_STEP:
             self._show(mask, {key: array[mask] for key, array in self._following.items()})
             return
         if not self._lagging:
             where = np.flatnonzero(mask).tolist()
             problem = f"the library resets environments {where} in its next step, for which it needs the actions of all"
-            remedy = "Wrap environments of one, or say lagging=True, or resets='each' if it takes a mask; see docs/envs/foreign.md."
+            remedy = "Wrap environments of one, or say lagging=True, or resets='each' if it takes a mask; see docs/envs/interop.md."
             raise EnvMisuse("env.reset", problem, remedy)
         self.waiting |= mask
 
@@ -269,7 +268,7 @@ def _space(key: str, parts: list[Any]) -> Any:
     if key in _IMAGES and len(parts) == 1 and is_a(parts[0], gymnasium.spaces.Box):
         return parts[0]
     if key == "task_descriptions" and len(parts) == 1 and is_a(parts[0], gymnasium.spaces.Text):
-        return Texts(parts[0].max_length)
+        return TextArray(parts[0].max_length)
     remedy = "Say which is which: keys={'main_images': 'pixels', 'states': ['position', 'velocity']}."
     raise ConfigError("env.keys", f"'{key}' can't be made of {', '.join(str(part) for part in parts)}", remedy)
 

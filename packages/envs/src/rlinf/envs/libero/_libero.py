@@ -25,7 +25,7 @@ from rlinf.envs.assembly import Task, assemble, logger
 from rlinf.envs.libero.libero import assets_folder, package_folder
 from rlinf.envs.rendering.mujoco import can_render, use_rendering
 from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import, seeded
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.video import Camera, Shot
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class _Task(gymnasium.Env[Info, Any]):
         if self._images:
             image = gymnasium.spaces.Box(0, 255, (config.image_size, config.image_size, 3), np.uint8)
             observed |= {"main_images": image, "wrist_images": image}
-            observed["task_descriptions"] = Texts(max(len(text) for text in self._texts))
+            observed["task_descriptions"] = TextArray(max(len(text) for text in self._texts))
         self.observation_space = gymnasium.spaces.Dict(observed)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(_IDLE),), np.float32)
 

@@ -28,7 +28,7 @@ def shorten(simulation: Any) -> None:
         return
     agent = simulation.agent
     if agent is not None and cast("Any", type(agent)).set_action is _SET_ACTION and not isinstance(agent.controller, dict):
-        # Without the search for NaN, which the guard has done before.
+        # Without the search for NaN, which `EnforceContract` has done before.
         agent.set_action = agent.controller.set_action
     for actor in simulation.scene.actors.values():
         _replace(actor, Actor, _SingleActor)

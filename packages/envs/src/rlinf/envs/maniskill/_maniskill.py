@@ -20,7 +20,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.envs._batched import space_of
 from rlinf.envs.assembly import Task, assemble, logger
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.video import Camera, Shot
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
             space = space_of(embodied(simulation.get_obs(), config.obs_mode))
         self.metadata = {"reset_options": ("init_id",) if self._numbered else (), "knows_success": knows_success}
         if config.obs_mode != "state":
-            space["task_descriptions"] = Texts(len(config.description))
+            space["task_descriptions"] = TextArray(len(config.description))
         self.observation_space = space
         self.action_space = simulation.single_action_space
 

@@ -17,7 +17,7 @@ from rlinf.envs.assembly import Task, assemble, logger
 from rlinf.envs.metaworld.metaworld import TASKS
 from rlinf.envs.rendering._mujoco import Viewer
 from rlinf.envs.rendering.mujoco import can_render, use_rendering
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.video import Camera, Shot
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class _Task(gymnasium.Env[Info, Any]):
         size = (_PROPRIOCEPTION if self._images else _STATES) + (len(self._names) if config.one_hot else 0)
         observed: dict[str, gymnasium.Space[Any]] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)}
         if self._texts:
-            observed["task_descriptions"] = Texts(_LONGEST_TEXT)
+            observed["task_descriptions"] = TextArray(_LONGEST_TEXT)
         if self._images:
             image = gymnasium.spaces.Box(0, 255, (config.image_size, config.image_size, 3), np.uint8)
             observed |= {"main_images": image} | ({"wrist_images": image} if config.wrist_camera else {})

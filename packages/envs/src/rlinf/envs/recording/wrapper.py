@@ -28,7 +28,7 @@ class RecordEpisodes(Wrapper):
     `close` before it has ended is not recorded.
 
     Args:
-        env: an environment of this package; the wrapper stands outside of its `Guard`, and inside of `AugmentImages`.
+        env: an environment of this package; the wrapper stands outside of its `EnforceContract`, and inside of `AugmentImages`.
         writer: gets the episodes in the order in which they end; closed with the environment.
         only_success: leave out episodes that were never solved.
         task: the task in words, for an environment whose observations don't have `task_descriptions`.

@@ -15,7 +15,7 @@ from rlinf.envs.remote.infos import join
 from rlinf.envs.remote.journal import Reset
 from rlinf.envs.remote.launch import Launch
 from rlinf.envs.remote.vector import Processes
-from rlinf.envs.wrappers.contract import EnvMisuse, Guard
+from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import Infos
 from rlinf.envs.wrappers.video import RecordVideo
 
@@ -34,8 +34,8 @@ class Answer(NamedTuple):
     """`[k]`; False where the answer is that to `send_reset`: reward 0, no flags, nothing in `infos`."""
 
 
-class Asynchronous(Guard):
-    """The guard of environments in processes, with `send` and `recv` beside `step`.
+class Asynchronous(EnforceContract):
+    """`EnforceContract` for environments in processes, with `send` and `recv` beside `step`.
 
         env.reset(seed=0)
         for block in env.blocks:
@@ -141,7 +141,7 @@ class Asynchronous(Guard):
 def assemble_processes(launch: Launch, num_envs: int, processes: int) -> VectorEnv[Any, Any, Any]:
     """Environments in processes behind the contract.
 
-    Processes  →  Asynchronous (a Guard)  →  RecordVideo (only where it can render)
+    Processes  →  Asynchronous (an EnforceContract)  →  RecordVideo (only where it can render)
     """
     env = Processes(launch, num_envs, processes)
     return RecordVideo(Asynchronous(env), env.photograph) if launch.render else Asynchronous(env)

@@ -27,7 +27,7 @@ from rlinf.core.registry import ENVS
 from rlinf.envs.remote.memory import Arrays, Memory, plan
 from rlinf.envs.remote.spaces import Json, write_metadata, write_space
 from rlinf.envs.remote.wire import PROTOCOL, Wire, WireClosed, pack
-from rlinf.envs.wrappers.contract import Guard
+from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, MaskedActions
 from rlinf.envs.wrappers.video import RecordVideo
 
@@ -176,10 +176,10 @@ class Server:
 
 def _bare(env: Any) -> Any:
     """The environment without what the other side does itself: the checks, and one copy of each observation."""
-    if type(env) is Guard:
+    if type(env) is EnforceContract:
         env = env.env
     inner = env
-    while type(inner) in (EpisodeStatistics, Guard, RecordVideo):
+    while type(inner) in (EpisodeStatistics, EnforceContract, RecordVideo):
         inner = inner.env
     if isinstance(inner, SyncVectorEnv):
         inner.copy = False  # it is copied into the shared memory at once

@@ -11,8 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
-from rlinf.envs.spaces import is_a
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray, is_a
 
 Json = dict[str, Any]
 
@@ -21,7 +20,7 @@ def write_space(space: Any, place: str) -> Json:
     """A space as plain values.
 
     Args:
-        space: a `Box`, `Discrete`, `MultiDiscrete` or `Texts`, or a `Dict` of them.
+        space: a `Box`, `Discrete`, `MultiDiscrete` or `TextArray`, or a `Dict` of them.
         place: its name, for messages.
 
     Raises:
@@ -43,10 +42,10 @@ def write_space(space: Any, place: str) -> Json:
             "start": _numbers(start),
             "dtype": space.dtype.str,
         }
-    if is_a(space, Texts):
+    if is_a(space, TextArray):
         return {"kind": "texts", "max_length": int(space.max_length), "shape": list(space.shape or ())}
     raise ConfigError(
-        place, f"the space {space} can't leave the simulator's process", "Use a Box, Discrete, MultiDiscrete or Texts."
+        place, f"the space {space} can't leave the simulator's process", "Use a Box, Discrete, MultiDiscrete or TextArray."
     )
 
 
@@ -76,7 +75,7 @@ def _read_multi(form: Json) -> Any:
 
 
 def _read_texts(form: Json) -> Any:
-    return Texts(form["max_length"], tuple(form["shape"]))
+    return TextArray(form["max_length"], tuple(form["shape"]))
 
 
 def _read_dict(form: Json) -> Any:

@@ -40,7 +40,7 @@ _NEEDED = frozenset({"pure_reset", "seeds", "partial_reset", "instances"})
 
 
 class Processes(VectorEnv[Any, Any, Any]):
-    """Environments in processes, each with a block of consecutive ones; goes inside a `Guard`, which checks what it is given.
+    """Environments in processes, each with a block of consecutive ones; an `EnforceContract` around it checks the arguments.
 
     `infos["restarts"]` counts, as an int, how often a dead process was started again so far.
 
@@ -105,7 +105,7 @@ class Processes(VectorEnv[Any, Any, Any]):
         return self._budget.recycled
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
-        """Starts episodes; see `Guard.reset`, which has made lists of seeds and options."""
+        """Starts episodes; see `EnforceContract.reset`, which has made lists of seeds and options."""
         calls = self._resets(seed, dict(options or {}))
         if self._asynchronous:
             self.begin(calls)

@@ -17,7 +17,7 @@ from rlinf.envs.tabletop.reach import Reach
 from rlinf.envs.tabletop.scene import Scene
 from rlinf.envs.tabletop.slots import Slots
 from rlinf.envs.tabletop.vector import ObsMode, RewardMode, TabletopEnv
-from rlinf.envs.wrappers.contract import Guard
+from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
 from rlinf.envs.wrappers.video import Frame, RecordVideo, Shot
 
@@ -90,7 +90,7 @@ class Tabletop:
             goals=self.goals,
             ignore_terminations=ignore_terminations,
         )
-        env: VectorEnv[Any, Any, Any] = Guard(EpisodeStatistics(tables, max_episode_steps or scene.max_episode_steps))
+        env: VectorEnv[Any, Any, Any] = EnforceContract(EpisodeStatistics(tables, max_episode_steps or scene.max_episode_steps))
         return RecordVideo(env, partial(_photograph, tables)) if render else env
 
     def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:

@@ -11,10 +11,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.envs.spaces import TextArray
 from rlinf.envs.tabletop.draws import Draws
 from rlinf.envs.tabletop.painter import Painter
 from rlinf.envs.tabletop.scene import Reals, Scene, World
-from rlinf.envs.texts import Texts
 from rlinf.envs.wrappers.episodes import Infos, Step
 
 ObsMode = Literal["state", "rgb"]
@@ -28,7 +28,7 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
     """`num_envs` tables with one kind of task, all stepped by the same NumPy operations, without autoreset.
 
     A goal is a task: `options["task"]` is a goal's name or number. With `options["init_id"]` the layout depends on the goal and
-    the number alone. It is to be used inside a `Guard`.
+    the number alone. It is to be used inside an `EnforceContract`.
 
     Args:
         scene: the task.
@@ -149,7 +149,7 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         found: dict[str, Any] = {"states": spaces.Box(-np.inf, np.inf, states.shape[1:], np.float32)}
         if self._rgb:
             found["main_images"] = spaces.Box(0, 255, (self._size, self._size, 3), np.uint8)
-            found["task_descriptions"] = Texts(_LONGEST_TEXT)
+            found["task_descriptions"] = TextArray(_LONGEST_TEXT)
             if self.scene.wrist_view(self._world) is not None:
                 found["wrist_images"] = found["main_images"]
         return found

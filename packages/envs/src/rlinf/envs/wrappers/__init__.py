@@ -1,7 +1,7 @@
 """Wrappers of vector environments: the contract enforced, statistics, group resets, images, delays, rewards, videos."""
 
+from rlinf.envs.wrappers.contract import EnforceContract as EnforceContract
 from rlinf.envs.wrappers.contract import EnvMisuse as EnvMisuse
-from rlinf.envs.wrappers.contract import Guard as Guard
 from rlinf.envs.wrappers.episodes import EpisodeStatistics as EpisodeStatistics
 from rlinf.envs.wrappers.groups import GroupReset as GroupReset
 from rlinf.envs.wrappers.images import Augmentation as Augmentation

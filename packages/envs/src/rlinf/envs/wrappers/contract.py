@@ -27,7 +27,7 @@ class EnvMisuse(RLinfError, RuntimeError):
     """A call that the environment contract forbids at this moment or with these values."""
 
 
-class Guard(Wrapper):
+class EnforceContract(Wrapper):
     """Refuses wrong actions, wrong options of a reset, and calls at the wrong time.
 
     The caller clips its actions: one that lies outside the bounds by more than 1e-5 is an error, because a silent clip would make

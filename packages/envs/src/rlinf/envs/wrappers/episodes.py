@@ -51,7 +51,7 @@ def unmasked(actions: Any, num_envs: int) -> tuple[Any, NDArray[np.bool_]]:
 
 
 def episode_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int]:
-    """One seed for each environment, for a wrapper with randomness of its own; inside of a `Guard` they are there already."""
+    """One seed for each environment, for a wrapper with randomness of its own; `EnforceContract` gives them to what is inside."""
     if isinstance(seed, Sequence):
         seeds = [None if s is None else int(s) for s in seed]
     else:

@@ -36,7 +36,7 @@ class GroupReset(Wrapper):
     Where the environment takes a `task`, ids go round the tasks: id `r` of `T` tasks is initial state `r // T` of task `r % T`.
 
     Args:
-        env: guarded; its `metadata["reset_options"]` name `init_id`.
+        env: inside it an `EnforceContract`; its `metadata["reset_options"]` name `init_id`.
         group_size: environments in a group; it divides their number.
         use_fixed_reset_state_ids: every episode of a group starts from the same state, until `update_reset_state_ids`.
         use_ordered_reset_state_ids: states in order, each once before any comes again, instead of drawn by the seed: with `G`

@@ -169,8 +169,8 @@ class Augmentation:
 class AugmentImages(Wrapper):
     """Changes the images of an environment at random, for training; an evaluation leaves it out.
 
-    What is drawn depends on the episode's seed and the step in it, and differs between cameras. It stands inside of a `Guard`,
-    which gives it the seeds, also where an `init_id` takes their place.
+    What is drawn depends on the episode's seed and the step in it, and differs between cameras. It goes inside
+    an `EnforceContract`, which gives it the seeds, also where an `init_id` takes their place.
 
     Args:
         env: an environment with images `[N, H, W, 3]` or `[N, V, H, W, 3]` uint8 under the embodied keys.

@@ -24,9 +24,9 @@ class Latency(Wrapper):
     by a newer one is never executed. Before the first arrives, the idle action is. d is fixed, or drawn for each step from the
     episode's seed and the number of the step, so that an episode of the same seed and the same actions is the same to the bit.
 
-    It stands inside of a `Guard`, which refuses a wrong action when it is given and not when it arrives:
+    It stands inside an `EnforceContract`, which refuses a wrong action when it is given and not when it arrives:
 
-        Guard(Latency(env, steps=(0, 2)))
+        EnforceContract(Latency(env, steps=(0, 2)))
 
     Args:
         env: an environment of this package with continuous actions.

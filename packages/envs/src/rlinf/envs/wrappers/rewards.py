@@ -26,7 +26,7 @@ class ShapedReward(Wrapper):
     The sum of what the simulator said stays known as `infos["episode"]["task_return"]`.
 
     Args:
-        env: an environment of this package; the wrapper stands outside of its `Guard`.
+        env: an environment of this package; the wrapper stands outside of its `EnforceContract`.
         reward_coef: the factor.
         use_rel_reward: give differences.
         use_step_penalty: charge 1 for each step.

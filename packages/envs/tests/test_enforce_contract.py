@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError, UnknownName
 from rlinf.envs import Gymnasium
 from rlinf.envs.assembly import assemble
-from rlinf.envs.wrappers.contract import EnvMisuse, Guard
+from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import MaskedActions
 
 
@@ -85,7 +85,7 @@ def test_what_is_not_a_number_is_refused(counters, wrong, message):
     whole = counters(9, 9)
     broken = Broken(whole.env)
     broken.wrong = wrong
-    env = Guard(broken)
+    env = EnforceContract(broken)
     env.reset(seed=1)
     env.step(ZERO)
     if message is None:
@@ -104,7 +104,7 @@ def test_a_reset_that_shows_what_is_not_a_number_is_refused(counters):
 
     whole = counters(9, 9)
     with pytest.raises(NonFiniteError, match=r"^env\.reset: observation 'states' of environment 0 is nan at index \[1\]"):
-        Guard(Blind(whole.env)).reset(seed=1)
+        EnforceContract(Blind(whole.env)).reset(seed=1)
 
 
 def test_rounding_errors_at_the_bound_are_tolerated(env):
@@ -151,7 +151,7 @@ def test_closed_above_one_that_forgets_it(counters):
         def close(self, **kwargs):
             pass
 
-    env = Guard(Forgets(counters(9, 9)))
+    env = EnforceContract(Forgets(counters(9, 9)))
     env.reset(seed=1)
     env.close()
     with pytest.raises(EnvMisuse, match="closed"):
@@ -282,7 +282,7 @@ def test_a_task_is_a_name_or_a_number():
 def test_who_can_not_be_seeded_has_no_numbered_states():
     whole = asked()
     whole.unwrapped.metadata["waived"] = {"pure_reset": "the simulator draws by itself"}
-    env = Guard(whole.unwrapped)
+    env = EnforceContract(whole.unwrapped)
     assert env.metadata["reset_options"] == ()
     env.reset(seed=0, options={"init_id": None})
     with pytest.raises(ConfigError, match="no numbered initial states"):
@@ -320,7 +320,7 @@ def test_tensors_reach_only_who_has_a_device(counters, device):
             return self.env.step(np.asarray(actions))
 
     whole = counters(9, 9)
-    env = Guard(Device(whole.env))
+    env = EnforceContract(Device(whole.env))
     env.reset(seed=0)
     env.step(torch.zeros(2, 2))
     assert taken == [torch.Tensor if device else np.ndarray]

@@ -8,15 +8,14 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
-from rlinf.envs.spaces import describe
-from rlinf.envs.texts import Texts
+from rlinf.envs.spaces import TextArray, describe
 
 
 class Told(gymnasium.Env):
     """Says what to do."""
 
     def __init__(self):
-        self.observation_space = gymnasium.spaces.Dict({"task_descriptions": Texts(12)})
+        self.observation_space = gymnasium.spaces.Dict({"task_descriptions": TextArray(12)})
         self.action_space = gymnasium.spaces.Discrete(2)
 
     def _said(self):
@@ -31,30 +30,30 @@ class Told(gymnasium.Env):
 
 
 def test_members():
-    space = Texts(5, (2,))
+    space = TextArray(5, (2,))
     assert np.array(["one", "three"]) in space
     assert np.array(["one", "eleven"]) not in space
     assert np.array(["one"]) not in space
     assert np.array([1, 2]) not in space
-    assert "five" in Texts(5)
+    assert "five" in TextArray(5)
     assert space.sample() in space
     assert space == pickle.loads(pickle.dumps(space))
-    assert space != Texts(5)
-    assert space != Texts(6, (2,))
-    assert len({space, Texts(5, (2,))}) == 1
+    assert space != TextArray(5)
+    assert space != TextArray(6, (2,))
+    assert len({space, TextArray(5, (2,))}) == 1
 
 
 def test_samples_follow_the_seed():
-    assert np.array_equal(Texts(9, (3,), seed=1).sample(), Texts(9, (3,), seed=1).sample())
-    assert not np.array_equal(Texts(9, (3,), seed=1).sample(), Texts(9, (3,), seed=2).sample())
+    assert np.array_equal(TextArray(9, (3,), seed=1).sample(), TextArray(9, (3,), seed=1).sample())
+    assert not np.array_equal(TextArray(9, (3,), seed=1).sample(), TextArray(9, (3,), seed=2).sample())
 
 
 def test_batches():
-    space = batch_space(Texts(5), 3)
-    assert space == Texts(5, (3,))
+    space = batch_space(TextArray(5), 3)
+    assert space == TextArray(5, (3,))
     assert list(iterate(space, np.array(["a", "b", "c"]))) == ["a", "b", "c"]
-    assert create_empty_array(Texts(5), 2).tolist() == ["", ""]
-    assert create_empty_array(Texts(5, (2,)), None).shape == (2,)
+    assert create_empty_array(TextArray(5), 2).tolist() == ["", ""]
+    assert create_empty_array(TextArray(5, (2,)), None).shape == (2,)
 
 
 def test_gymnasium_checks_and_batches_environments_with_texts():

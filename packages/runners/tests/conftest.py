@@ -194,7 +194,7 @@ def queues() -> type[Queues]:
 
 
 @pytest.fixture
-def line() -> tuple[Queues, Queues]:
+def channels() -> tuple[Queues, Queues]:
     """Requests and answers; the value of an observation is 10 times what it shows."""
     answers = Queues()
 

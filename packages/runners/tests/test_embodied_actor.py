@@ -103,8 +103,8 @@ def actor(
     cfg = replace(cfg, algorithm=replace(cfg.algorithm, advantage=credit))
     with injected(WorkerContext(group="actor", rank=ranks[0], world_size=ranks[1])):
         worker: Any = EmbodiedFSDPActor(cfg)
-    wiring: Any = SimpleNamespace(spec=None)
-    worker.init_worker(wiring)
+    topology: Any = SimpleNamespace(spec=None)
+    worker.init_worker(topology)
     worker._trajectory = trajectory
     return worker
 

@@ -11,27 +11,27 @@ from rlinf.core.registry import ENVS
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import SEED_RANGE
 from rlinf.runners.embodied.reading import read_embodied
-from rlinf.runners.embodied.runner import env_slots
-from rlinf.runners.embodied.topology import Wiring
+from rlinf.runners.embodied.runner import slot_layout
+from rlinf.runners.embodied.topology import Topology
 
 
 def worker(data: dict[str, Any]) -> EnvWorker:
     cfg = read_embodied(data)
     env = EnvWorker(cfg)
-    slots = env_slots(cfg, 1)
+    slots = slot_layout(cfg, 1)
     spec = env.init_worker(slots["train"])
-    env.connect(Wiring(spec=spec, actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, slots=slots))
+    env.connect(Topology(spec=spec, actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, slots=slots))
     return env
 
 
-def collected(data: dict[str, Any], line: Any, trajectories: Any) -> tuple[list[Any], list[Any]]:
-    results = worker(data).interact(0, *line, trajectories).episodes
+def collected(data: dict[str, Any], channels: Any, trajectories: Any) -> tuple[list[Any], list[Any]]:
+    results = worker(data).interact(0, *channels, trajectories).episodes
     return results, [trajectories.get(key=rank)[1] for rank in (0, 1)]
 
 
-def test_an_iteration_by_hand(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+def test_an_iteration_by_hand(toy_data: dict[str, Any], channels: Any, queues: Any) -> None:
     """The value of an observation is ten times the steps left, so every value in every row is known."""
-    results, parts = collected(toy_data, line, queues())
+    results, parts = collected(toy_data, channels, queues())
     assert sum(int(part.mask.sum()) for part in parts) == 24
     ends = sum(int(part.terminated.sum()) for part in parts)
     assert ends == len(results) > 4, "episodes end inside the rollout and are reset"
@@ -46,8 +46,8 @@ def test_an_iteration_by_hand(toy_data: dict[str, Any], line: Any, queues: Any) 
     assert groups == [{0, 1}, {2, 3}]
 
 
-def test_the_same_configuration_gives_the_same_trajectories(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
-    (_, first), (_, second) = (collected(toy_data, line, queues()) for _ in range(2))
+def test_the_same_configuration_gives_the_same_trajectories(toy_data: dict[str, Any], channels: Any, queues: Any) -> None:
+    (_, first), (_, second) = (collected(toy_data, channels, queues()) for _ in range(2))
     assert all(np.array_equal(a.reward, b.reward) and np.array_equal(a.value, b.value) for a, b in zip(first, second, strict=True))
 
 
@@ -56,7 +56,7 @@ def test_members_of_a_group_start_alike(toy_data: dict[str, Any]) -> None:
     toy_data["env"]["eval"]["total_num_envs"] = 8
     env = worker(toy_data)
     env.prepare(0)
-    left = [int(x) for seat in env._seats for x in seat._env.left]
+    left = [int(x) for env_slot in env._env_slots for x in env_slot._env.left]
     assert left[0::2] == left[1::2]
     assert len(set(left)) > 1
 
@@ -68,15 +68,15 @@ def drifting(data: dict[str, Any], **train: Any) -> dict[str, Any]:
     return data
 
 
-def played(env: EnvWorker, step: int, line: Any, queues: Any) -> list[Any]:
+def played(env: EnvWorker, step: int, channels: Any, queues: Any) -> list[Any]:
     trajectories = queues()
-    env.interact(step, *line, trajectories)
-    line[1].items.clear()
+    env.interact(step, *channels, trajectories)
+    channels[1].items.clear()
     return [trajectories.get(key=rank)[1] for rank in (0, 1)]
 
 
 @pytest.mark.parametrize("auto_reset", [True, False])
-def test_rows_of_a_group_come_of_one_initial_state(toy_data: dict[str, Any], line: Any, queues: Any, auto_reset: bool) -> None:
+def test_rows_of_a_group_come_of_one_initial_state(toy_data: dict[str, Any], channels: Any, queues: Any, auto_reset: bool) -> None:
     """Across ends inside a rollout, rollout epochs, iterations, slots and a resume."""
     data = drifting(toy_data, rollout_epoch=3, auto_reset=auto_reset)
     env, start_of, members = worker(data), dict[int, float](), dict[int, set[int]]()
@@ -84,7 +84,7 @@ def test_rows_of_a_group_come_of_one_initial_state(toy_data: dict[str, Any], lin
     for step in range(6):
         if step == 3:
             env = worker(data)  # as after a resume
-        for part in played(env, step, line, queues):
+        for part in played(env, step, channels, queues):
             states = part.context["states"][:, 0]
             for row, group in enumerate(part.group.tolist()):
                 assert start_of.setdefault(group, states[row, 1]) == states[row, 1], "one group, two initial states"
@@ -98,12 +98,12 @@ def test_rows_of_a_group_come_of_one_initial_state(toy_data: dict[str, Any], lin
 
 
 def test_the_members_of_an_environment_group_play_the_same_episodes_in_the_same_order(
-    toy_data: dict[str, Any], line: Any, queues: Any
+    toy_data: dict[str, Any], channels: Any, queues: Any
 ) -> None:
     env = worker(drifting(toy_data, rollout_epoch=2))
     starts: list[list[float]] = [[] for _ in range(8)]
     for step in range(4):
-        for part in played(env, step, line, queues):
+        for part in played(env, step, channels, queues):
             first = part.context["states"][:, 0]
             for row in np.flatnonzero(first[:, 2] == 0):
                 starts[2 * (part.group[row] % 4) + part.episode[row] % 2].append(float(first[row, 1]))
@@ -114,45 +114,45 @@ def test_the_members_of_an_environment_group_play_the_same_episodes_in_the_same_
         assert len(even) > len(odd), "episodes of odd environments are longer"
 
 
-def test_every_actor_has_as_many_environment_groups(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
-    parts = played(worker(drifting(toy_data, total_num_envs=8)), 0, line, queues)
+def test_every_actor_has_as_many_environment_groups(toy_data: dict[str, Any], channels: Any, queues: Any) -> None:
+    parts = played(worker(drifting(toy_data, total_num_envs=8)), 0, channels, queues)
     assert [int(part.mask.sum()) for part in parts] == [24, 24]
 
 
-def test_unfinished_episodes_go_on_only_with_auto_reset(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+def test_unfinished_episodes_go_on_only_with_auto_reset(toy_data: dict[str, Any], channels: Any, queues: Any) -> None:
     for auto_reset in (True, False):
         toy_data["env"]["train"] |= {"auto_reset": auto_reset, "max_steps_per_rollout_epoch": 1}
         toy_data["actor"]["global_batch_size"] = 4
         env = worker(toy_data)
-        env.interact(0, *line, queues())
-        line[1].items.clear()
-        before = np.concatenate([seat._env.left for seat in env._seats])
-        lengths_before = np.concatenate([seat._env.length for seat in env._seats])
+        env.interact(0, *channels, queues())
+        channels[1].items.clear()
+        before = np.concatenate([env_slot._env.left for env_slot in env._env_slots])
+        lengths_before = np.concatenate([env_slot._env.length for env_slot in env._env_slots])
         env.prepare(1)
-        lengths = np.concatenate([seat._env.length for seat in env._seats])
+        lengths = np.concatenate([env_slot._env.length for env_slot in env._env_slots])
         running = before > 0
         assert running.any()
         assert (lengths[running] == (lengths_before[running] if auto_reset else 0)).all()
         assert (lengths[~running] == 0).all()
 
 
-def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(toy_data: dict[str, Any], line: Any) -> None:
+def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(toy_data: dict[str, Any], channels: Any) -> None:
     env = worker(toy_data)
-    results = env.evaluate(8, *line, "film.mp4")
+    results = env.evaluate(8, *channels, "film.mp4")
     expected = [keyed_seed(3, "eval", number) % SEED_RANGE for number in range(8)]
-    envs: list[Any] = [seat._env for seat in env._eval_seats]
+    envs: list[Any] = [env_slot._env for env_slot in env._eval_env_slots]
     seen = [seed for e in envs for seed in e.seeds_seen if seed]
     assert sorted(seen) == sorted(expected)
     assert sorted(r.number for r in results) == list(range(8))
     assert {r.number: r.episode_len for r in results} == {n: s % 5 + 1 for n, s in enumerate(expected)}
     assert [film for e in envs for film in e.recorded] == ["film.mp4"]
-    again = env.evaluate(8, *line)
+    again = env.evaluate(8, *channels)
     assert sorted(again, key=lambda r: r.number) == sorted(results, key=lambda r: r.number)
 
 
 def test_a_worker_that_knows_nobody_says_so(toy_data: dict[str, Any], queues: Any) -> None:
     env = EnvWorker(read_embodied(toy_data))
-    with pytest.raises(RLinfError, match=r"Call connect\(wiring\) first"):
+    with pytest.raises(RLinfError, match=r"Call connect\(topology\) first"):
         env.interact(0, queues(), queues(), queues())
 
 
@@ -188,30 +188,32 @@ def test_a_chunk_stops_where_the_episode_ends(toy_data: dict[str, Any], queues: 
     assert all(result.episode_len == result.episode_return for result in played.episodes)
 
 
-def test_a_step_limit_that_belongs_to_the_task_is_an_end(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+def test_a_step_limit_that_belongs_to_the_task_is_an_end(toy_data: dict[str, Any], channels: Any, queues: Any) -> None:
     toy_data["env"]["train"] |= {"max_episode_steps": 2}
     for bootstrap in (True, False):
         toy_data["env"]["train"]["bootstrap_truncated"] = bootstrap
-        _, parts = collected(toy_data, line, queues())
+        _, parts = collected(toy_data, channels, queues())
         assert any(part.truncated.any() for part in parts) == bootstrap
-        line[1].items.clear()
+        channels[1].items.clear()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
-def test_a_reward_that_is_no_number_is_refused_with_its_place(toy_data: dict[str, Any], line: Any, queues: Any, bad: float) -> None:
+def test_a_reward_that_is_no_number_is_refused_with_its_place(
+    toy_data: dict[str, Any], channels: Any, queues: Any, bad: float
+) -> None:
     toy_data["rollout"] = {"pipeline_stage_num": 2}
     env = worker(toy_data)
-    simulator = env._seats[1]._env
+    simulator = env._env_slots[1]._env
     simulator.broken = (1, 3, bad)
     message = rf"env\[0\]: the reward of environment 1 is {bad}, in slot 1 \(environments 2 to 3\), iteration 4, epoch 0, step 2"
     with pytest.raises(NonFiniteError, match=message):
-        env.interact(4, *line, queues())
+        env.interact(4, *channels, queues())
 
 
-def test_rows_know_their_tasks(toy_data: dict[str, Any], line: Any, queues: Any) -> None:
+def test_rows_know_their_tasks(toy_data: dict[str, Any], channels: Any, queues: Any) -> None:
     env = worker(toy_data)
-    env._seats[0]._env.tasks = np.array([5, 2, 0, 7])
-    parts = played(env, 0, line, queues)
+    env._env_slots[0]._env.tasks = np.array([5, 2, 0, 7])
+    parts = played(env, 0, channels, queues)
     for part in parts:
         assert part.task.tolist() == [[5, 2, 0, 7][group % 4] for group in part.group.tolist()]
     assert {task for part in parts for task in part.task.tolist()} == {5, 2, 0, 7}

@@ -158,7 +158,7 @@ REWARDS.register("toy_reward")(ToyReward)
 WEIGHT_SYNCS.register("toy_casting_sync")(ToyCastingSync)
 
 
-class Line:
+class Queue:
     """A channel in one thread."""
 
     def __init__(self) -> None:
@@ -177,9 +177,9 @@ class Line:
 
 
 @pytest.fixture
-def line() -> type[Line]:
+def new_queue() -> type[Queue]:
     """The class of channels that need no cluster."""
-    return Line
+    return Queue
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.reading import read_reasoning
-from rlinf.runners.reasoning.topology import ReasoningWiring
+from rlinf.runners.reasoning.topology import ReasoningTopology
 
-WIRING = ReasoningWiring(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
+WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
 EVENTS: list[str] = []
 SEEN: list[Scores[Any]] = []
 
@@ -160,7 +160,7 @@ def test_a_gate_sees_all_tokens_and_may_ask_for_another_temperature(reasoning_da
     assert scores.trainer[scores.mask].tolist() == [-1.0] * 4
     assert scores.rescore is not None
     assert scores.rescore(0.5)[scores.mask].tolist() == [-2.0] * 4
-    assert worker._desk.policy.temperature == 1.0
+    assert worker._state.policy.temperature == 1.0
     assert metrics["counted"].mean == 0, "no token is of the weights that the trainer has"
     worker._trajectory = rows(-1)
     worker.compute_advantages_and_returns()

@@ -18,7 +18,7 @@ from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.reading import read_reasoning
-from rlinf.runners.reasoning.topology import ReasoningWiring
+from rlinf.runners.reasoning.topology import ReasoningTopology
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,14 @@ def trajectory(*numbers: int) -> Trajectory[Any]:
     ).map(lambda leaf: leaf.numpy())
 
 
-def ranks(data: dict[str, Any], line: Any, *received: Sequence[int], shares: Sequence[int] = (), valued: bool = False) -> Ranks:
+def ranks(
+    data: dict[str, Any], new_queue: Any, *received: Sequence[int], shares: Sequence[int] = (), valued: bool = False
+) -> Ranks:
     """Actors that have received their rows, from two reward workers: the first half from the second one, which comes first."""
     data["actor"] |= {"gate": "open_gate"}
     meeting, adders, actors, trainers = Meeting(len(received)), [], [], []
     apart = len(set(shares)) == 1
-    wiring = ReasoningWiring(
+    topology = ReasoningTopology(
         actor="actor", actor_ranks=len(received), rollout="rollout", rollout_ranks=1, reward_ranks=2, actor_shares=tuple(shares)
     )
     for rank, numbers in enumerate(received):
@@ -137,8 +139,8 @@ def ranks(data: dict[str, Any], line: Any, *received: Sequence[int], shares: Seq
         cfg = replace(cfg, algorithm=replace(cfg.algorithm, advantage=credit))
         with injected(WorkerContext(group="actor", rank=rank, world_size=len(received))):
             actor = ReasoningActor(cfg)
-        actor.init_worker(wiring)
-        channel, half = line(), len(numbers) // 2
+        actor.init_worker(topology)
+        channel, half = new_queue(), len(numbers) // 2
         channel.put((1, trajectory(*numbers[half:]) if numbers[half:] else None), key=rank)
         channel.put((0, trajectory(*numbers[:half]) if numbers[:half] else None), key=rank)
         actor.recv_rollout_batch(channel)
@@ -151,31 +153,31 @@ def joined(steps: Sequence[Sequence[int]]) -> list[int]:
     return [number for step in steps for number in step]
 
 
-def test_every_response_is_trained_on_once_an_epoch_in_an_order_of_its_own(reasoning_data: dict[str, Any], line: Any) -> None:
+def test_every_response_is_trained_on_once_an_epoch_in_an_order_of_its_own(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     reasoning_data["algorithm"]["update_epoch"] = 2
     reasoning_data["actor"]["global_batch_size"] = 4
-    found = ranks(reasoning_data, line, range(1, 13))
+    found = ranks(reasoning_data, new_queue, range(1, 13))
     found.train()
     steps = found.trainers[0].steps
     assert [len(step) for step in steps] == [4] * 6
     epochs = joined(steps[:3]), joined(steps[3:])
     assert [sorted(epoch) for epoch in epochs] == [list(range(1, 13))] * 2
     assert [set(step) for step in steps[:3]] != [set(step) for step in steps[3:]]
-    again = ranks(reasoning_data, line, range(1, 13))
+    again = ranks(reasoning_data, new_queue, range(1, 13))
     again.train(step=1)
     assert again.trainers[0].steps != steps, "the iteration counts, too"
 
 
-def test_the_order_does_not_depend_on_who_delivers_first(reasoning_data: dict[str, Any], line: Any) -> None:
-    one, other = (ranks(reasoning_data, line, numbers) for numbers in ((1, 2, 3, 4), (3, 4, 1, 2)))
+def test_the_order_does_not_depend_on_who_delivers_first(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    one, other = (ranks(reasoning_data, new_queue, numbers) for numbers in ((1, 2, 3, 4), (3, 4, 1, 2)))
     one.train()
     other.train()
     assert one.trainers[0].steps == other.trainers[0].steps
 
 
-def test_ranks_with_unequal_shares_take_equally_many_steps(reasoning_data: dict[str, Any], line: Any) -> None:
+def test_ranks_with_unequal_shares_take_equally_many_steps(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     reasoning_data["actor"]["global_batch_size"] = 4
-    found = ranks(reasoning_data, line, range(1, 9), range(9, 13))
+    found = ranks(reasoning_data, new_queue, range(1, 9), range(9, 13))
     found.train()
     first, second = (trainer.steps for trainer in found.trainers)
     assert [len(step) for step in first] == [3, 3, 2], "12 responses in steps of 4"
@@ -184,9 +186,9 @@ def test_ranks_with_unequal_shares_take_equally_many_steps(reasoning_data: dict[
     assert [add is not None for add in found.adders] == [True, True], "moments are those of all ranks"
 
 
-def test_ranks_of_one_share_train_on_the_same_in_the_same_order(reasoning_data: dict[str, Any], line: Any) -> None:
+def test_ranks_of_one_share_train_on_the_same_in_the_same_order(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     reasoning_data["actor"]["global_batch_size"] = 4
-    found = ranks(reasoning_data, line, range(1, 9), range(1, 9), shares=(0, 0))
+    found = ranks(reasoning_data, new_queue, range(1, 9), range(1, 9), shares=(0, 0))
     found.train()
     first, second = (trainer.steps for trainer in found.trainers)
     assert first == second
@@ -194,17 +196,17 @@ def test_ranks_of_one_share_train_on_the_same_in_the_same_order(reasoning_data: 
     assert found.adders == [None, None], "what both have is not added"
 
 
-def test_two_shares_of_one_rank_each_have_orders_of_their_own(reasoning_data: dict[str, Any], line: Any) -> None:
-    found = ranks(reasoning_data, line, range(1, 9), range(1, 9))
+def test_two_shares_of_one_rank_each_have_orders_of_their_own(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    found = ranks(reasoning_data, new_queue, range(1, 9), range(1, 9))
     found.train()
     first, second = (joined(trainer.steps) for trainer in found.trainers)
     assert sorted(first) == sorted(second)
     assert first != second
 
 
-def test_recomputed_log_probabilities_stand_beside_those_of_the_rollout(reasoning_data: dict[str, Any], line: Any) -> None:
+def test_recomputed_log_probabilities_stand_beside_those_of_the_rollout(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     reasoning_data["algorithm"]["recompute_logprobs"] = True
-    found = ranks(reasoning_data, line, (1, 2, 3))
+    found = ranks(reasoning_data, new_queue, (1, 2, 3))
     found.train()
     for part in found.trainers[0].seen:
         t = part.trajectory
@@ -212,8 +214,8 @@ def test_recomputed_log_probabilities_stand_beside_those_of_the_rollout(reasonin
         assert t.proximal[t.mask].tolist() == [-float(n) for n in t.context["input_ids"][:, 0]]
 
 
-def test_a_critic_values_responses_from_the_first_iteration_on(reasoning_data: dict[str, Any], line: Any) -> None:
-    found = ranks(reasoning_data, line, (1, 2, 3), valued=True)
+def test_a_critic_values_responses_from_the_first_iteration_on(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    found = ranks(reasoning_data, new_queue, (1, 2, 3), valued=True)
     for _ in range(2):
         found.actors[0]._trajectory = trajectory(1, 2, 3).map(torch.from_numpy)
         found.train()
@@ -222,6 +224,6 @@ def test_a_critic_values_responses_from_the_first_iteration_on(reasoning_data: d
         assert part.trajectory.value.tolist() == [[n, 0, 0] for n in numbers]
 
 
-def test_a_rank_without_responses_ends_the_run(reasoning_data: dict[str, Any], line: Any) -> None:
+def test_a_rank_without_responses_ends_the_run(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     with pytest.raises(RLinfError, match=r"actor\[1\]: no responses for this rank: .* Raise data\.rollout_batch_size"):
-        ranks(reasoning_data, line, (1, 2), ())
+        ranks(reasoning_data, new_queue, (1, 2), ())

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from rlinf.core.data import Completion
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response, Versions
 from rlinf.runners.reasoning.generation.experience import Generation
-from rlinf.runners.reasoning.generation.jobs import Flight, Landed
-from rlinf.runners.reasoning.generation.prompt_groups import Job, Order, ProblemSource
+from rlinf.runners.reasoning.generation.jobs import GenerationJob, JobResult
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
 from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.rollout_worker import Generated
 
@@ -34,34 +34,34 @@ class World:
         self.finished: dict[int, list[int]] = {}
         self.born: dict[int, set[int]] = {}
 
-    def start(self, job: Job) -> Flight:
+    def start(self, job: JobSpec) -> GenerationJob:
         began: Any = len(self.updates) - 1
-        return Flight(job, began)
+        return GenerationJob(job, began)
 
-    def land(self, flight: Flight) -> Landed:
+    def finish(self, running: GenerationJob) -> JobResult:
         """Each token is written with one of the versions that there were since the job began, never with an older one again."""
-        job = flight.job
-        began: Any = flight.handles
-        ranked = sorted(job.orders, key=lambda order: (not order.again, self.random.random()))
+        job = running.job
+        began: Any = running.handles
+        ranked = sorted(job.prompt_groups, key=lambda prompt_group: (not prompt_group.again, self.random.random()))
         done, cut = ranked[: job.needed], ranked[job.needed :]
         reports, resumed, tokens = [], 0, 0
-        for order in done:
-            versions = [list(map(int, part.version)) for part in order.partial] or [[], []]
+        for prompt_group in done:
+            versions = [list(map(int, part.version)) for part in prompt_group.partial] or [[], []]
             versions = [[*old, *self._since(began, 3)] for old in versions]
-            assert order.group not in self.finished, "a group was finished twice"
-            self.finished[order.group] = [version for row in versions for version in row]
-            resumed, tokens = resumed + order.written, tokens + sum(map(len, versions))
-            reports.append(self._report(order, versions))
-        aborted = tuple(replace(order, partial=tuple(self._more(order, began))) for order in cut)
-        return Landed(reports=reports, generated=[Generated(tokens=tokens, resumed=resumed, aborted=aborted)])
+            assert prompt_group.group not in self.finished, "a group was finished twice"
+            self.finished[prompt_group.group] = [version for row in versions for version in row]
+            resumed, tokens = resumed + prompt_group.written, tokens + sum(map(len, versions))
+            reports.append(self._report(prompt_group, versions))
+        aborted = tuple(replace(prompt_group, partial=tuple(self._more(prompt_group, began))) for prompt_group in cut)
+        return JobResult(reports=reports, generated=[Generated(tokens=tokens, resumed=resumed, aborted=aborted)])
 
     def _since(self, began: int, count: int) -> list[int]:
         return [self.updates[i] for i in sorted(self.random.integers(began, len(self.updates), count))]
 
-    def _more(self, order: Order, began: int) -> list[Completion[Any]]:
+    def _more(self, prompt_group: PromptGroup, began: int) -> list[Completion[Any]]:
         found = []
         for member in range(2):
-            old = list(map(int, order.partial[member].version)) if order.partial else []
+            old = list(map(int, prompt_group.partial[member].version)) if prompt_group.partial else []
             version = np.array([*old, *self._since(began, int(self.random.integers(0, 3)))], np.int64)
             zeros = np.zeros(len(version))
             found.append(
@@ -69,13 +69,15 @@ class World:
             )
         return found
 
-    def _report(self, order: Order, versions: list[list[int]]) -> GroupReport:
+    def _report(self, prompt_group: PromptGroup, versions: list[list[int]]) -> GroupReport:
         alike = self.random.random() < 0.4
         responses = tuple(
             Response(reward=0.0 if alike else float(member), success=bool(member), tokens=len(row), finish="stop")
             for member, row in enumerate(versions)
         )
-        return GroupReport(group=order.group, problem=order.problem, responses=responses, oldest=min(min(row) for row in versions))
+        return GroupReport(
+            group=prompt_group.group, problem=prompt_group.problem, responses=responses, oldest=min(min(row) for row in versions)
+        )
 
 
 def config(data: dict[str, Any], draw: dict[str, Any], steps: int) -> Any:
@@ -126,7 +128,7 @@ def test_nothing_is_lost_trained_on_twice_or_too_old(reasoning_data: dict[str, A
         world.updates.append(world.updates[-1] + int(world.random.integers(1, 4)))
         versions.publish(world.updates[-1])
     state = made.state()
-    waiting = [order["group"] for order in state["returned"]]
+    waiting = [prompt_group["group"] for prompt_group in state["returned"]]
     assert len(set(waiting)) == len(waiting)
     assert not set(waiting) & set(world.finished)
     assert set(waiting) | set(world.finished) == set(range(state["position"])), "a group was lost"
@@ -158,5 +160,5 @@ def test_what_an_iteration_says_of_its_responses(reasoning_data: dict[str, Any])
     }
     assert made._described([])["rollout/lag_max"] == 0
     job = made._begin(0, 0, needed=5).job
-    assert (job.needed, len(job.orders), job.shown) == (5, 8, cfg.runner.transcripts), "5 × 1.5, rounded up"
+    assert (job.needed, len(job.prompt_groups), job.shown) == (5, 8, cfg.runner.transcripts), "5 × 1.5, rounded up"
     assert made._begin(0, 1, needed=5).job.shown == 0

@@ -13,22 +13,22 @@ import torch
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.generation import SamplingConfig
-from rlinf.runners.reasoning.generation.prompt_groups import Job, Order
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer
 from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import Generated, ReasoningRolloutWorker
-from rlinf.runners.reasoning.topology import Lines, ReasoningWiring, Written
+from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, WrittenGroup
 
-WIRING = ReasoningWiring(actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, reward_ranks=1)
+WIRING = ReasoningTopology(actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, reward_ranks=1)
 
 
-def job(*groups: int, needed: int | None = None, again: tuple[int, ...] = (), shown: int = 1) -> Job:
-    orders = tuple(Order(group=g, problem=g % 6, again=g in again) for g in groups)
-    return Job(
+def job(*groups: int, needed: int | None = None, again: tuple[int, ...] = (), shown: int = 1) -> JobSpec:
+    prompt_groups = tuple(PromptGroup(group=g, problem=g % 6, again=g in again) for g in groups)
+    return JobSpec(
         key="train/0/0",
         split="train",
-        orders=orders,
+        prompt_groups=prompt_groups,
         needed=len(groups) if needed is None else needed,
         samples=2,
         sampling=SamplingConfig(max_new_tokens=8),
@@ -36,46 +36,46 @@ def job(*groups: int, needed: int | None = None, again: tuple[int, ...] = (), sh
     )
 
 
-def lines(line: Any) -> Lines:
-    return Lines(completions=line(), trajectories=line(), questions=line(), references=line())
+def channels(new_queue: Any) -> Channels:
+    return Channels(completions=new_queue(), trajectories=new_queue(), reference_requests=new_queue(), references=new_queue())
 
 
-def written(data: dict[str, Any], task: Job, between: Lines) -> tuple[Generated, ReasoningRolloutWorker]:
+def written(data: dict[str, Any], task: JobSpec, between: Channels) -> tuple[Generated, ReasoningRolloutWorker]:
     worker = ReasoningRolloutWorker(read_reasoning(data))
     worker.init_worker(WIRING)
     return asyncio.run(worker.generate(task, between)), worker
 
 
-def groups_of(between: Lines) -> list[int]:
+def groups_of(between: Channels) -> list[int]:
     channel: Any = between.completions
-    return [item.order.group for item in channel.items["train/0/0/0"]]
+    return [item.prompt_group.group for item in channel.items["train/0/0/0"]]
 
 
-def test_what_is_written_depends_on_the_group_and_not_on_its_company(reasoning_data: dict[str, Any], line: Any) -> None:
+def test_what_is_written_depends_on_the_group_and_not_on_its_company(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     texts: list[dict[int, list[list[int]]]] = []
     for groups in ((0, 1, 2, 3), (3, 1)):
-        between = lines(line)
+        between = channels(new_queue)
         written(reasoning_data, job(*groups), between)
         channel: Any = between.completions
         items = channel.items["train/0/0/0"]
-        texts.append({item.order.group: [c.tokens.tolist() for c in item.completions] for item in items})
+        texts.append({item.prompt_group.group: [c.tokens.tolist() for c in item.completions] for item in items})
     assert texts[1] == {group: texts[0][group] for group in (3, 1)}
     assert len({str(text) for text in texts[0].values()}) == 4
 
 
-def test_the_shortest_groups_end_first_and_the_rest_is_aborted(reasoning_data: dict[str, Any], line: Any) -> None:
-    whole, between = lines(line), lines(line)
+def test_the_shortest_groups_end_first_and_the_rest_is_aborted(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    whole, between = channels(new_queue), channels(new_queue)
     written(reasoning_data, job(0, 1, 2, 3, 4, 5), whole)
     by_end = groups_of(whole)
     found, worker = written(reasoning_data, job(0, 1, 2, 3, 4, 5, needed=4), between)
     assert groups_of(between) == by_end[:4]
-    assert [order.group for order in found.aborted] == sorted(by_end[4:])
+    assert [prompt_group.group for prompt_group in found.aborted] == sorted(by_end[4:])
     generator: Any = worker._engine.generator  # type: ignore[union-attr]
     assert {f"train/0/0/{g}/{m}" for g in by_end[4:] for m in (0, 1)} <= generator.aborted
 
 
-def test_a_group_is_aborted_once_at_most(reasoning_data: dict[str, Any], line: Any) -> None:
-    whole, between = lines(line), lines(line)
+def test_a_group_is_aborted_once_at_most(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    whole, between = channels(new_queue), channels(new_queue)
     written(reasoning_data, job(0, 1, 2, 3, 4, 5), whole)
     *_, last = groups_of(whole)
     found, _ = written(reasoning_data, job(0, 1, 2, 3, 4, 5, needed=3, again=(last,)), between)
@@ -99,7 +99,7 @@ def test_the_rollout_has_a_precision_of_its_own(reasoning_data: dict[str, Any]) 
     assert {parameter.dtype for parameter in build_policy(cfg, starting_weights=True).parameters()} == {torch.float32}
 
 
-def test_a_response_ends_with_any_token_that_the_model_names(reasoning_data: dict[str, Any], line: Any) -> None:
+def test_a_response_ends_with_any_token_that_the_model_names(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     """The one that ended it is no part of what is scored."""
     reasoning_data["actor"]["model"]["ends"] = [5, 1, 6]
     cfg = read_reasoning(reasoning_data)
@@ -107,30 +107,30 @@ def test_a_response_ends_with_any_token_that_the_model_names(reasoning_data: dic
     assert problems.stopped(cfg.rollout.sampling_params).stop_token_ids == (1, 5, 6)
     assert problems.stopped(own) == own
     completion = Completion(tokens=np.array([4, 5]), logprob=np.zeros(2, np.float32), version=np.zeros(2, int), finish="stop")
-    between = lines(line)
-    order = Order(group=0, problem=0)
-    between.completions.put(Written(order=order, completions=(completion,) * 2), key="train/0/0/0")
+    between = channels(new_queue)
+    prompt_group = PromptGroup(group=0, problem=0)
+    between.completions.put(WrittenGroup(prompt_group=prompt_group, completions=(completion,) * 2), key="train/0/0/0")
     (report,), _ = scored(reasoning_data, job(0), between)
     assert [response.text for response in report.responses] == ["c", "c"]
 
 
-def scored(data: dict[str, Any], task: Job, between: Lines) -> tuple[list[Any], RewardWorker]:
+def scored(data: dict[str, Any], task: JobSpec, between: Channels) -> tuple[list[Any], RewardWorker]:
     worker = RewardWorker(read_reasoning(data))
     worker.init_worker(WIRING)
     return worker.compute_rewards(task, between), worker
 
 
 def test_a_group_that_arrives_twice_is_scored_once(
-    reasoning_data: dict[str, Any], line: Any, monkeypatch: pytest.MonkeyPatch
+    reasoning_data: dict[str, Any], new_queue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    between = lines(line)
+    between = channels(new_queue)
     written(reasoning_data, job(0, 1), between)
     written(reasoning_data, job(0, 1, 2), between)
     seen: list[int] = []
     original = RewardWorker._score
 
-    def counting(self: RewardWorker, task: Job, item: Any, **options: Any) -> Any:
-        seen.append(item.order.group)
+    def counting(self: RewardWorker, task: JobSpec, item: Any, **options: Any) -> Any:
+        seen.append(item.prompt_group.group)
         return original(self, task, item, **options)
 
     monkeypatch.setattr(RewardWorker, "_score", counting)
@@ -144,9 +144,9 @@ def test_a_group_that_arrives_twice_is_scored_once(
     assert channel.items[0][1] == (0, None), "what was not admitted is forgotten"
 
 
-def test_rewards_reports_and_rows_agree(reasoning_data: dict[str, Any], line: Any) -> None:
+def test_rewards_reports_and_rows_agree(reasoning_data: dict[str, Any], new_queue: Any) -> None:
     reasoning_data["reward"]["success"] = 1.0
-    between = lines(line)
+    between = channels(new_queue)
     written(reasoning_data, job(0, 1, 2), between)
     reports, worker = scored(reasoning_data, job(0, 1, 2, shown=1), between)
     worker.deliver(dict.fromkeys((0, 1, 2), 0), between)
@@ -179,9 +179,9 @@ def test_rewards_reports_and_rows_agree(reasoning_data: dict[str, Any], line: An
     ],
 )
 def test_a_reward_that_is_no_number_is_refused_with_its_problem(
-    reasoning_data: dict[str, Any], line: Any, scores: Any, error: type[Exception], message: str
+    reasoning_data: dict[str, Any], new_queue: Any, scores: Any, error: type[Exception], message: str
 ) -> None:
-    between = lines(line)
+    between = channels(new_queue)
     written(reasoning_data, job(1), between)
     cfg = read_reasoning(reasoning_data)
     broken = replace(cfg.reward, reward=lambda completions, answers: scores)
@@ -197,6 +197,6 @@ def test_a_policy_that_scores_at_another_temperature_is_refused(reasoning_data: 
         ReasoningRolloutWorker(read_reasoning(reasoning_data)).init_worker(WIRING)
 
 
-def test_a_worker_that_knows_nobody_says_so(reasoning_data: dict[str, Any], line: Any) -> None:
-    with pytest.raises(RLinfError, match=r"Call init_worker\(wiring\) first"):
-        asyncio.run(ReasoningRolloutWorker(read_reasoning(reasoning_data)).generate(job(0), lines(line)))
+def test_a_worker_that_knows_nobody_says_so(reasoning_data: dict[str, Any], new_queue: Any) -> None:
+    with pytest.raises(RLinfError, match=r"Call init_worker\(topology\) first"):
+        asyncio.run(ReasoningRolloutWorker(read_reasoning(reasoning_data)).generate(job(0), channels(new_queue)))

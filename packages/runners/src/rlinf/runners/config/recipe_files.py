@@ -55,7 +55,7 @@ def refuse_sweep(override: str) -> None:
     """
     try:
         parsed = OverridesParser.create().parse_override(override)
-    except HydraException:  # who composes says so
+    except HydraException:  # Hydra reports it when it composes
         return
     if parsed.is_sweep_override():
         key = parsed.key_or_group

@@ -19,7 +19,7 @@ from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.rows import group_metrics
 from rlinf.runners.embodied.schema import EmbodiedConfig
-from rlinf.runners.embodied.topology import Wiring
+from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.training.agreement import coarsest, decision_scores
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.finite import check_credit, check_finite
@@ -32,18 +32,18 @@ class EmbodiedFSDPActor(Worker):
 
     def __init__(self, cfg: EmbodiedConfig) -> None:
         self.cfg = cfg
-        self._wiring: Wiring | None = None
+        self._topology: Topology | None = None
         self._policy: Any = None
         self._trainer: Trainer | None = None
         self._trajectory: Trajectory[torch.Tensor] | None = None
         self._batch: Batch[torch.Tensor] | None = None
         self._checked = False
 
-    def init_worker(self, wiring: Wiring) -> None:
+    def init_worker(self, topology: Topology) -> None:
         """Builds the policy and its trainer; every rank calls it."""
         torch.set_num_threads(self.threads)
-        self._wiring = wiring
-        self._policy = placed(self.cfg.actor.model.build(wiring.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
+        self._topology = topology
+        self._policy = placed(self.cfg.actor.model.build(topology.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
         if self.cfg.runner.ckpt_path is not None:
             load_starting_weights(self._policy, self.cfg.runner.ckpt_path)
         self._trainer = self.cfg.actor.trainer.build(
@@ -56,9 +56,9 @@ class EmbodiedFSDPActor(Worker):
 
     def sync_model_to_rollout(self) -> int:
         """Publishes the weights to all rollout workers; returns their version."""
-        wiring, trainer = self._ready()
-        sync, receivers = self.cfg.actor.weight_syncer.sync, range(wiring.rollout_ranks)
-        return publish(trainer, sync, self.messenger, rank=self.rank, group=wiring.rollout, receivers=receivers)
+        topology, trainer = self._ready()
+        sync, receivers = self.cfg.actor.weight_syncer.sync, range(topology.rollout_ranks)
+        return publish(trainer, sync, self.messenger, rank=self.rank, group=topology.rollout, receivers=receivers)
 
     def recv_rollout_batch(self, trajectories: Channel, env_ranks: int) -> int:
         """Receives this rank's share of an iteration; returns its number of decisions.
@@ -150,10 +150,10 @@ class EmbodiedFSDPActor(Worker):
         self._checked = True
         return measured
 
-    def _ready(self) -> tuple[Wiring, Trainer]:
-        if self._wiring is None or self._trainer is None:
-            raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(wiring) first.")
-        return self._wiring, self._trainer
+    def _ready(self) -> tuple[Topology, Trainer]:
+        if self._topology is None or self._trainer is None:
+            raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(topology) first.")
+        return self._topology, self._trainer
 
 
 def _sender(item: tuple[int, Any]) -> int:

@@ -22,15 +22,15 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """The two channels between a seat and the rollout worker that serves it."""
+class SlotChannels:
+    """The two channels between a slot and the rollout worker that serves it."""
 
     requests: Channel
     """Carries `Request`s, keyed by rollout rank."""
     answers: Channel
     """Carries `Decision`s, keyed by slot."""
     rollout_rank: int
-    """Who serves the seat."""
+    """The worker that serves the slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Answer:
     """`[n]`, the critic's values of their final observations; None without a critic."""
 
 
-class Seat:
+class EnvSlot:
     """Steps the environments of a slot with the actions that it is answered.
 
     An episode that ends inside a rollout is reset at once, and its final observation rides along with the next request, so
@@ -86,24 +86,24 @@ class Seat:
         self._final_envs = np.flatnonzero(self.ended)
         self._finals = tree_map(np.copy, tree_index(self._obs, self._final_envs))
 
-    def ask(self, line: Line, key: tuple[int, ...]) -> None:
+    def ask(self, channels: SlotChannels, key: tuple[int, ...]) -> None:
         """Asks for actions for the current observations."""
         obs = tree_map(np.copy, self._obs)
         if len(self._final_envs):
             obs = tree_combine(np.concatenate, [obs, self._finals])
-        line.requests.put(Request(slot=self.slot.index, key=key, obs=obs), key=line.rollout_rank)
+        channels.requests.put(Request(slot=self.slot.index, key=key, obs=obs), key=channels.rollout_rank)
 
-    def answer(self, line: Line) -> Answer:
+    def answer(self, channels: SlotChannels) -> Answer:
         """The answer to the oldest request."""
-        decision: Decision[Any] = line.answers.get(key=self.slot.index)
+        decision: Decision[Any] = channels.answers.get(key=self.slot.index)
         envs, self._final_envs = self._final_envs, np.empty(0, np.intp)
         rows, value = self.slot.num_envs, decision.value
         finals = None if value is None else value[rows:]
         return Answer(decision=_first_rows(decision, rows), final_envs=envs, final_values=finals)
 
-    def leave(self, line: Line) -> None:
+    def close_requests(self, channels: SlotChannels) -> None:
         """Says that no more requests come."""
-        line.requests.put(Request(slot=self.slot.index, key=(), obs=None), key=line.rollout_rank)
+        channels.requests.put(Request(slot=self.slot.index, key=(), obs=None), key=channels.rollout_rank)
 
     def step(self, action: Floats, when: str = "") -> ChunkStep:
         """Executes `[N, K, A]` actions, clipped to the environment's bounds, in each environment until its episode ends.

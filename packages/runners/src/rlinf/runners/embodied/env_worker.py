@@ -19,12 +19,12 @@ from rlinf.core.protocols import Channel
 from rlinf.core.random import keyed_seed
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
-from rlinf.runners.embodied.env_slot import Line, Seat, task_numbers
+from rlinf.runners.embodied.env_slot import EnvSlot, SlotChannels, task_numbers
 from rlinf.runners.embodied.evaluation import SEED_RANGE, EpisodeResult, episode_results, run_episodes
 from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
 from rlinf.runners.embodied.slots import Slot
-from rlinf.runners.embodied.topology import Wiring
+from rlinf.runners.embodied.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,26 +38,26 @@ class Interaction:
 
 
 class EnvWorker(Worker):
-    """Holds its share of the environments, in one seat for each pipeline stage."""
+    """Holds its share of the environments, in one slot for each pipeline stage."""
 
     def __init__(self, cfg: EmbodiedConfig) -> None:
         self.cfg = cfg
-        self._seats: list[Seat] = []
-        self._eval_seats: list[Seat] = []
-        self._wiring: Wiring | None = None
+        self._env_slots: list[EnvSlot] = []
+        self._eval_env_slots: list[EnvSlot] = []
+        self._topology: Topology | None = None
         self._prepared: int | None = None
         self._executed = 0
 
     def init_worker(self, slots: Sequence[Slot]) -> EnvSpec:
         """Builds the training environments of those slots that are its own, and says what a policy must know of them."""
         own = [slot for slot in slots if slot.env_rank == self.rank]
-        self._seats, spec = self._build(self.cfg.env.train, own, render=False)
+        self._env_slots, spec = self._build(self.cfg.env.train, own, render=False)
         self._warn_of_groups()
         return spec
 
-    def connect(self, wiring: Wiring) -> None:
-        """Learns who the others are; needed before `interact` and `evaluate`."""
-        self._wiring = wiring
+    def connect(self, topology: Topology) -> None:
+        """Learns of the other workers; needed before `interact` and `evaluate`."""
+        self._topology = topology
 
     def prepare(self, step: int) -> None:
         """Resets what iteration `step` begins with, so that it can be done while the actor trains."""
@@ -79,61 +79,63 @@ class EnvWorker(Worker):
             What was played.
         """
         self._executed = 0
-        train, wiring = self.cfg.env.train, self._connected()
-        seats = self._with_lines(self._seats, requests, answers)
+        train, topology = self.cfg.env.train, self._connected()
+        env_slots = self._with_channels(self._env_slots, requests, answers)
         self.prepare(step)
         rows: list[Trajectory[Any]] = []
         results: list[EpisodeResult] = []
         for epoch in range(train.rollout_epoch):
             if epoch:
                 self._begin_epoch(step, epoch)
-            collectors = [self._collector(seat) for seat in self._seats]
-            for seat, line in seats:
-                seat.ask(line, (step, epoch, 0))
+            collectors = [self._collector(env_slot) for env_slot in self._env_slots]
+            for env_slot, channels in env_slots:
+                env_slot.ask(channels, (step, epoch, 0))
             for t in range(train.max_steps_per_rollout_epoch):
-                for (seat, line), collector in zip(seats, collectors, strict=True):
-                    results += self._advance(seat, line, collector, (step, epoch, t + 1))
-            for (seat, line), collector in zip(seats, collectors, strict=True):
-                rows.append(collector.finish(seat.answer(line).decision.value))
-        for seat, line in seats:
-            seat.leave(line)
-        for rank, part in enumerate(shares(Trajectory.concat(rows), groups=self._groups, parts=wiring.actor_ranks)):
+                for (env_slot, channels), collector in zip(env_slots, collectors, strict=True):
+                    results += self._advance(env_slot, channels, collector, (step, epoch, t + 1))
+            for (env_slot, channels), collector in zip(env_slots, collectors, strict=True):
+                rows.append(collector.finish(env_slot.answer(channels).decision.value))
+        for env_slot, channels in env_slots:
+            env_slot.close_requests(channels)
+        for rank, part in enumerate(shares(Trajectory.concat(rows), groups=self._groups, parts=topology.actor_ranks)):
             trajectories.put((self.rank, part), key=rank)
         return Interaction(episodes=results, env_steps=self._executed)
 
     def evaluate(self, episodes: int, requests: Channel, answers: Channel, video: str | None = None) -> list[EpisodeResult]:
         """Runs this worker's share of the evaluation episodes; see `run_episodes`."""
         config, slots = self.cfg.env.eval, self._connected().slots["eval"]
-        if not self._eval_seats:
+        if not self._eval_env_slots:
             own = [slot for slot in slots if slot.env_rank == self.rank]
-            self._eval_seats, _ = self._build(config, own, render=config.video_cfg.save_video)
+            self._eval_env_slots, _ = self._build(config, own, render=config.video_cfg.save_video)
         return run_episodes(
-            self._with_lines(self._eval_seats, requests, answers),
+            self._with_channels(self._eval_env_slots, requests, answers),
             episodes=episodes,
             total_envs=config.total_num_envs,
             seed=self.cfg.runner.seed,
             video=video,
         )
 
-    def _advance(self, seat: Seat, line: Line, collector: RowCollector, key: tuple[int, int, int]) -> list[EpisodeResult]:
-        """One decision of a seat: take the answer, simulate, ask for the next; `key` is that of the next request."""
+    def _advance(
+        self, env_slot: EnvSlot, channels: SlotChannels, collector: RowCollector, key: tuple[int, int, int]
+    ) -> list[EpisodeResult]:
+        """One decision of a slot: take the answer, simulate, ask for the next; `key` is that of the next request."""
         with self.worker_timer("wait_for_actions"):
-            answer = seat.answer(line)
+            answer = env_slot.answer(channels)
         if answer.final_values is not None:
             collector.final_values(answer.final_envs, answer.final_values)
         iteration, epoch, t = key
         with self.worker_timer("simulate"):
-            step = seat.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t - 1}")
+            step = env_slot.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t - 1}")
         over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
         if not self.cfg.env.train.bootstrap_truncated:
             over, cut = step.done, np.zeros_like(cut)
         collector.append(answer.decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
         self._executed += int(step.executed.sum())
-        results = episode_results(step.infos, seat.ended, seat.slot.first_env, knows_success=seat.knows_success)
-        if seat.ended.any() and t < self.cfg.env.train.max_steps_per_rollout_epoch:
-            seat.keep_finals()
-            self._reset(seat, seat.ended, seat.episode + 1)
-        seat.ask(line, key)
+        results = episode_results(step.infos, env_slot.ended, env_slot.slot.first_env, knows_success=env_slot.knows_success)
+        if env_slot.ended.any() and t < self.cfg.env.train.max_steps_per_rollout_epoch:
+            env_slot.keep_finals()
+            self._reset(env_slot, env_slot.ended, env_slot.episode + 1)
+        env_slot.ask(channels, key)
         return results
 
     def _begin_epoch(self, step: int, epoch: int) -> None:
@@ -141,38 +143,40 @@ class EnvWorker(Worker):
         train = self.cfg.env.train
         # A rollout epoch begins no more episodes than it has decisions, so no number from here on was given before.
         fresh = (step * train.rollout_epoch + epoch) * train.max_steps_per_rollout_epoch
-        for seat in self._seats:
-            if train.auto_reset and (seat.episode >= 0).all() and not seat.ended.all():
-                self._reset(seat, seat.ended, seat.episode + 1)
+        for env_slot in self._env_slots:
+            if train.auto_reset and (env_slot.episode >= 0).all() and not env_slot.ended.all():
+                self._reset(env_slot, env_slot.ended, env_slot.episode + 1)
             else:
-                self._reset(seat, np.ones(seat.slot.num_envs, bool), np.full(seat.slot.num_envs, fresh))
+                self._reset(env_slot, np.ones(env_slot.slot.num_envs, bool), np.full(env_slot.slot.num_envs, fresh))
 
-    def _reset(self, seat: Seat, mask: Bools, episode: Ints) -> None:
+    def _reset(self, env_slot: EnvSlot, mask: Bools, episode: Ints) -> None:
         """Begins the episodes of these numbers; the initial state of each follows from its group and its number alone."""
         if mask.any():
             size, seed = self.cfg.env.train.group_size, self.cfg.runner.seed
-            seat.episode = np.where(mask, episode, seat.episode)
-            groups = (seat.slot.first_env + np.arange(seat.slot.num_envs)) // size
-            named = zip(groups.tolist(), seat.episode.tolist(), strict=True)
-            seat.reset(mask, [keyed_seed(seed, "env", group, number) % SEED_RANGE for group, number in named])
+            env_slot.episode = np.where(mask, episode, env_slot.episode)
+            groups = (env_slot.slot.first_env + np.arange(env_slot.slot.num_envs)) // size
+            named = zip(groups.tolist(), env_slot.episode.tolist(), strict=True)
+            env_slot.reset(mask, [keyed_seed(seed, "env", group, number) % SEED_RANGE for group, number in named])
 
     @property
     def _groups(self) -> int:
         """Environment groups of the whole run."""
         return self.cfg.env.train.total_num_envs // self.cfg.env.train.group_size
 
-    def _collector(self, seat: Seat) -> RowCollector:
-        train, slot = self.cfg.env.train, seat.slot
+    def _collector(self, env_slot: EnvSlot) -> RowCollector:
+        train, slot = self.cfg.env.train, env_slot.slot
         return RowCollector(
             first_env=slot.first_env,
             num_envs=slot.num_envs,
             group_size=train.group_size,
             groups=self._groups,
-            episode=seat.episode,
+            episode=env_slot.episode,
         )
 
-    def _build(self, config: TrainEnvConfig | EvalEnvConfig, slots: Sequence[Slot], *, render: bool) -> tuple[list[Seat], EnvSpec]:
-        seats: list[Seat] = []
+    def _build(
+        self, config: TrainEnvConfig | EvalEnvConfig, slots: Sequence[Slot], *, render: bool
+    ) -> tuple[list[EnvSlot], EnvSpec]:
+        env_slots: list[EnvSlot] = []
         spec: EnvSpec | None = None
         for slot in slots:
             with _keyed(config):
@@ -183,14 +187,14 @@ class EnvWorker(Worker):
                     render=render and slot.index == 0,
                 )
             spec = config.init_params.describe(env)
-            seats.append(Seat(slot, env, spec.action, knows_success=spec.knows_success))
+            env_slots.append(EnvSlot(slot, env, spec.action, knows_success=spec.knows_success))
         if spec is None:
             raise RLinfError(f"env[{self.rank}]", "there is no environment for this worker", "Place fewer env workers.")
-        return seats, spec
+        return env_slots, spec
 
     def _warn_of_groups(self) -> None:
         """Says so where the simulator can't start the members of a group from the same state."""
-        size, waived = self.cfg.env.train.group_size, self._seats[0].waived
+        size, waived = self.cfg.env.train.group_size, self._env_slots[0].waived
         broken = [f"{key} ({waived[key]})" for key in ("seeds", "place", "pure_reset") if key in waived]
         if size > 1 and broken:
             self.log_warning(
@@ -198,14 +202,16 @@ class EnvWorker(Worker):
                 f"{', '.join(broken)}: advantages that compare the rows of a group compare different states"
             )
 
-    def _with_lines(self, seats: Sequence[Seat], requests: Channel, answers: Channel) -> list[tuple[Seat, Line]]:
+    def _with_channels(
+        self, env_slots: Sequence[EnvSlot], requests: Channel, answers: Channel
+    ) -> list[tuple[EnvSlot, SlotChannels]]:
         rank_of = self._connected().rollout_rank
-        return [(s, Line(requests=requests, answers=answers, rollout_rank=rank_of(s.slot))) for s in seats]
+        return [(s, SlotChannels(requests=requests, answers=answers, rollout_rank=rank_of(s.slot))) for s in env_slots]
 
-    def _connected(self) -> Wiring:
-        if self._wiring is None:
-            raise RLinfError(f"env[{self.rank}]", "not connected to the other workers", "Call connect(wiring) first.")
-        return self._wiring
+    def _connected(self) -> Topology:
+        if self._topology is None:
+            raise RLinfError(f"env[{self.rank}]", "not connected to the other workers", "Call connect(topology) first.")
+        return self._topology
 
 
 @contextmanager

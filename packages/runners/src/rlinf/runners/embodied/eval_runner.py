@@ -15,9 +15,9 @@ from rlinf.runners.embodied.evaluation import evaluation_protocol
 from rlinf.runners.embodied.evaluator import Evaluator
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import check_spec
-from rlinf.runners.embodied.runner import env_slots
+from rlinf.runners.embodied.runner import slot_layout
 from rlinf.runners.embodied.schema import EmbodiedConfig
-from rlinf.runners.embodied.topology import Wiring
+from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.reporting.phases import within
 from rlinf.runners.reporting.summary import write_summary
 
@@ -53,14 +53,14 @@ class EmbodiedEvalRunner:
 
     def init_workers(self) -> None:
         """Builds simulators and policies, and loads the weights."""
-        slots = env_slots(self.cfg, self.env.world_size)
+        slots = slot_layout(self.cfg, self.env.world_size)
         (specs,) = self._wait(self.env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]
         check_spec(self.cfg, spec)
-        wiring = Wiring(
+        topology = Topology(
             spec=spec, actor="", actor_ranks=0, rollout=self.rollout.name, rollout_ranks=self.rollout.world_size, slots=slots
         )
-        self._wait(self.env.connect(wiring), self.rollout.init_worker(wiring))
+        self._wait(self.env.connect(topology), self.rollout.init_worker(topology))
         self._wait(self.rollout.load_checkpoint(str(self.checkpoint.model_file), self.checkpoint.state["step"]))
 
     def run(self) -> dict[str, Any]:

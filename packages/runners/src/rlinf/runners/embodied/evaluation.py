@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.random import keyed_seed
-from rlinf.runners.embodied.env_slot import Line, Seat
+from rlinf.runners.embodied.env_slot import EnvSlot, SlotChannels
 from rlinf.runners.embodied.reading import resolved
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.evaluation.canonical import canonical
@@ -111,12 +111,12 @@ def protocol_hash(protocol: Mapping[str, Any]) -> str:
 
 
 def run_episodes(
-    seats: Sequence[tuple[Seat, Line]], *, episodes: int, total_envs: int, seed: int, video: str | None = None
+    env_slots: Sequence[tuple[EnvSlot, SlotChannels]], *, episodes: int, total_envs: int, seed: int, video: str | None = None
 ) -> list[EpisodeResult]:
-    """Runs the seats' share of `episodes`, each from the initial state of its number and exactly once.
+    """Runs the slots' share of `episodes`, each from the initial state of its number and exactly once.
 
     Args:
-        seats: the seats of one env worker with their lines.
+        env_slots: those of one env worker with their channels.
         episodes: how many, over all env workers; a multiple of `total_envs`.
         total_envs: environments over all env workers.
         seed: the seed of the run, from which initial states follow.
@@ -124,36 +124,36 @@ def run_episodes(
     """
     results: list[EpisodeResult] = []
     for round_ in range(episodes // total_envs):
-        for seat, _ in seats:
-            film = {"record": video} if video and round_ == 0 and seat.slot.index == 0 else {}
-            first = round_ * total_envs + seat.slot.first_env
-            seeds = [keyed_seed(seed, "eval", first + env) % SEED_RANGE for env in range(seat.slot.num_envs)]
-            seat.reset(np.ones(seat.slot.num_envs, bool), seeds, **film)
-        results += _finish_round(seats, round_, round_ * total_envs)
-    for seat, line in seats:
-        seat.leave(line)
+        for env_slot, _ in env_slots:
+            film = {"record": video} if video and round_ == 0 and env_slot.slot.index == 0 else {}
+            first = round_ * total_envs + env_slot.slot.first_env
+            seeds = [keyed_seed(seed, "eval", first + env) % SEED_RANGE for env in range(env_slot.slot.num_envs)]
+            env_slot.reset(np.ones(env_slot.slot.num_envs, bool), seeds, **film)
+        results += _finish_round(env_slots, round_, round_ * total_envs)
+    for env_slot, channels in env_slots:
+        env_slot.close_requests(channels)
     return results
 
 
-def _finish_round(seats: Sequence[tuple[Seat, Line]], round_: int, first: int) -> list[EpisodeResult]:
+def _finish_round(env_slots: Sequence[tuple[EnvSlot, SlotChannels]], round_: int, first: int) -> list[EpisodeResult]:
     """Steps until every episode has ended once; an environment that is early is reset and its extra steps are ignored."""
     results: list[EpisodeResult] = []
-    running = {seat.slot.index: np.ones(seat.slot.num_envs, bool) for seat, _ in seats}
+    running = {env_slot.slot.index: np.ones(env_slot.slot.num_envs, bool) for env_slot, _ in env_slots}
     step = 0
-    for seat, line in seats:
-        seat.ask(line, (round_, step))
+    for env_slot, channels in env_slots:
+        env_slot.ask(channels, (round_, step))
     while running:
         step += 1
-        for seat, line in [(s, ln) for s, ln in seats if s.slot.index in running]:
-            info = seat.step(seat.answer(line).decision.action).infos
-            mask = running[seat.slot.index]
-            first_env = first + seat.slot.first_env
-            results += episode_results(info, seat.ended & mask, first_env, knows_success=seat.knows_success)
-            mask &= ~seat.ended
+        for env_slot, channels in [(s, ln) for s, ln in env_slots if s.slot.index in running]:
+            info = env_slot.step(env_slot.answer(channels).decision.action).infos
+            mask = running[env_slot.slot.index]
+            first_env = first + env_slot.slot.first_env
+            results += episode_results(info, env_slot.ended & mask, first_env, knows_success=env_slot.knows_success)
+            mask &= ~env_slot.ended
             if not mask.any():
-                del running[seat.slot.index]
+                del running[env_slot.slot.index]
                 continue
-            if seat.ended.any():
-                seat.reset(seat.ended, [0] * seat.slot.num_envs)
-            seat.ask(line, (round_, step))
+            if env_slot.ended.any():
+                env_slot.reset(env_slot.ended, [0] * env_slot.slot.num_envs)
+            env_slot.ask(channels, (round_, step))
     return results

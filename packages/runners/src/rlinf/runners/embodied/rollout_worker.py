@@ -16,7 +16,7 @@ from rlinf.core.random import keyed_seed
 from rlinf.core.tree import tree_map
 from rlinf.core.worker import Worker
 from rlinf.runners.embodied.schema import EmbodiedConfig
-from rlinf.runners.embodied.topology import Request, Wiring
+from rlinf.runners.embodied.topology import Request, Topology
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.tensors import observed, to_numpy
 
@@ -27,14 +27,14 @@ class MultiStepRolloutWorker(Worker):
     def __init__(self, cfg: EmbodiedConfig) -> None:
         self.cfg = cfg
         self._policy: Policy | None = None
-        self._wiring: Wiring | None = None
+        self._topology: Topology | None = None
 
-    def init_worker(self, wiring: Wiring) -> None:
+    def init_worker(self, topology: Topology) -> None:
         """Builds the policy; its weights are those of the actor only after the first synchronisation."""
         torch.set_num_threads(self.threads)
-        self._wiring = wiring
+        self._topology = topology
         seed = keyed_seed(self.cfg.runner.seed, "model")
-        policy = placed(self.cfg.actor.model.build(wiring.spec, seed=seed).eval(), self)
+        policy = placed(self.cfg.actor.model.build(topology.spec, seed=seed).eval(), self)
         if isinstance(policy, RecurrentPolicy):
             problem = f"'{self.cfg.actor.model.model_type}' has a memory, and nothing here carries it from step to step yet"
             raise ConfigError("actor.model.model_type", problem, "Choose a policy without one.")
@@ -42,8 +42,8 @@ class MultiStepRolloutWorker(Worker):
 
     def sync_model_from_actor(self) -> int:
         """Takes over the actor's weights; returns their version."""
-        policy, wiring = self._ready()
-        received = self.cfg.actor.weight_syncer.sync.recv(self.messenger, policy.weights(), wiring.actor, 0)
+        policy, topology = self._ready()
+        received = self.cfg.actor.weight_syncer.sync.recv(self.messenger, policy.weights(), topology.actor, 0)
         policy.load(received)
         return received.version
 
@@ -64,15 +64,15 @@ class MultiStepRolloutWorker(Worker):
         Returns:
             How many requests were answered.
         """
-        policy, wiring = self._ready()
+        policy, topology = self._ready()
         if isinstance(policy, HasExplorationSchedule):
             policy.set_global_step(step)
-        return self._serve(requests, answers, wiring.served_by(self.rank, "train"), mode)
+        return self._serve(requests, answers, topology.served_by(self.rank, "train"), mode)
 
     def evaluate(self, requests: Channel, answers: Channel) -> int:
         """Answers the requests of an evaluation, in the mode that `env.eval.mode` names."""
-        _, wiring = self._ready()
-        return self._serve(requests, answers, wiring.served_by(self.rank, "eval"), self.cfg.env.eval.mode)
+        _, topology = self._ready()
+        return self._serve(requests, answers, topology.served_by(self.rank, "eval"), self.cfg.env.eval.mode)
 
     def _serve(self, requests: Channel, answers: Channel, slots: int, mode: Mode) -> int:
         answered = 0
@@ -101,7 +101,7 @@ class MultiStepRolloutWorker(Worker):
             version=decision.version,
         )
 
-    def _ready(self) -> tuple[Policy, Wiring]:
-        if self._policy is None or self._wiring is None:
-            raise RLinfError(f"rollout[{self.rank}]", "has no policy yet", "Call init_worker(wiring) first.")
-        return self._policy, self._wiring
+    def _ready(self) -> tuple[Policy, Topology]:
+        if self._policy is None or self._topology is None:
+            raise RLinfError(f"rollout[{self.rank}]", "has no policy yet", "Call init_worker(topology) first.")
+        return self._policy, self._topology

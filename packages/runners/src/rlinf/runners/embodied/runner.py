@@ -28,7 +28,7 @@ from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.slots import Slot, layout
-from rlinf.runners.embodied.topology import Wiring
+from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.reporting.metrics_log import Logbook
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.progress import ProgressDisplay
@@ -70,11 +70,11 @@ class EmbodiedRunner:
 
     def init_workers(self) -> None:
         """Builds simulators, policies and the trainer, and restores the checkpoint that the run resumes from."""
-        slots = env_slots(self.cfg, self.env.world_size)
+        slots = slot_layout(self.cfg, self.env.world_size)
         (specs,) = self.phases.wait(self.env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]
         check_spec(self.cfg, spec)
-        wiring = Wiring(
+        topology = Topology(
             spec=spec,
             actor=self.actor.name,
             actor_ranks=self.actor.world_size,
@@ -82,7 +82,7 @@ class EmbodiedRunner:
             rollout_ranks=self.rollout.world_size,
             slots=slots,
         )
-        self.phases.wait(self.env.connect(wiring), self.rollout.init_worker(wiring), self.actor.init_worker(wiring))
+        self.phases.wait(self.env.connect(topology), self.rollout.init_worker(topology), self.actor.init_worker(topology))
         checkpoint = resumed_checkpoint(self.cfg)
         if checkpoint is not None:
             self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
@@ -194,7 +194,7 @@ def _told(scalars: Mapping[str, float]) -> list[str]:
     return parts
 
 
-def env_slots(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[str, tuple[Slot, ...]]:
+def slot_layout(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[str, tuple[Slot, ...]]:
     """The slots of training and of evaluation, parted over the env workers."""
     train, evaluation, stages = cfg.env.train, cfg.env.eval, cfg.rollout.pipeline_stage_num
     return {

@@ -12,7 +12,7 @@ from rlinf.runners.embodied.slots import Slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class Topology:
     """Derived once from the configuration and the groups' sizes; the same object goes to all workers."""
 
     spec: EnvSpec
@@ -42,7 +42,7 @@ class Request:
     """What an env worker asks a rollout worker: an action for each observation, and the value of each."""
 
     slot: int
-    """Who asks; the answer goes to the queue of that number."""
+    """The slot that asks; the answer goes to the queue of that number."""
     key: tuple[int, ...]
     """What makes the random numbers of the answer its own: iteration, epoch, step."""
     obs: Tree[Any] | None

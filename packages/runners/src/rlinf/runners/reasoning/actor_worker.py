@@ -27,7 +27,7 @@ from rlinf.runners.reasoning.language import build_policy, build_sight, build_to
 from rlinf.runners.reasoning.rescoring import Found, Rescorer, compared
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import Rows, cut_off, pieces, scattered, trimmed, widths, without_cut_off
-from rlinf.runners.reasoning.topology import ReasoningWiring
+from rlinf.runners.reasoning.topology import ReasoningTopology
 from rlinf.runners.training.agreement import coarsest
 from rlinf.runners.training.devices import device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
@@ -36,10 +36,10 @@ from rlinf.runners.training.tensors import to_torch
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
+class _State:
     """What a rank works with once it is initialised."""
 
-    wiring: ReasoningWiring
+    topology: ReasoningTopology
     trainer: Trainer
     policy: LanguageModelPolicy
     """The one that is trained."""
@@ -51,9 +51,9 @@ class _Desk:
 
     def of_shares(self, value: int) -> list[int]:
         """A number of each share, which is that of its ranks; every rank calls it."""
-        found = [0] * self.wiring.shares
+        found = [0] * self.topology.shares
         for rank, number in enumerate(self.rescorer.of_ranks(value)):
-            found[self.wiring.share(rank)] = max(found[self.wiring.share(rank)], number)
+            found[self.topology.share(rank)] = max(found[self.topology.share(rank)], number)
         return found
 
 
@@ -62,19 +62,19 @@ class ReasoningActor(Worker):
 
     def __init__(self, cfg: ReasoningConfig) -> None:
         self.cfg = cfg
-        self._desk: _Desk | None = None
+        self._state: _State | None = None
         self._has_critic = False
         self._trajectory: Trajectory[Tensor] | None = None
         self._batch: Batch[Tensor] | None = None
         self._checked = False
 
-    def init_worker(self, wiring: ReasoningWiring) -> None:
+    def init_worker(self, topology: ReasoningTopology) -> None:
         """Builds the policy and its trainer; every rank calls it."""
         torch.set_num_threads(self.threads)
         policy = placed(build_policy(self.cfg, starting_weights=True), self)
         check_temperature(policy, self.cfg.rollout.sampling_params)
         config, source = self.cfg.actor.trainer, self.cfg.reference.source
-        refers = source == "initial" and not wiring.inference_ranks and isinstance(config, KeepsReference)
+        refers = source == "initial" and not topology.inference_ranks and isinstance(config, KeepsReference)
         if refers:
             config = cast("KeepsReference", config).keeping_reference()
         trainer: Trainer = config.build(
@@ -84,10 +84,10 @@ class ReasoningActor(Worker):
             rendezvous=self.rendezvous,
             training_steps=self.cfg.optimizer_steps,
         )
-        wants = source != "none" and not wiring.inference_ranks and not refers
+        wants = source != "none" and not topology.inference_ranks and not refers
         frozen = ReferencePolicy(self.cfg, device_of(self)) if wants else None
         rescorer = Rescorer(trainer, self.rank, self.world_size)
-        self._desk = _Desk(wiring, trainer, policy, rescorer, frozen, refers)
+        self._state = _State(topology, trainer, policy, rescorer, frozen, refers)
         if self.cfg.actor.offload:
             self._offloading(trainer).offload()
 
@@ -96,10 +96,10 @@ class ReasoningActor(Worker):
 
         Whoever receives them needs its devices, too, so that nobody takes their lock.
         """
-        desk, sync = self._ready(), self.cfg.weight_sync
-        receivers = range(desk.wiring.rollout_ranks) if ranks is None else ranks
+        state, sync = self._ready(), self.cfg.weight_sync
+        receivers = range(state.topology.rollout_ranks) if ranks is None else ranks
         with self._onloaded("parameters"):
-            return publish(desk.trainer, sync, self.messenger, rank=self.rank, group=desk.wiring.rollout, receivers=receivers)
+            return publish(state.trainer, sync, self.messenger, rank=self.rank, group=state.topology.rollout, receivers=receivers)
 
     def recv_rollout_batch(self, trajectories: Channel) -> int:
         """Receives this rank's share of an iteration; returns its number of tokens.
@@ -107,8 +107,8 @@ class ReasoningActor(Worker):
         Args:
             trajectories: where `(reward rank, Trajectory or None)` come from, keyed by actor rank.
         """
-        wiring = self._ready().wiring
-        received = [cast("tuple[int, Any]", trajectories.get(key=self.rank)) for _ in range(wiring.reward_ranks)]
+        topology = self._ready().topology
+        received = [cast("tuple[int, Any]", trajectories.get(key=self.rank)) for _ in range(topology.reward_ranks)]
         parts = [part for _, part in received if part is not None]
         if not parts:
             problem = "no responses for this rank: there are fewer groups than actors"
@@ -121,11 +121,11 @@ class ReasoningActor(Worker):
         """Scores what was received as far as the algorithm needs it, and gives credit."""
         if self._trajectory is None:
             raise RLinfError(f"actor[{self.rank}]", "there is no rollout batch", "Call recv_rollout_batch(…) first.")
-        desk, place = self._ready(), f"actor[{self.rank}]"
+        state, place = self._ready(), f"actor[{self.rank}]"
         check_finite("reward", self._trajectory.reward, self._trajectory, place=place, remedy="Look at reward.reward_type.")
         with self._phase("parameters"), self.worker_timer("score"):
-            trajectory, metrics = self._scored(desk, self._trajectory)
-        all_reduce = desk.trainer.all_reduce if desk.wiring.shares > 1 else None
+            trajectory, metrics = self._scored(state, self._trajectory)
+        all_reduce = state.trainer.all_reduce if state.topology.shares > 1 else None
         credit = self.cfg.algorithm.advantage(trajectory, all_reduce=all_reduce)
         check_credit(credit, trajectory, place=place)
         if self.cfg.algorithm.overlong_filtering:
@@ -144,13 +144,13 @@ class ReasoningActor(Worker):
         Args:
             step: the iteration, which keys the order of the responses.
         """
-        desk = self._ready()
+        state = self._ready()
         if self._batch is None:
             problem = "responses have no credit yet"
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
-        width, share = widths(batch.trajectory), desk.wiring.share(self.rank)
-        total = sum(desk.of_shares(len(batch)))
+        width, share = widths(batch.trajectory), state.topology.share(self.rank)
+        total = sum(state.of_shares(len(batch)))
         steps = math.ceil(total / self.cfg.actor.global_batch_size)
         metrics: list[Mapping[str, Statistic]] = []
         with self._phase():
@@ -158,7 +158,7 @@ class ReasoningActor(Worker):
                 order = keyed_generator(self.cfg.runner.seed, "shuffle", share, step, epoch).permutation(len(batch))
                 for chosen in np.array_split(order, steps):
                     parts = [trimmed(batch, rows, width) for rows in self._parts(chosen, width)]
-                    metrics.append(desk.trainer.step(parts, self.cfg.algorithm.loss))
+                    metrics.append(state.trainer.step(parts, self.cfg.algorithm.loss))
         return merge(metrics)
 
     def save_checkpoint(self, folder: str) -> None:
@@ -184,7 +184,7 @@ class ReasoningActor(Worker):
         """Leaves the other ranks; every rank calls it, last."""
         self._ready().trainer.close()
 
-    def _scored(self, desk: _Desk, trajectory: Trajectory[Tensor]) -> tuple[Trajectory[Tensor], dict[str, Statistic]]:
+    def _scored(self, state: _State, trajectory: Trajectory[Tensor]) -> tuple[Trajectory[Tensor], dict[str, Statistic]]:
         """The trajectory with what the algorithm needs of scores, and how far rollout and trainer are apart.
 
         Where nothing but that distance is asked for, one forward pass measures it.
@@ -192,10 +192,10 @@ class ReasoningActor(Worker):
         wants_all = self.cfg.algorithm.recompute_logprobs or self._has_critic or not self._checked
         rows, width = np.arange(len(trajectory)), widths(trajectory)
         parts = self._parts(rows, width)
-        found = desk.rescorer.scores(trajectory, parts if wants_all else self._pieces(rows, width)[:1])
+        found = state.rescorer.scores(trajectory, parts if wants_all else self._pieces(rows, width)[:1])
         if not self._checked:
-            self._pass_gate(desk, trajectory, parts, found)
-        metrics = dict(self._gate().measure(compared(trajectory, found, version=desk.trainer.version)))
+            self._pass_gate(state, trajectory, parts, found)
+        metrics = dict(self._gate().measure(compared(trajectory, found, version=state.trainer.version)))
         if wants_all:
             logprob, value = scattered(trajectory, iter(found))
             self._has_critic = value is not None
@@ -203,25 +203,25 @@ class ReasoningActor(Worker):
                 trajectory = with_values(trajectory, value)
             if self.cfg.algorithm.recompute_logprobs:
                 trajectory = dataclasses.replace(trajectory, proximal=logprob)
-        if desk.refers:
-            reference, _ = scattered(trajectory, iter(desk.rescorer.references(trajectory, parts)))
+        if state.refers:
+            reference, _ = scattered(trajectory, iter(state.rescorer.references(trajectory, parts)))
             trajectory = dataclasses.replace(trajectory, reference=reference)
-        elif desk.reference is not None:
-            trajectory = dataclasses.replace(trajectory, reference=desk.reference.logprob(trajectory))
+        elif state.reference is not None:
+            trajectory = dataclasses.replace(trajectory, reference=state.reference.logprob(trajectory))
         return trajectory, metrics
 
-    def _pass_gate(self, desk: _Desk, trajectory: Trajectory[Tensor], parts: Sequence[Rows], found: Found) -> None:
+    def _pass_gate(self, state: _State, trajectory: Trajectory[Tensor], parts: Sequence[Rows], found: Found) -> None:
         """Before the first update, the trainer must say of the responses what the rollout said of them.
 
         Ranks can't score again for one of them, so that only a single one tries other temperatures.
         """
-        fresh = trajectory.mask & (trajectory.version >= desk.trainer.version)
+        fresh = trajectory.mask & (trajectory.version >= state.trainer.version)
         scores = compared(
             trajectory,
             found,
-            version=desk.trainer.version,
+            version=state.trainer.version,
             mask=trajectory.mask if self.cfg.rollout.oversample == 1 else fresh,  # aborted responses may go on after an update
-            rescore=(lambda factor: desk.rescorer.at_temperature(desk.policy, factor, trajectory, parts))
+            rescore=(lambda factor: state.rescorer.at_temperature(state.policy, factor, trajectory, parts))
             if self.world_size == 1
             else None,
         )
@@ -269,10 +269,10 @@ class ReasoningActor(Worker):
             raise ConfigError("actor.offload", problem, "Set it to false, or choose the trainer fsdp.")
         return trainer
 
-    def _ready(self) -> _Desk:
-        if self._desk is None:
-            raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(wiring) first.")
-        return self._desk
+    def _ready(self) -> _State:
+        if self._state is None:
+            raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(topology) first.")
+        return self._state
 
 
 def with_values(trajectory: Trajectory[Tensor], value: Tensor) -> Trajectory[Tensor]:

@@ -11,9 +11,9 @@ from rlinf.runners.checkpoints.checkpoint import Checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.reasoning.evaluation import measured
 from rlinf.runners.reasoning.evaluator import ReasoningEvaluator
-from rlinf.runners.reasoning.generation.jobs import Flights
+from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
-from rlinf.runners.reasoning.generation.worker_groups import Crew
+from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
@@ -43,13 +43,13 @@ class ReasoningEvalRunner:
     ) -> None:
         self.cfg, self.checkpoint, self.rollout, self.reward, self.folder = cfg, checkpoint, rollout, reward, folder
         self.phases = Phases(cfg.runner.timeout_s)
-        crew = Crew(rollout=rollout, reward=reward)
-        self.wiring = crew.wiring(cfg.actor.trainer)
-        self.evaluator = ReasoningEvaluator(cfg, Flights(crew, self.wiring, crew.lines(), cfg.runner.timeout_s))
+        groups = WorkerGroups(rollout=rollout, reward=reward)
+        self.topology = groups.topology(cfg.actor.trainer)
+        self.evaluator = ReasoningEvaluator(cfg, GenerationJobs(groups, self.topology, groups.channels(), cfg.runner.timeout_s))
 
     def init_workers(self) -> None:
         """Builds generators and rewards, and loads the weights."""
-        self.phases.wait(self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring))
+        self.phases.wait(self.rollout.init_worker(self.topology), self.reward.init_worker(self.topology))
         (found,) = self.phases.wait(self.rollout.measure_prompts(("validation",)))
         self.evaluator.keep(fitting_prompts(self.cfg, found)["validation"].numbers)
         self.phases.wait(self.rollout.load_checkpoint(str(self.checkpoint.model_file), self.checkpoint.state["step"]))

@@ -9,8 +9,8 @@ from typing import Any
 from rlinf.core.errors import ConfigError
 from rlinf.runners.reasoning.evaluation import reasoning_protocol, summarise
 from rlinf.runners.reasoning.generation.admission import GroupReport
-from rlinf.runners.reasoning.generation.jobs import Flights
-from rlinf.runners.reasoning.generation.prompt_groups import Job, Order
+from rlinf.runners.reasoning.generation.jobs import GenerationJobs
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.schema import ReasoningConfig
 
 
@@ -29,14 +29,14 @@ class ReasoningEvaluator:
 
     Args:
         cfg: the configuration of the run.
-        flights: the way to the workers.
+        jobs: the way to the workers.
 
     Raises:
         ConfigError: there are fewer validation problems than are asked for.
     """
 
-    def __init__(self, cfg: ReasoningConfig, flights: Flights) -> None:
-        self._cfg, self._flights = cfg, flights
+    def __init__(self, cfg: ReasoningConfig, jobs: GenerationJobs) -> None:
+        self._cfg, self._jobs = cfg, jobs
         self._runs = 0
         self._numbers: Sequence[int] | None = None
         available = len(cfg.data.task.problems("validation"))
@@ -52,16 +52,16 @@ class ReasoningEvaluator:
     def run(self, problems: int) -> Evaluated:
         """Has the first `problems` problems answered, of those that are kept."""
         self._runs += 1
-        job = Job(
+        job = JobSpec(
             key=f"eval/{self._runs}",
             split="validation",
-            orders=tuple(Order(group=number, problem=number) for number in self._asked(problems)),
+            prompt_groups=tuple(PromptGroup(group=number, problem=number) for number in self._asked(problems)),
             needed=problems,
             samples=self._cfg.eval.samples,
             sampling=self._cfg.eval_sampling,
             shown=problems,
         )
-        reports = sorted(self._flights.land(self._flights.start(job)).reports, key=_number)
+        reports = sorted(self._jobs.finish(self._jobs.start(job)).reports, key=_number)
         return Evaluated(scalars=summarise(reports, self._cfg.eval.pass_k), reports=reports)
 
     def protocol(self, problems: int) -> dict[str, Any]:

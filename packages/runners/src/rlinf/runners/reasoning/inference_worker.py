@@ -17,7 +17,7 @@ from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.reasoning.language import build_policy
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import pieces, scattered, trimmed, widths, without_credit
-from rlinf.runners.reasoning.topology import Lines, Question
+from rlinf.runners.reasoning.topology import Channels, ReferenceRequest
 from rlinf.runners.training.devices import device_of
 from rlinf.runners.training.tensors import to_numpy, to_torch
 
@@ -50,7 +50,7 @@ class ReferencePolicy:
 
 
 class InferenceWorker(Worker):
-    """Answers the reward workers' questions about groups."""
+    """Scores groups under the reference for the reward workers."""
 
     def __init__(self, cfg: ReasoningConfig) -> None:
         self.cfg = cfg
@@ -61,11 +61,11 @@ class InferenceWorker(Worker):
         torch.set_num_threads(self.threads)
         self._reference = ReferencePolicy(self.cfg, device_of(self))
 
-    def compute_references(self, lines: Lines, askers: int) -> int:
+    def compute_references(self, channels: Channels, askers: int) -> int:
         """Answers until every reward worker that it serves has said that it is done.
 
         Args:
-            lines: where questions come from and answers go.
+            channels: where requests come from and answers go.
             askers: how many reward workers it serves.
 
         Returns:
@@ -75,13 +75,13 @@ class InferenceWorker(Worker):
             raise RLinfError(f"inference[{self.rank}]", "has no reference yet", "Call init_worker() first.")
         answered = 0
         while askers:
-            question = cast("Question | None", lines.questions.get(key=self.rank))
-            if question is None:
+            request = cast("ReferenceRequest | None", channels.reference_requests.get(key=self.rank))
+            if request is None:
                 askers -= 1
                 continue
             with self.worker_timer("score"):
-                found = self._reference.logprob(question.trajectory.map(to_torch))
-            answer = int(question.trajectory.group[0]), to_numpy(found)
-            lines.references.put(answer, key=question.reward_rank)
+                found = self._reference.logprob(request.trajectory.map(to_torch))
+            answer = int(request.trajectory.group[0]), to_numpy(found)
+            channels.references.put(answer, key=request.reward_rank)
             answered += 1
         return answered

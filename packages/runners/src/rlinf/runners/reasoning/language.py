@@ -22,7 +22,7 @@ SPECIAL = 16
 
 
 @runtime_checkable
-class Tokenizing(Protocol):
+class HasTokenizer(Protocol):
     """A model's configuration that knows the model's tokenizer."""
 
     def tokenizer(self, corpus: Sequence[str]) -> Tokenizer:
@@ -31,7 +31,7 @@ class Tokenizing(Protocol):
 
 
 @runtime_checkable
-class Ending(Protocol):
+class HasEndTokens(Protocol):
     """A model's configuration that knows which tokens end a response."""
 
     def end_tokens(self) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ def build_tokenizer(cfg: ReasoningConfig) -> Tokenizer:
         ConfigError: the model has none.
     """
     model = cfg.actor.model.config
-    if not isinstance(model, Tokenizing):
+    if not isinstance(model, HasTokenizer):
         problem = f"'{cfg.actor.model.model_type}' has no tokenizer"
         raise ConfigError("actor.model.model_type", problem, "Choose a language model.")
     return model.tokenizer(list(_texts(cfg.data.task.problems("train"))))
@@ -144,7 +144,7 @@ class Problems:
 
     def __init__(self, cfg: ReasoningConfig, tokenizer: Tokenizer) -> None:
         self._task, self._tokenizer, self._model = cfg.data.task, tokenizer, cfg.actor.model.config
-        named = self._model.end_tokens() if isinstance(self._model, Ending) else ()
+        named = self._model.end_tokens() if isinstance(self._model, HasEndTokens) else ()
         self._ends = tuple(dict.fromkeys((tokenizer.eos_token_id, *named)))
         self._splits: dict[Split, Sequence[Problem]] = {}
         self._sights: dict[Split, ImageProcessor | None] = {}

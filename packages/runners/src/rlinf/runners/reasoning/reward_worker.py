@@ -20,16 +20,16 @@ from rlinf.core.registry import REWARDS
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
-from rlinf.runners.reasoning.generation.prompt_groups import Job
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
 from rlinf.runners.reasoning.language import Problems, build_tokenizer
 from rlinf.runners.reasoning.rows import group_rows
 from rlinf.runners.reasoning.schema import OverlongConfig, ReasoningConfig
-from rlinf.runners.reasoning.topology import Lines, Question, ReasoningWiring, Written, line
+from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, ReferenceRequest, WrittenGroup, queue_name
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
-    wiring: ReasoningWiring
+class _State:
+    topology: ReasoningTopology
     tokenizer: Tokenizer
     problems: Problems
     penalty: Reward | None
@@ -41,63 +41,63 @@ class RewardWorker(Worker):
 
     def __init__(self, cfg: ReasoningConfig) -> None:
         self.cfg = cfg
-        self._desk: _Desk | None = None
+        self._state: _State | None = None
 
-    def init_worker(self, wiring: ReasoningWiring) -> None:
+    def init_worker(self, topology: ReasoningTopology) -> None:
         """Builds the tokenizer and the reward."""
         tokenizer = build_tokenizer(self.cfg)
         penalty = _penalty(self.cfg.reward.overlong)
-        self._desk = _Desk(wiring, tokenizer, Problems(self.cfg, tokenizer), penalty)
+        self._state = _State(topology, tokenizer, Problems(self.cfg, tokenizer), penalty)
 
-    def compute_rewards(self, job: Job, lines: Lines) -> list[GroupReport]:
+    def compute_rewards(self, job: JobSpec, channels: Channels) -> list[GroupReport]:
         """Scores this worker's share of a job as it is written; each group once, however often it arrives.
 
         Args:
             job: what the rollout workers were asked for.
-            lines: where completions come from, and the way to inference.
+            channels: where completions come from, and the way to inference.
         """
-        desk = self._ready()
-        expected = sum(job.share(rank, desk.wiring.rollout_ranks)[1] for rank in desk.wiring.scored_by(self.rank))
-        asks = desk.wiring.inference_ranks > 0 and job.split == "train"
+        state = self._ready()
+        expected = sum(job.share(rank, state.topology.rollout_ranks)[1] for rank in state.topology.scored_by(self.rank))
+        asks = state.topology.inference_ranks > 0 and job.split == "train"
         reports: dict[int, GroupReport] = {}
         while len(reports) < expected:
             with self.worker_timer("wait_for_completions"):
-                written = cast("Written", lines.completions.get(key=line(job.key, self.rank)))
-            if written.order.group in reports:
+                written = cast("WrittenGroup", channels.completions.get(key=queue_name(job.key, self.rank)))
+            if written.prompt_group.group in reports:
                 continue
             with self.worker_timer("score"):
-                report = self._score(job, written, with_text=written.order in job.orders[: job.shown])
+                report = self._score(job, written, with_text=written.prompt_group in job.prompt_groups[: job.shown])
             reports[report.group] = report
             if job.split == "train":
-                self._keep(written, report, lines if asks else None)
+                self._keep(written, report, channels if asks else None)
         if asks:
-            self._hear(lines, list(reports))
-            lines.questions.put(None, key=desk.wiring.inference_rank(self.rank))
+            self._receive_references(channels, list(reports))
+            channels.reference_requests.put(None, key=state.topology.inference_rank(self.rank))
         return list(reports.values())
 
-    def deliver(self, assignment: Mapping[int, int], lines: Lines) -> None:
+    def deliver(self, assignment: Mapping[int, int], channels: Channels) -> None:
         """Sends the groups that were admitted to the actor ranks that train on them, and forgets all others.
 
         Args:
             assignment: the share of each admitted group.
-            lines: `trajectories` takes one item for each actor rank.
+            channels: `trajectories` takes one item for each actor rank.
         """
-        desk = self._ready()
-        for actor in range(desk.wiring.actor_ranks):
-            own = [desk.kept[group] for group in sorted(desk.kept) if assignment.get(group) == desk.wiring.share(actor)]
-            lines.trajectories.put((self.rank, Trajectory.concat(own) if own else None), key=actor)
-        desk.kept.clear()
+        state = self._ready()
+        for actor in range(state.topology.actor_ranks):
+            own = [state.kept[group] for group in sorted(state.kept) if assignment.get(group) == state.topology.share(actor)]
+            channels.trajectories.put((self.rank, Trajectory.concat(own) if own else None), key=actor)
+        state.kept.clear()
 
-    def _score(self, job: Job, written: Written, *, with_text: bool) -> GroupReport:
-        desk, order = self._ready(), written.order
-        problem = desk.problems.get(job.split, order.problem)
-        stops = set(desk.problems.stopped(job.sampling).stop_token_ids)
-        texts = [desk.tokenizer.decode(_said(c, stops), skip_special_tokens=True) for c in written.completions]
-        scores = self._given(self.cfg.reward.reward(texts, [problem.answer] * len(texts)), texts, job.split, order.problem)
+    def _score(self, job: JobSpec, written: WrittenGroup, *, with_text: bool) -> GroupReport:
+        state, prompt_group = self._ready(), written.prompt_group
+        problem = state.problems.get(job.split, prompt_group.problem)
+        stops = set(state.problems.stopped(job.sampling).stop_token_ids)
+        texts = [state.tokenizer.decode(_said(c, stops), skip_special_tokens=True) for c in written.completions]
+        scores = self._given(self.cfg.reward.reward(texts, [problem.answer] * len(texts)), texts, job.split, prompt_group.problem)
         rewards = self._shaped(scores, written.completions)
         return GroupReport(
-            group=order.group,
-            problem=order.problem,
+            group=prompt_group.group,
+            problem=prompt_group.problem,
             responses=tuple(
                 Response(
                     reward=reward,
@@ -109,7 +109,7 @@ class RewardWorker(Worker):
                 for reward, score, completion, text in zip(rewards, scores, written.completions, texts, strict=True)
             ),
             oldest=min((c.oldest for c in written.completions if c.oldest is not None), default=None),
-            prompt=desk.problems.text(job.split, order.problem) if with_text else None,
+            prompt=state.problems.text(job.split, prompt_group.problem) if with_text else None,
             answer=problem.answer if with_text else "",
         )
 
@@ -140,30 +140,30 @@ class RewardWorker(Worker):
         taken = penalty(["t " * len(completion) for completion in completions], [""] * len(completions))
         return [score + overlong.weight * minus for score, minus in zip(scores, taken, strict=True)]
 
-    def _keep(self, written: Written, report: GroupReport, lines: Lines | None) -> None:
-        desk = self._ready()
-        order = written.order
+    def _keep(self, written: WrittenGroup, report: GroupReport, channels: Channels | None) -> None:
+        state = self._ready()
+        prompt_group = written.prompt_group
         rewards = [response.reward for response in report.responses]
-        prompt = desk.problems.prompt("train", order.problem)
-        pad = desk.tokenizer.pad_token_id
-        rows = group_rows(prompt, written.completions, rewards, group=order.group, pad_id=pad)
-        desk.kept[order.group] = rows
-        if lines is not None:
-            question = Question(reward_rank=self.rank, trajectory=rows)
-            lines.questions.put(question, key=desk.wiring.inference_rank(self.rank))
+        prompt = state.problems.prompt("train", prompt_group.problem)
+        pad = state.tokenizer.pad_token_id
+        rows = group_rows(prompt, written.completions, rewards, group=prompt_group.group, pad_id=pad)
+        state.kept[prompt_group.group] = rows
+        if channels is not None:
+            request = ReferenceRequest(reward_rank=self.rank, trajectory=rows)
+            channels.reference_requests.put(request, key=state.topology.inference_rank(self.rank))
 
-    def _hear(self, lines: Lines, groups: Sequence[int]) -> None:
+    def _receive_references(self, channels: Channels, groups: Sequence[int]) -> None:
         """Takes the answers of inference to the questions about these groups."""
-        desk = self._ready()
+        state = self._ready()
         for _ in groups:
             with self.worker_timer("wait_for_references"):
-                group, reference = cast("tuple[int, Any]", lines.references.get(key=self.rank))
-            desk.kept[group] = dataclasses.replace(desk.kept[group], reference=reference)
+                group, reference = cast("tuple[int, Any]", channels.references.get(key=self.rank))
+            state.kept[group] = dataclasses.replace(state.kept[group], reference=reference)
 
-    def _ready(self) -> _Desk:
-        if self._desk is None:
-            raise RLinfError(f"reward[{self.rank}]", "is not ready yet", "Call init_worker(wiring) first.")
-        return self._desk
+    def _ready(self) -> _State:
+        if self._state is None:
+            raise RLinfError(f"reward[{self.rank}]", "is not ready yet", "Call init_worker(topology) first.")
+        return self._state
 
 
 def _penalty(overlong: OverlongConfig | None) -> Reward | None:

@@ -1,6 +1,6 @@
 """`ReasoningRolloutWorker`: holds a generator and answers problems with groups of responses.
 
-job ──► groups ──► members, all in flight at once ──► a group is complete ──► reward worker
+job ──► groups ──► members, all at once ──► a group is complete ──► reward worker
                                                    └► enough are ──► the rest is aborted; what it wrote goes back to the runner
 """
 
@@ -22,11 +22,11 @@ from rlinf.core.problems import ShownPrompt, Split
 from rlinf.core.protocols import Work
 from rlinf.core.random import keyed_seed
 from rlinf.core.worker import Worker, idempotent
-from rlinf.runners.reasoning.generation.prompt_groups import Job, Order
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.prompt_lengths import PromptLengths, longest_prompt, measure
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_sight, check_temperature, complete
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.reasoning.topology import Lines, ReasoningWiring, Written, line
+from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, WrittenGroup, queue_name
 from rlinf.runners.training.tensors import to_numpy
 
 ABORT_S = 60.0
@@ -41,14 +41,14 @@ class Generated:
     """How many, without those of aborted groups."""
     resumed: int
     """How many of them an earlier job had written, before it was aborted."""
-    aborted: tuple[Order, ...]
+    aborted: tuple[PromptGroup, ...]
     """The groups that were cut short, with what they had written."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Engine:
     generator: Generator
-    wiring: ReasoningWiring
+    topology: ReasoningTopology
     problems: Problems
 
 
@@ -62,7 +62,7 @@ class ReasoningRolloutWorker(Worker):
         self._turn = asyncio.Lock()
 
     @idempotent
-    def init_worker(self, wiring: ReasoningWiring) -> None:
+    def init_worker(self, topology: ReasoningTopology) -> None:
         """Builds the generator, once; its weights are those of the actor only after the first synchronisation."""
         if self._engine is not None:
             return
@@ -73,7 +73,7 @@ class ReasoningRolloutWorker(Worker):
         generator = self.cfg.rollout.generator.build(policy, rank=self.rank, world_size=self.world_size)
         problems = Problems(self.cfg, build_tokenizer(self.cfg))
         check_sight(problems, generator)
-        self._engine = _Engine(generator, wiring, problems)
+        self._engine = _Engine(generator, topology, problems)
 
     def measure_prompts(self, splits: Sequence[Split]) -> list[PromptLengths]:
         """Which prompts of its share of these splits are too long, one answer for each split."""
@@ -84,7 +84,7 @@ class ReasoningRolloutWorker(Worker):
     async def sync_model_from_actor(self) -> int:
         """Takes over the actor's weights, also while responses are being written; returns their version."""
         engine, held = self._ready()
-        received = self.cfg.weight_sync.recv(self.messenger, held, engine.wiring.actor, 0)
+        received = self.cfg.weight_sync.recv(self.messenger, held, engine.topology.actor, 0)
         await self._take(received)
         return received.version
 
@@ -92,26 +92,26 @@ class ReasoningRolloutWorker(Worker):
         """Takes the weights of a safetensors file."""
         await self._take(Weights(tensors=load_file(Path(file)), version=version))
 
-    async def generate(self, job: Job, lines: Lines) -> Generated:
+    async def generate(self, job: JobSpec, channels: Channels) -> Generated:
         """Answers its share of a job; several jobs may be under way.
 
         Args:
             job: what is asked of all rollout workers.
-            lines: `completions` takes each group as soon as it is complete.
+            channels: `completions` takes each group as soon as it is complete.
         """
         if not self.cfg.actor.offload:
-            return await self._generate(job, lines)
+            return await self._generate(job, channels)
         async with self._turn, self.device_lock:  # one job after the other, as the lock belongs to a task
-            return await self._generate(job, lines)
+            return await self._generate(job, channels)
 
-    async def _generate(self, job: Job, lines: Lines) -> Generated:
+    async def _generate(self, job: JobSpec, channels: Channels) -> Generated:
         engine, _ = self._ready()
-        orders, needed = job.share(self.rank, self.world_size)
+        prompt_groups, needed = job.share(self.rank, self.world_size)
         if not needed:
-            return Generated(tokens=0, resumed=0, aborted=orders)
-        free = max(0, needed - sum(order.again for order in orders))
-        queue = line(job.key, engine.wiring.reward_rank(self.rank))
-        groups = {asyncio.ensure_future(self._group(job, order)): order for order in orders}
+            return Generated(tokens=0, resumed=0, aborted=prompt_groups)
+        free = max(0, needed - sum(prompt_group.again for prompt_group in prompt_groups))
+        queue = queue_name(job.key, engine.topology.reward_rank(self.rank))
+        groups = {asyncio.ensure_future(self._group(job, prompt_group)): prompt_group for prompt_group in prompt_groups}
         running, tokens, resumed = set(groups), 0, 0
         sent: list[Work[None]] = []
         try:
@@ -120,11 +120,11 @@ class ReasoningRolloutWorker(Worker):
                 for task in sorted(done, key=lambda task: groups[task].group):
                     if not needed or not (groups[task].again or free):
                         continue
-                    order = groups.pop(task)
-                    written = Written(order=order.anew(), completions=task.result())
-                    sent.append(lines.completions.put(written, key=queue, async_op=True))
-                    free, needed = free - (not order.again), needed - 1
-                    tokens, resumed = tokens + sum(map(len, written.completions)), resumed + order.written
+                    prompt_group = groups.pop(task)
+                    written = WrittenGroup(prompt_group=prompt_group.anew(), completions=task.result())
+                    sent.append(channels.completions.put(written, key=queue, async_op=True))
+                    free, needed = free - (not prompt_group.again), needed - 1
+                    tokens, resumed = tokens + sum(map(len, written.completions)), resumed + prompt_group.written
             aborted = await self._abort(job, groups)
             for work in sent:
                 await work
@@ -137,18 +137,18 @@ class ReasoningRolloutWorker(Worker):
         """Ends the generator."""
         await self._ready()[0].generator.close()
 
-    async def _group(self, job: Job, order: Order) -> tuple[Completion[Any], ...]:
+    async def _group(self, job: JobSpec, prompt_group: PromptGroup) -> tuple[Completion[Any], ...]:
         engine, _ = self._ready()
-        prompt = engine.problems.prompt(job.split, order.problem)
+        prompt = engine.problems.prompt(job.split, prompt_group.problem)
         sampling = engine.problems.stopped(job.sampling)
-        before = order.partial or (None,) * job.samples
-        members = [self._member(job, order, prompt, sampling, member, part) for member, part in enumerate(before)]
+        before = prompt_group.partial or (None,) * job.samples
+        members = [self._member(job, prompt_group, prompt, sampling, member, part) for member, part in enumerate(before)]
         return tuple(await asyncio.gather(*members))
 
     async def _member(
         self,
-        job: Job,
-        order: Order,
+        job: JobSpec,
+        prompt_group: PromptGroup,
         prompt: ShownPrompt,
         sampling: SamplingConfig,
         member: int,
@@ -158,18 +158,25 @@ class ReasoningRolloutWorker(Worker):
         if partial is not None and partial.finish != "abort":
             return partial
         engine, _ = self._ready()
-        seed = keyed_seed(self.cfg.runner.seed, f"rollout/{job.split}", order.group, member)
-        request = _request(job, order, member)
+        seed = keyed_seed(self.cfg.runner.seed, f"rollout/{job.split}", prompt_group.group, member)
+        request = _request(job, prompt_group, member)
         found = await complete(engine.generator, prompt, sampling, seed=seed, request_id=request, partial=partial)
         return _as_numpy(found)
 
-    async def _abort(self, job: Job, groups: Mapping[asyncio.Task[tuple[Completion[Any], ...]], Order]) -> tuple[Order, ...]:
+    async def _abort(
+        self, job: JobSpec, groups: Mapping[asyncio.Task[tuple[Completion[Any], ...]], PromptGroup]
+    ) -> tuple[PromptGroup, ...]:
         """Ends groups that are under way; returns them by their numbers, with what they had written if that came in time."""
         engine, _ = self._ready()
-        engine.generator.abort([_request(job, order, member) for order in groups.values() for member in range(job.samples)])
+        engine.generator.abort(
+            [_request(job, prompt_group, member) for prompt_group in groups.values() for member in range(job.samples)]
+        )
         if groups:
             await asyncio.wait(groups, timeout=ABORT_S)
-        found = [replace(order, partial=_any(task.result()) if task.done() else order.partial) for task, order in groups.items()]
+        found = [
+            replace(prompt_group, partial=_any(task.result()) if task.done() else prompt_group.partial)
+            for task, prompt_group in groups.items()
+        ]
         return tuple(sorted(found, key=_number))
 
     async def _take(self, weights: Weights[Any]) -> None:
@@ -179,7 +186,7 @@ class ReasoningRolloutWorker(Worker):
 
     def _ready(self) -> tuple[_Engine, Weights[Any]]:
         if self._engine is None or self._held is None:
-            raise RLinfError(f"rollout[{self.rank}]", "has no generator yet", "Call init_worker(wiring) first.")
+            raise RLinfError(f"rollout[{self.rank}]", "has no generator yet", "Call init_worker(topology) first.")
         return self._engine, self._held
 
 
@@ -188,12 +195,12 @@ def _any(partial: tuple[Completion[Any], ...]) -> tuple[Completion[Any], ...]:
     return partial if any(map(len, partial)) else ()
 
 
-def _number(order: Order) -> int:
-    return order.group
+def _number(prompt_group: PromptGroup) -> int:
+    return prompt_group.group
 
 
-def _request(job: Job, order: Order, member: int) -> str:
-    return f"{job.key}/{order.group}/{member}"
+def _request(job: JobSpec, prompt_group: PromptGroup, member: int) -> str:
+    return f"{job.key}/{prompt_group.group}/{member}"
 
 
 def _as_numpy(completion: Completion[Any]) -> Completion[Any]:

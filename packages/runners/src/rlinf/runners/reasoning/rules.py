@@ -17,7 +17,7 @@ from rlinf.runners.config.rules import (
     unmet_by_model,
     whole_batches,
 )
-from rlinf.runners.reasoning.language import Tokenizing
+from rlinf.runners.reasoning.language import HasTokenizer
 from rlinf.runners.reasoning.schema import ReasoningConfig
 
 _SAMPLING: Final = "rollout.sampling_params"
@@ -50,7 +50,7 @@ def _one_temperature(cfg: ReasoningConfig) -> ConfigError | None:
 
 def _writes(cfg: ReasoningConfig) -> ConfigError | None:
     model = cfg.actor.model
-    if isinstance(model.config, Tokenizing) and traits_of(model.config).language is not False:
+    if isinstance(model.config, HasTokenizer) and traits_of(model.config).language is not False:
         return None
     return ConfigError("actor.model.model_type", f"'{model.model_type}' has no tokenizer", "Choose a language model.")
 

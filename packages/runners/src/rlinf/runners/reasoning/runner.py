@@ -27,10 +27,10 @@ from rlinf.runners.reasoning.evaluation import measured
 from rlinf.runners.reasoning.evaluator import Evaluated, ReasoningEvaluator
 from rlinf.runners.reasoning.generation.admission import Versions, assign
 from rlinf.runners.reasoning.generation.experience import Experience, Generation
-from rlinf.runners.reasoning.generation.jobs import Flights
+from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
 from rlinf.runners.reasoning.generation.prompt_lengths import Fitting, fitting_prompts
-from rlinf.runners.reasoning.generation.worker_groups import Crew
+from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
 from rlinf.runners.reasoning.inference_worker import InferenceWorker
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
@@ -69,15 +69,15 @@ class ReasoningRunner:
     ) -> None:
         self.cfg, self.actor, self.rollout, self.reward, self.inference = cfg, actor, rollout, reward, inference
         self.folder = folder or open_run_folder(cfg)
-        crew = Crew(rollout=rollout, reward=reward, actor=actor, inference=inference)
-        self.wiring, self.lines = crew.wiring(cfg.actor.trainer), crew.lines()
-        self.flights = Flights(crew, self.wiring, self.lines, cfg.runner.timeout_s)
-        self.evaluator = ReasoningEvaluator(cfg, self.flights)
+        groups = WorkerGroups(rollout=rollout, reward=reward, actor=actor, inference=inference)
+        self.topology, self.channels = groups.topology(cfg.actor.trainer), groups.channels()
+        self.jobs = GenerationJobs(groups, self.topology, self.channels, cfg.runner.timeout_s)
+        self.evaluator = ReasoningEvaluator(cfg, self.jobs)
         problems = len(cfg.data.task.problems("train"))
         self.prompts = Fitting(numbers=range(problems), left_out=0, told="")
         self.source = ProblemSource(problems, seed=cfg.runner.seed, shuffle=cfg.data.shuffle)
         self.versions = Versions()
-        self.generation = Generation(cfg, self.flights, self.source, self.versions, self.wiring.shares)
+        self.generation = Generation(cfg, self.jobs, self.source, self.versions, self.topology.shares)
         self.phases = Phases(cfg.runner.timeout_s)
         self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
         self.skipped = SkippedSteps()
@@ -86,7 +86,11 @@ class ReasoningRunner:
 
     def init_workers(self) -> None:
         """Builds generators, rewards and the trainer, and restores the checkpoint that the run resumes from."""
-        groups = [self.rollout.init_worker(self.wiring), self.reward.init_worker(self.wiring), self.actor.init_worker(self.wiring)]
+        groups = [
+            self.rollout.init_worker(self.topology),
+            self.reward.init_worker(self.topology),
+            self.actor.init_worker(self.topology),
+        ]
         self.phases.wait(*groups, *([] if self.inference is None else [self.inference.init_worker()]))
         self._keep_fitting_prompts()
         checkpoint = resumed_checkpoint(self.cfg)
@@ -115,14 +119,16 @@ class ReasoningRunner:
     def update_rollout_weights(self) -> None:
         """Gives the rollout workers the actor's weights."""
         with self.phases.phase("sync_weights"):
-            self.versions.publish(self.flights.sync_weights())
+            self.versions.publish(self.jobs.sync_weights())
 
     def generate_rollouts(self) -> Experience:
         """Lets rollout and reward workers make what this iteration trains on, and the actor receive it."""
         with self.phases.phase("generate_rollouts"):
             experience = self.generation.collect(self.step)
-            assignment = assign(experience.tokens, self.wiring.shares)
-            self.phases.wait(self.reward.deliver(assignment, self.lines), self.actor.recv_rollout_batch(self.lines.trajectories))
+            assignment = assign(experience.tokens, self.topology.shares)
+            self.phases.wait(
+                self.reward.deliver(assignment, self.channels), self.actor.recv_rollout_batch(self.channels.trajectories)
+            )
         write_transcripts(self.folder.transcripts, self.step + 1, "train", experience.reports)
         return experience
 

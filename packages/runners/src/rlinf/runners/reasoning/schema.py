@@ -102,7 +102,7 @@ class GenerationConfig:
     had written, unless that would be older still when it is trained on. `max_lag` + 1 is enough for all; with 0 they begin anew,
     unless the weights are still the same."""
     max_restarts: int = 3
-    """How often each rollout worker whose process dies is started again; its samples are generated anew."""
+    """How often each rollout worker whose process ends unexpectedly is restarted; its samples are generated anew."""
 
     def __post_init__(self) -> None:
         positive(group_size=self.group_size)

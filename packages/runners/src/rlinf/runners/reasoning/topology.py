@@ -8,11 +8,11 @@ from typing import Any
 from rlinf.core.data import Completion
 from rlinf.core.protocols import Channel
 from rlinf.core.trajectory import Trajectory
-from rlinf.runners.reasoning.generation.prompt_groups import Order
+from rlinf.runners.reasoning.generation.prompt_groups import PromptGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningWiring:
+class ReasoningTopology:
     """Derived once from the groups' sizes; the same object goes to all workers."""
 
     actor: str
@@ -53,39 +53,39 @@ class ReasoningWiring:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
+class Channels:
     """The channels of a run."""
 
     completions: Channel
-    """From rollout to reward: `Written`, keyed by `line(job, reward rank)`."""
+    """From rollout to reward: `WrittenGroup`, keyed by `queue_name(job, reward rank)`."""
     trajectories: Channel
     """From reward to actor: `(reward rank, Trajectory or None)`, keyed by actor rank; ranks of one share get the same."""
-    questions: Channel
-    """From reward to inference: `Question` or None, keyed by inference rank."""
+    reference_requests: Channel
+    """From reward to inference: `ReferenceRequest` or None, keyed by inference rank."""
     references: Channel
     """From inference to reward: `(group, log-probabilities)`, keyed by reward rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenGroup:
     """A group that a rollout worker has finished."""
 
-    order: Order
+    prompt_group: PromptGroup
     """What was asked."""
     completions: tuple[Completion[Any], ...]
     """One for each member, NumPy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ReferenceRequest:
     """A group whose log-probabilities under the reference are asked for."""
 
     reward_rank: int
-    """Who asks."""
+    """The reward worker that asks."""
     trajectory: Trajectory[Any]
     """NumPy."""
 
 
-def line(job: str, rank: int) -> str:
+def queue_name(job: str, rank: int) -> str:
     """The queue of a job's completions at a reward worker."""
     return f"{job}/{rank}"

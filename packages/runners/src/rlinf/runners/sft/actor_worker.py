@@ -28,7 +28,7 @@ from rlinf.runners.training.devices import placed
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
+class _State:
     """What a rank works with once it is initialised."""
 
     tokenizer: Tokenizer
@@ -42,7 +42,7 @@ class SFTActor(Worker):
 
     def __init__(self, cfg: SFTConfig) -> None:
         self.cfg = cfg
-        self._desk: _Desk | None = None
+        self._state: _State | None = None
 
     def init_worker(self) -> int:
         """Reads the examples and builds the trainer; every rank calls it. Returns how many examples there are.
@@ -70,7 +70,7 @@ class SFTActor(Worker):
         model, longest = self.cfg.actor.model.config, data.max_length
         train = read_examples(data.task, "train", tokenizer, max_length=longest, model=model)
         held_out = read_examples(data.task, "validation", tokenizer, max_length=longest, limit=data.val_problems, model=model)
-        self._desk = _Desk(tokenizer, trainer, train, held_out)
+        self._state = _State(tokenizer, trainer, train, held_out)
         return len(train)
 
     def train_steps(self, first: int, count: int) -> Mapping[str, Statistic]:
@@ -80,30 +80,30 @@ class SFTActor(Worker):
             first: the step, counted from 0 over the whole run, which says what is learned in it.
             count: how many.
         """
-        desk, size = self._ready(), self.cfg.actor.global_batch_size
+        state, size = self._ready(), self.cfg.actor.global_batch_size
         share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
         metrics: list[Mapping[str, Statistic]] = []
         for step in range(first, first + count):
-            chosen = [desk.train[at] for at in drawn(len(desk.train), step, size, self.cfg.runner.seed)]
-            metrics.append(desk.trainer.step(self._batches(chosen[share::shares]), CrossEntropy()))
+            chosen = [state.train[at] for at in drawn(len(state.train), step, size, self.cfg.runner.seed)]
+            metrics.append(state.trainer.step(self._batches(chosen[share::shares]), CrossEntropy()))
         return merge(metrics)
 
     def validate(self) -> Mapping[str, Statistic]:
         """The loss of the examples held out, over all ranks; every rank calls it."""
-        desk = self._ready()
+        state = self._ready()
         share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
-        mine = desk.validation[share::shares] or desk.validation[:1]
+        mine = state.validation[share::shares] or state.validation[:1]
         batches = self._batches(mine)
         counts = torch.zeros(self.world_size)
         counts[self.rank] = len(batches)
-        rounds = int(desk.trainer.all_reduce(counts).max())
+        rounds = int(state.trainer.all_reduce(counts).max())
         sums = torch.zeros(2, dtype=torch.float64)
         for turn in range(rounds):
             batch = batches[min(turn, len(batches) - 1)]
-            logprob, mask = desk.trainer.evaluate(batch).logprob.cpu().double(), batch.trajectory.mask
-            if turn < len(batches) and share < len(desk.validation):
+            logprob, mask = state.trainer.evaluate(batch).logprob.cpu().double(), batch.trajectory.mask
+            if turn < len(batches) and share < len(state.validation):
                 sums += torch.stack([-logprob[mask].sum(), mask.sum().double()])
-        total, weight = desk.trainer.all_reduce(sums).tolist()
+        total, weight = state.trainer.all_reduce(sums).tolist()
         return {"nll": Metric(total, weight)}
 
     def save_checkpoint(self, folder: str) -> None:
@@ -116,11 +116,11 @@ class SFTActor(Worker):
 
     def export(self, folder: str) -> None:
         """Writes model and tokenizer in the layout of Hugging Face, adapters merged; every rank calls it."""
-        desk = self._ready()
-        weights: Weights[Any] = desk.trainer.weights()
+        state = self._ready()
+        weights: Weights[Any] = state.trainer.weights()
         if self.rank == 0:
             sight = build_sight(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
-            export_network(self._policy(), weights, desk.tokenizer, sight, Path(folder))
+            export_network(self._policy(), weights, state.tokenizer, sight, Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""
@@ -142,7 +142,7 @@ class SFTActor(Worker):
             raise ConfigError("actor.model.temperature", found, "Leave it out.")
         return placed(policy, self)
 
-    def _ready(self) -> _Desk:
-        if self._desk is None:
+    def _ready(self) -> _State:
+        if self._state is None:
             raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker() first.")
-        return self._desk
+        return self._state

@@ -40,7 +40,7 @@ def evaluated(
 ) -> list[Rescored[Tensor]]:
     """What a trainer says of pieces, one after the other.
 
-    Ranks that share a model must ask equally often: who has fewer pieces than others asks of the first one again.
+    Ranks that share a model must ask equally often: a rank with fewer pieces than others asks of its first one again.
 
     Args:
         ask: the trainer.

@@ -17,7 +17,7 @@ def check_finite(name: str, values: Tensor | None, trajectory: Trajectory[Tensor
         name: what it is, such as "reward".
         values: `[B, T]`; None is fine.
         trajectory: whose they are.
-        place: who found it.
+        place: the worker that found it.
         remedy: where to look.
 
     Raises:

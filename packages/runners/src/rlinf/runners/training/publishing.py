@@ -1,4 +1,4 @@
-"""How an actor gives its weights to those who act."""
+"""How an actor gives its weights to the workers that act."""
 
 from __future__ import annotations
 

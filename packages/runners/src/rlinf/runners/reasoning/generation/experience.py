@@ -9,8 +9,8 @@ from typing import Any
 
 from rlinf.core.errors import RLinfError
 from rlinf.runners.reasoning.generation.admission import GroupReport, Versions, admit, wave_size
-from rlinf.runners.reasoning.generation.jobs import Flight, Flights, Landed
-from rlinf.runners.reasoning.generation.prompt_groups import Job, Order, ProblemSource
+from rlinf.runners.reasoning.generation.jobs import GenerationJob, GenerationJobs, JobResult
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
 from rlinf.runners.reasoning.schema import ReasoningConfig
 
 
@@ -36,15 +36,15 @@ class Generation:
 
     Args:
         cfg: the configuration of the run.
-        flights: the way to the workers.
+        jobs: the way to the workers.
         source: where problems come from.
         versions: the weights that the rollout was given.
         actors: how many actor ranks want a group each, at least.
     """
 
-    def __init__(self, cfg: ReasoningConfig, flights: Flights, source: ProblemSource, versions: Versions, actors: int) -> None:
-        self._cfg, self._flights, self._source, self._versions, self._actors = cfg, flights, source, versions, actors
-        self._ahead: dict[int, Flight] = {}
+    def __init__(self, cfg: ReasoningConfig, jobs: GenerationJobs, source: ProblemSource, versions: Versions, actors: int) -> None:
+        self._cfg, self._jobs, self._source, self._versions, self._actors = cfg, jobs, source, versions, actors
+        self._ahead: dict[int, GenerationJob] = {}
         self._discarded = 0
 
     def run_ahead(self, step: int) -> None:
@@ -62,15 +62,15 @@ class Generation:
         """
         config, dynamic = self._cfg, self._cfg.algorithm.dynamic_sampling
         needed, waves = config.data.rollout_batch_size, dynamic.max_waves if dynamic else 2
-        landed = [self._land(self._ahead.pop(step))]
+        results = [self._finish(self._ahead.pop(step))]
         while True:
-            reports = [report for part in landed for report in part.reports]
+            reports = [report for part in results for report in part.reports]
             limit = config.rollout.admitted_lag
             chosen = admit(reports, self._versions, max_lag=limit, needed=needed, must_vary=dynamic is not None)
-            if len(chosen.admitted) >= needed or len(landed) >= waves:
+            if len(chosen.admitted) >= needed or len(results) >= waves:
                 break
             size = wave_size(needed, len(chosen.admitted), len(reports), batch=needed)
-            landed.append(self._land(self._begin(step, len(landed), size)))
+            results.append(self._finish(self._begin(step, len(results), size)))
         admitted = self._enough(chosen.admitted, reports)
         scalars = {
             **self._described(reports),
@@ -78,47 +78,47 @@ class Generation:
             "rollout/groups_trained": float(len(admitted)),
             "rollout/groups_stale": float(chosen.stale),
             "rollout/groups_alike": float(chosen.alike),
-            "rollout/groups_aborted": float(sum(len(g.aborted) for part in landed for g in part.generated)),
-            "rollout/tokens": float(sum(g.tokens for part in landed for g in part.generated)),
-            "rollout/resumed_tokens": float(sum(g.resumed for part in landed for g in part.generated)),
+            "rollout/groups_aborted": float(sum(len(g.aborted) for part in results for g in part.generated)),
+            "rollout/tokens": float(sum(g.tokens for part in results for g in part.generated)),
+            "rollout/resumed_tokens": float(sum(g.resumed for part in results for g in part.generated)),
             "rollout/discarded_tokens": float(self._discarded),
-            "rollout/restarts": float(self._flights.restarted),
+            "rollout/restarts": float(self._jobs.restarted),
         }
         self._discarded = 0
         return Experience(admitted=admitted, reports=reports, scalars=scalars)
 
     def state(self) -> dict[str, Any]:
         """Where the source of problems is, as if nothing had been sent ahead."""
-        flights = [self._ahead[step] for step in sorted(self._ahead)]
-        return self._source.state([order for flight in flights for order in flight.job.orders])
+        jobs = [self._ahead[step] for step in sorted(self._ahead)]
+        return self._source.state([prompt_group for running in jobs for prompt_group in running.job.prompt_groups])
 
-    def _begin(self, step: int, wave: int, needed: int, updates: int = 0) -> Flight:
+    def _begin(self, step: int, wave: int, needed: int, updates: int = 0) -> GenerationJob:
         """Draws groups that are trained on after so many further updates, and has them written."""
         config = self._cfg
         drawn = self._source.draw(math.ceil(needed * config.rollout.oversample))
-        orders = [self._fresh(order, updates) for order in drawn]
-        job = Job(
+        prompt_groups = [self._fresh(prompt_group, updates) for prompt_group in drawn]
+        job = JobSpec(
             key=f"train/{step}/{wave}",
             split="train",
-            orders=tuple(orders),
+            prompt_groups=tuple(prompt_groups),
             needed=needed,
             samples=config.rollout.group_size,
             sampling=config.rollout.sampling_params,
             shown=config.runner.transcripts if wave == 0 else 0,
         )
-        return self._flights.start(job)
+        return self._jobs.start(job)
 
-    def _fresh(self, order: Order, updates: int) -> Order:
-        """The order, begun anew if what was written of it would be too old to be trained on."""
-        if order.oldest is None or self._versions.lag(order.oldest) + updates <= self._cfg.rollout.admitted_lag:
-            return order
-        self._discarded += order.written
-        return order.anew()
+    def _fresh(self, prompt_group: PromptGroup, updates: int) -> PromptGroup:
+        """The group, begun anew if what was written of it would be too old to be trained on."""
+        if prompt_group.oldest is None or self._versions.lag(prompt_group.oldest) + updates <= self._cfg.rollout.admitted_lag:
+            return prompt_group
+        self._discarded += prompt_group.written
+        return prompt_group.anew()
 
-    def _land(self, flight: Flight) -> Landed:
-        landed = self._flights.land(flight)
-        self._source.give_back([order for generated in landed.generated for order in generated.aborted])
-        return landed
+    def _finish(self, running: GenerationJob) -> JobResult:
+        results = self._jobs.finish(running)
+        self._source.give_back([prompt_group for generated in results.generated for prompt_group in generated.aborted])
+        return results
 
     def _enough(self, admitted: tuple[int, ...], reports: Sequence[GroupReport]) -> tuple[int, ...]:
         """The admitted groups, and so many without a difference that every actor rank has one: their advantages are 0."""

@@ -1,4 +1,4 @@
-"""Jobs that are under way on the rollout workers, their weights, and what happens when one of them dies."""
+"""Jobs that run on the rollout workers, their weights, and what happens when a worker's process ends."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from typing import Any, cast
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import Future, gather
 from rlinf.runners.reasoning.generation.admission import GroupReport
-from rlinf.runners.reasoning.generation.prompt_groups import Job
-from rlinf.runners.reasoning.generation.worker_groups import Crew
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
+from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
 from rlinf.runners.reasoning.rollout_worker import Generated
-from rlinf.runners.reasoning.topology import Lines, ReasoningWiring
+from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
 from rlinf.runners.reporting.phases import within
 
 REST_S = 30.0
-"""How long the rest of a synchronisation may take in which a rollout worker died and is back."""
+"""How long the rest of a synchronisation may take in which a rollout worker was restarted."""
 LATE_S = 5.0
 """How long weights may take to arrive that were sent already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
-    """A job on its way."""
+class GenerationJob:
+    """A job that is running."""
 
-    job: Job
+    job: JobSpec
+    """What was asked."""
     handles: list[Future[list[Any]]]
     """One for each rollout worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
+class JobResult:
     """What a job came to."""
 
     reports: list[GroupReport]
@@ -40,57 +41,57 @@ class Landed:
     """What each rollout worker says."""
 
 
-class Flights:
+class GenerationJobs:
     """Starts jobs, and waits for them.
 
     A rollout worker whose process was started again is built anew, gets the actor's weights, and its share of every job that is
     under way once more; groups that it had finished before are scored only once.
 
     Args:
-        crew: initialised by the caller.
-        wiring: what they know of each other.
-        lines: their channels.
+        groups: initialised by the caller.
+        topology: what they know of each other.
+        channels: those between them.
         timeout_s: seconds that a phase may take.
     """
 
-    def __init__(self, crew: Crew, wiring: ReasoningWiring, lines: Lines, timeout_s: float) -> None:
-        self._crew, self._wiring, self._lines, self._timeout_s = crew, wiring, lines, timeout_s
-        self._under_way: list[Flight] = []
+    def __init__(self, groups: WorkerGroups, topology: ReasoningTopology, channels: Channels, timeout_s: float) -> None:
+        self._groups, self._topology, self._channels, self._timeout_s = groups, topology, channels, timeout_s
+        self._under_way: list[GenerationJob] = []
         self._restarts = self._counted()
         self.restarted = 0
         """How many processes were started again so far."""
 
-    def start(self, job: Job) -> Flight:
+    def start(self, job: JobSpec) -> GenerationJob:
         """Sends a job to all rollout workers."""
-        ranks = range(self._crew.rollout.world_size)
-        flight = Flight(job, [self._written(job, rank) for rank in ranks])
-        self._under_way.append(flight)
-        return flight
+        ranks = range(self._groups.rollout.world_size)
+        running = GenerationJob(job, [self._written(job, rank) for rank in ranks])
+        self._under_way.append(running)
+        return running
 
-    def land(self, flight: Flight) -> Landed:
+    def finish(self, running: GenerationJob) -> JobResult:
         """Has a job scored as it is written, and waits for its end."""
-        scoring = self._crew.reward.compute_rewards(flight.job.told_to(None, 1), self._lines)
-        asking = self._asking(flight.job)
+        scoring = self._groups.reward.compute_rewards(running.job.for_worker(None, 1), self._channels)
+        asking = self._asking(running.job)
         while True:
             try:
-                scored, *rest = within(self._timeout_s, scoring, *flight.handles, *asking)
+                scored, *rest = within(self._timeout_s, scoring, *running.handles, *asking)
                 break
             except WorkerError as error:
-                if error.group != self._crew.rollout.name or not self.revive():
+                if error.group != self._groups.rollout.name or not self.rebuild_restarted():
                     raise
-        self._under_way.remove(flight)
-        generated = [cast("Generated", found[0]) for found in rest[: len(flight.handles)]]
-        return Landed(reports=[report for reports in scored for report in reports], generated=generated)
+        self._under_way.remove(running)
+        generated = [cast("Generated", found[0]) for found in rest[: len(running.handles)]]
+        return JobResult(reports=[report for reports in scored for report in reports], generated=generated)
 
     def sync_weights(self) -> int:
-        """Gives all rollout workers the actor's weights, those too that die meanwhile and are started again; returns their version.
+        """Gives all rollout workers the actor's weights, also those that are restarted meanwhile; returns their version.
 
         Raises:
-            WorkerError: a worker died, and the rest of the synchronisation did not outlive it.
+            WorkerError: a worker failed, and the others could not finish the synchronisation.
             RLinfError: a rollout worker took other weights than were given.
         """
-        self.revive()
-        actor, rollout = self._crew.actor, self._crew.rollout
+        self.rebuild_restarted()
+        actor, rollout = self._groups.actor, self._groups.rollout
         if actor is None:
             raise RLinfError("sync_weights", "nobody trains", "Load a checkpoint.")
         taking = [rollout.execute_on(rank).sync_model_from_actor() for rank in range(rollout.world_size)]
@@ -114,18 +115,18 @@ class Flights:
                 raise RLinfError(f"{rollout.name}[{rank}]", problem, "Start the run again from its last checkpoint.")
         return given[0]
 
-    def revive(self) -> bool:
-        """Takes in the rollout workers that were started again since the last look; says whether there were any.
+    def rebuild_restarted(self) -> bool:
+        """Rebuilds the rollout workers that were restarted since the last call; says whether there were any.
 
         Without an actor nobody has weights for them.
         """
         ranks = self._restarted()
-        if self._crew.actor is None:
+        if self._groups.actor is None:
             return False
         for rank in ranks:
             self._rebuild(rank)
-            taking = self._crew.rollout.execute_on(rank).sync_model_from_actor()
-            self._wait(taking, self._crew.actor.sync_model_to_rollout([rank]))
+            taking = self._groups.rollout.execute_on(rank).sync_model_from_actor()
+            self._wait(taking, self._groups.actor.sync_model_to_rollout([rank]))
             self._write_again(rank)
         return bool(ranks)
 
@@ -133,11 +134,11 @@ class Flights:
         """Lets workers that are back take part in a synchronisation under way; returns those for which it was over.
 
         Raises:
-            WorkerError: the death, if the others can't go on after it.
+            WorkerError: the failure, if the others can't go on after it.
         """
         for rank in ranks:
             self._rebuild(rank)
-            taking[rank] = self._crew.rollout.execute_on(rank).sync_model_from_actor()
+            taking[rank] = self._groups.rollout.execute_on(rank).sync_model_from_actor()
         try:
             gather(giving, timeout=REST_S)
         except RLinfError as consequence:
@@ -147,13 +148,13 @@ class Flights:
 
     def _rebuild(self, rank: int) -> None:
         self.restarted += 1
-        for flight in self._under_way:
-            _settle(flight.handles[rank])
-        self._wait(self._crew.rollout.execute_on(rank).init_worker(self._wiring))
+        for running in self._under_way:
+            _discard(running.handles[rank])
+        self._wait(self._groups.rollout.execute_on(rank).init_worker(self._topology))
 
     def _write_again(self, rank: int) -> None:
-        for flight in self._under_way:
-            flight.handles[rank] = self._written(flight.job, rank)
+        for running in self._under_way:
+            running.handles[rank] = self._written(running.job, rank)
 
     def _restarted(self) -> list[int]:
         """The rollout workers that were started again since this was asked last."""
@@ -162,21 +163,21 @@ class Flights:
         self._restarts = now
         return ranks
 
-    def _written(self, job: Job, rank: int) -> Future[list[Any]]:
+    def _written(self, job: JobSpec, rank: int) -> Future[list[Any]]:
         """The share of a job that one rollout worker writes."""
-        rollout = self._crew.rollout
-        return rollout.execute_on(rank).generate(job.told_to(rank, rollout.world_size), self._lines)
+        rollout = self._groups.rollout
+        return rollout.execute_on(rank).generate(job.for_worker(rank, rollout.world_size), self._channels)
 
-    def _asking(self, job: Job) -> Sequence[Future[list[Any]]]:
-        inference = self._crew.inference
+    def _asking(self, job: JobSpec) -> Sequence[Future[list[Any]]]:
+        inference = self._groups.inference
         if inference is None or job.split != "train":
             return ()
-        askers = [self._wiring.inference_rank(rank) for rank in range(self._wiring.reward_ranks)]
+        askers = [self._topology.inference_rank(rank) for rank in range(self._topology.reward_ranks)]
         ranks = range(inference.world_size)
-        return [inference.execute_on(rank).compute_references(self._lines, askers.count(rank)) for rank in ranks]
+        return [inference.execute_on(rank).compute_references(self._channels, askers.count(rank)) for rank in ranks]
 
     def _counted(self) -> tuple[int, ...]:
-        group: Any = self._crew.rollout
+        group: Any = self._groups.rollout
         return tuple(group.restarts)
 
     def _wait(self, *handles: Future[Any]) -> list[Any]:
@@ -184,7 +185,7 @@ class Flights:
 
 
 def _ends(handle: Future[Any]) -> bool:
-    """Whether a call ends within moments; how is heard by who waits for it."""
+    """Whether a call ends soon; the caller that waits for it learns how."""
     try:
         handle.wait(timeout=LATE_S)
     except DeadlineExceeded:
@@ -194,8 +195,8 @@ def _ends(handle: Future[Any]) -> bool:
     return True
 
 
-def _settle(handle: Future[Any]) -> None:
-    """Hears what became of a call that a dead process can't answer, so that nobody else is told of it."""
+def _discard(handle: Future[Any]) -> None:
+    """Takes the error of a call to a process that has ended, so that it is not reported as unhandled."""
     try:
         handle.wait(timeout=0.0)
     except (WorkerError, DeadlineExceeded):

@@ -16,7 +16,7 @@ from rlinf.core.random import keyed_generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class PromptGroup:
     """A problem that is to be answered by a group of responses."""
 
     group: int
@@ -39,20 +39,20 @@ class Order:
         """The oldest weight version that wrote a token of `partial`; None if there is no token."""
         return min((part.oldest for part in self.partial if part.oldest is not None), default=None)
 
-    def anew(self) -> Order:
+    def anew(self) -> PromptGroup:
         """The same without anything written."""
         return replace(self, partial=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class JobSpec:
     """What rollout and reward workers are asked for at once."""
 
     key: str
     """Unique in the run; names the queues of what is written for it."""
     split: Split
     """Of the problems."""
-    orders: tuple[Order, ...]
+    prompt_groups: tuple[PromptGroup, ...]
     """The groups to begin, over all rollout workers."""
     needed: int
     """How many groups must be finished; the rest are aborted."""
@@ -63,15 +63,17 @@ class Job:
     shown: int
     """How many groups' texts the reports carry."""
 
-    def share(self, rank: int, ranks: int) -> tuple[tuple[Order, ...], int]:
+    def share(self, rank: int, ranks: int) -> tuple[tuple[PromptGroup, ...], int]:
         """The groups that one rollout worker begins, and how many of them it must finish."""
-        own = self.orders[rank::ranks]
+        own = self.prompt_groups[rank::ranks]
         return own, min(len(own), self.needed // ranks + (rank < self.needed % ranks))
 
-    def told_to(self, rank: int | None, ranks: int) -> Job:
-        """The same, with what was written before only where one rollout worker needs it; None for who needs none."""
-        orders = [order if place % ranks == rank else order.anew() for place, order in enumerate(self.orders)]
-        return replace(self, orders=tuple(orders))
+    def for_worker(self, rank: int | None, ranks: int) -> JobSpec:
+        """The same, with what was written before only where one rollout worker needs it; None for workers that need none."""
+        prompt_groups = [
+            prompt_group if place % ranks == rank else prompt_group.anew() for place, prompt_group in enumerate(self.prompt_groups)
+        ]
+        return replace(self, prompt_groups=tuple(prompt_groups))
 
 
 class ProblemSource:
@@ -87,41 +89,41 @@ class ProblemSource:
         self._numbers: Sequence[int] = range(problems)
         self._seed, self._shuffle = seed, shuffle
         self._position = 0
-        self._returned: list[Order] = []
+        self._returned: list[PromptGroup] = []
         self._pass: tuple[int, NDArray[np.intp]] | None = None
 
     def keep(self, numbers: Sequence[int]) -> None:
         """Draws only these problems from now on; called before anything is drawn, and equally where a run goes on."""
         self._numbers = numbers
 
-    def draw(self, count: int) -> list[Order]:
+    def draw(self, count: int) -> list[PromptGroup]:
         """The next `count` groups; those that were given back come first."""
         again, self._returned = self._returned[:count], self._returned[count:]
         return again + [self._next() for _ in range(count - len(again))]
 
-    def give_back(self, orders: Sequence[Order]) -> None:
+    def give_back(self, prompt_groups: Sequence[PromptGroup]) -> None:
         """Takes back groups that were drawn and aborted."""
-        self._returned += [replace(order, again=True) for order in orders]
+        self._returned += [replace(prompt_group, again=True) for prompt_group in prompt_groups]
 
-    def state(self, outstanding: Sequence[Order] = ()) -> dict[str, Any]:
+    def state(self, outstanding: Sequence[PromptGroup] = ()) -> dict[str, Any]:
         """The position, as plain values.
 
         Args:
             outstanding: groups that were drawn and are not finished yet; after `restore` they are drawn again.
         """
         waiting = [*outstanding, *self._returned]
-        return {"position": self._position, "returned": [_plain(order) for order in waiting]}
+        return {"position": self._position, "returned": [_to_plain(prompt_group) for prompt_group in waiting]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state` was taken."""
         self._position = state["position"]
-        self._returned = [_order(plain) for plain in state["returned"]]
+        self._returned = [_from_plain(plain) for plain in state["returned"]]
 
-    def _next(self) -> Order:
+    def _next(self) -> PromptGroup:
         number, place = divmod(self._position, len(self._numbers))
-        order = Order(group=self._position, problem=self._numbers[int(self._permutation(number)[place])])
+        prompt_group = PromptGroup(group=self._position, problem=self._numbers[int(self._permutation(number)[place])])
         self._position += 1
-        return order
+        return prompt_group
 
     def _permutation(self, number: int) -> NDArray[np.intp]:
         if self._pass is None or self._pass[0] != number:
@@ -130,17 +132,17 @@ class ProblemSource:
         return self._pass[1]
 
 
-def _plain(order: Order) -> dict[str, Any]:
-    """An order in numbers and texts that JSON keeps to the bit."""
+def _to_plain(prompt_group: PromptGroup) -> dict[str, Any]:
+    """A group in numbers and texts that JSON keeps to the bit."""
     partial = [
         {"tokens": part.tokens.tolist(), "logprob": part.logprob.tolist(), "version": part.version.tolist(), "finish": part.finish}
-        for part in order.partial
+        for part in prompt_group.partial
     ]
-    return {"group": order.group, "problem": order.problem, "again": order.again, "partial": partial}
+    return {"group": prompt_group.group, "problem": prompt_group.problem, "again": prompt_group.again, "partial": partial}
 
 
-def _order(plain: Mapping[str, Any]) -> Order:
-    """What `_plain` was made of."""
+def _from_plain(plain: Mapping[str, Any]) -> PromptGroup:
+    """What `_to_plain` was made of."""
     partial = tuple(
         Completion(
             tokens=np.asarray(part["tokens"], np.int64),
@@ -150,4 +152,4 @@ def _order(plain: Mapping[str, Any]) -> Order:
         )
         for part in plain.get("partial", ())
     )
-    return Order(group=plain["group"], problem=plain["problem"], again=plain["again"], partial=partial)
+    return PromptGroup(group=plain["group"], problem=plain["problem"], again=plain["again"], partial=partial)

@@ -9,12 +9,12 @@ from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.inference_worker import InferenceWorker
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
-from rlinf.runners.reasoning.topology import Lines, ReasoningWiring
+from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
 from rlinf.runners.training.data_shares import share_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class WorkerGroups:
     """The groups of a run."""
 
     rollout: WorkerGroup[ReasoningRolloutWorker]
@@ -26,7 +26,7 @@ class Crew:
     inference: WorkerGroup[InferenceWorker] | None = None
     """Scores under the reference; None where the actor does that, or nobody."""
 
-    def wiring(self, trainer: TrainerConfig) -> ReasoningWiring:
+    def topology(self, trainer: TrainerConfig) -> ReasoningTopology:
         """What each must know of the others.
 
         Args:
@@ -36,7 +36,7 @@ class Crew:
             ConfigError: so many actors can't share the model.
         """
         actors = 0 if self.actor is None else self.actor.world_size
-        return ReasoningWiring(
+        return ReasoningTopology(
             actor="" if self.actor is None else self.actor.name,
             actor_ranks=actors,
             actor_shares=tuple(share_of(trainer, rank, actors)[0] for rank in range(actors)),
@@ -46,12 +46,12 @@ class Crew:
             inference_ranks=0 if self.inference is None else self.inference.world_size,
         )
 
-    def lines(self) -> Lines:
+    def channels(self) -> Channels:
         """New channels between them; none is hosted by a rollout worker, with which it would die."""
         cluster = self.reward.cluster
-        return Lines(
+        return Channels(
             completions=cluster.create_channel("completions", near=self.reward.name),
             trajectories=cluster.create_channel("trajectories", near=self.reward.name if self.actor is None else self.actor.name),
-            questions=cluster.create_channel("questions", near=self.reward.name),
+            reference_requests=cluster.create_channel("reference_requests", near=self.reward.name),
             references=cluster.create_channel("references", near=self.reward.name),
         )

@@ -9,17 +9,17 @@ import pytest
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.generation import SamplingConfig
-from rlinf.runners.reasoning.generation.jobs import Flights
-from rlinf.runners.reasoning.generation.prompt_groups import Job, Order
-from rlinf.runners.reasoning.generation.worker_groups import Crew
-from rlinf.runners.reasoning.topology import ReasoningWiring
+from rlinf.runners.reasoning.generation.jobs import GenerationJobs
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
+from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
+from rlinf.runners.reasoning.topology import ReasoningTopology
 
-WIRING = ReasoningWiring(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
+WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
 DEATH = WorkerError("rollout", 1, "sync_model_from_actor", "its process died (SIGKILL)")
-JOB = Job(
+JOB = JobSpec(
     key="k",
     split="train",
-    orders=tuple(Order(group=g, problem=g) for g in range(4)),
+    prompt_groups=tuple(PromptGroup(group=g, problem=g) for g in range(4)),
     needed=4,
     samples=1,
     sampling=SamplingConfig(max_new_tokens=2),
@@ -62,27 +62,27 @@ class Stage:
                 stage.said.append(f"take {rank}")
                 return stage.taking[rank].pop(0)
 
-            def init_worker(self, wiring: ReasoningWiring) -> Call:
+            def init_worker(self, topology: ReasoningTopology) -> Call:
                 stage.said.append(f"init {rank}")
                 return Call("init", [None])
 
-            def generate(self, job: Job, lines: Any) -> Call:
+            def generate(self, job: JobSpec, channels: Any) -> Call:
                 stage.said.append(f"write {rank}")
                 return Call("generate", ["written"])
 
         return Rank()
 
-    def compute_rewards(self, job: Job, lines: Any) -> Call:
+    def compute_rewards(self, job: JobSpec, channels: Any) -> Call:
         return Call("score", [["report"]])
 
     def sync_model_to_rollout(self, ranks: Any = None) -> Call:
         self.said.append("give" if ranks is None else f"give {list(ranks)}")
         return self.giving.pop(0)
 
-    def flights(self) -> Flights:
-        self.crew: Any = Crew(rollout=self, reward=self, actor=self)  # type: ignore[arg-type]
-        flights: Any = Flights(self.crew, WIRING, None, 5.0)  # type: ignore[arg-type]
-        return flights
+    def jobs(self) -> GenerationJobs:
+        self.groups: Any = WorkerGroups(rollout=self, reward=self, actor=self)  # type: ignore[arg-type]
+        jobs: Any = GenerationJobs(self.groups, WIRING, None, 5.0)  # type: ignore[arg-type]
+        return jobs
 
     def dies(self) -> Call:
         """Rollout 1 dies in what it is asked, and is started again."""
@@ -105,7 +105,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 def test_all_are_given_the_same_weights_at_once(stage: Stage) -> None:
     stage.taking = {0: [Call("a", [7])], 1: [Call("b", [7])]}
     stage.giving = [Call("g", [7])]
-    assert stage.flights().sync_weights() == 7
+    assert stage.jobs().sync_weights() == 7
     assert stage.said == ["take 0", "take 1", "give"]
 
 
@@ -113,19 +113,19 @@ def test_a_worker_that_is_back_in_time_takes_what_the_dead_one_was_to_take(stage
     """The actor still waits for it."""
     stage.taking = {0: [Call("a", [7])], 1: [stage.dies(), Call("b", [7])]}
     stage.giving = [Call("g", [7], lambda: stage.said.count("take 1") == 2)]
-    flights = stage.flights()
-    flights.start(JOB)
+    jobs = stage.jobs()
+    jobs.start(JOB)
     stage.said.clear()
-    assert flights.sync_weights() == 7
+    assert jobs.sync_weights() == 7
     assert stage.said == ["take 0", "take 1", "give", "init 1", "take 1", "write 1"], "it writes with the new weights"
-    assert flights.restarted == 1
-    assert not flights.revive(), "it was taken in already"
+    assert jobs.restarted == 1
+    assert not jobs.rebuild_restarted(), "it was taken in already"
 
 
 def test_a_worker_that_is_back_too_late_is_given_weights_of_its_own(stage: Stage) -> None:
     stage.taking = {0: [Call("a", [7])], 1: [stage.dies(), Call("b", [7], lambda: "give [1]" in stage.said)]}
     stage.giving = [Call("g", [7]), Call("h", [7])]
-    assert stage.flights().sync_weights() == 7
+    assert stage.jobs().sync_weights() == 7
     assert stage.said == ["take 0", "take 1", "give", "init 1", "take 1", "give [1]"]
 
 
@@ -133,7 +133,7 @@ def test_if_the_actor_does_not_outlive_it_the_death_is_what_is_raised(stage: Sta
     stage.taking = {0: [Call("a", [7], lambda: False)], 1: [stage.dies(), Call("b", [7], lambda: False)]}
     stage.giving = [Call("actor[0].sync_model_to_rollout()", [7], lambda: False)]
     with pytest.raises(WorkerError, match=r"rollout\[1\] failed in sync_model_from_actor\(\): its process died") as caught:
-        stage.flights().sync_weights()
+        stage.jobs().sync_weights()
     assert any("actor[0].sync_model_to_rollout()" in note for note in caught.value.__notes__)
 
 
@@ -142,7 +142,7 @@ def test_an_error_that_is_no_death_is_raised_as_it_is(stage: Stage, who: str) ->
     stage.taking = {0: [Call("a", [7])], 1: [Call("b", WorkerError(who, 1, "x", "they differ"))]}
     stage.giving = [Call("g", [7])]
     with pytest.raises(WorkerError, match="they differ"):
-        stage.flights().sync_weights()
+        stage.jobs().sync_weights()
     assert "init 1" not in stage.said
 
 
@@ -150,26 +150,26 @@ def test_weights_of_another_version_are_noticed(stage: Stage) -> None:
     stage.taking = {0: [Call("a", [7])], 1: [Call("b", [5])]}
     stage.giving = [Call("g", [7])]
     with pytest.raises(RLinfError, match=r"rollout\[1\]: took version 5 of the weights where 7 was given"):
-        stage.flights().sync_weights()
+        stage.jobs().sync_weights()
 
 
 def test_a_worker_that_died_between_two_jobs_is_taken_in_first(stage: Stage) -> None:
     stage.taking = {0: [Call("a", [7])], 1: [Call("b", [7]), Call("c", [7])]}
     stage.giving = [Call("g", [7]), Call("h", [7])]
-    flights = stage.flights()
+    jobs = stage.jobs()
     stage.restarts[1] = 1
-    assert flights.sync_weights() == 7
+    assert jobs.sync_weights() == 7
     assert stage.said == ["init 1", "take 1", "give [1]", "take 0", "take 1", "give"]
 
 
 def test_what_has_landed_is_not_written_again(stage: Stage) -> None:
     stage.taking = {0: [], 1: [Call("b", [7])]}
     stage.giving = [Call("g", [7])]
-    flights = stage.flights()
-    first, _ = flights.start(JOB), flights.start(JOB)
-    landed: Any = flights.land(first)
-    assert (landed.reports, landed.generated) == (["report"], ["written", "written"])
+    jobs = stage.jobs()
+    first, _ = jobs.start(JOB), jobs.start(JOB)
+    results: Any = jobs.finish(first)
+    assert (results.reports, results.generated) == (["report"], ["written", "written"])
     stage.said.clear()
     stage.restarts[1] = 1
-    assert flights.revive()
+    assert jobs.rebuild_restarted()
     assert stage.said == ["init 1", "take 1", "give [1]", "write 1"], "the job that is under way"

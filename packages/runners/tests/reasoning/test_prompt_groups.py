@@ -1,7 +1,7 @@
 import json
 
 from rlinf.core.generation import SamplingConfig
-from rlinf.runners.reasoning.generation.prompt_groups import Job, Order, ProblemSource
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
 
 
 def source(**options: object) -> ProblemSource:
@@ -9,11 +9,11 @@ def source(**options: object) -> ProblemSource:
 
 
 def test_each_pass_has_every_problem_once_and_an_order_of_its_own() -> None:
-    drawn = [order.problem for order in source().draw(15)]
+    drawn = [prompt_group.problem for prompt_group in source().draw(15)]
     passes = [drawn[:5], drawn[5:10], drawn[10:]]
     assert all(sorted(one) == [0, 1, 2, 3, 4] for one in passes)
     assert len({tuple(one) for one in passes}) == 3
-    assert [order.problem for order in source(shuffle=False).draw(7)] == [0, 1, 2, 3, 4, 0, 1]
+    assert [prompt_group.problem for prompt_group in source(shuffle=False).draw(7)] == [0, 1, 2, 3, 4, 0, 1]
 
 
 def test_it_goes_on_where_it_stopped() -> None:
@@ -33,8 +33,8 @@ def test_what_was_given_back_and_what_is_under_way_comes_first_after_a_restart()
     again = source()
     again.restore(state)
     drawn = again.draw(5)
-    assert [order.group for order in drawn] == [2, 3, 4, 5, 6]
-    assert [order.again for order in drawn] == [False, False, True, True, False]
+    assert [prompt_group.group for prompt_group in drawn] == [2, 3, 4, 5, 6]
+    assert [prompt_group.again for prompt_group in drawn] == [False, False, True, True, False]
 
 
 def test_shares_leave_out_nobody_and_ask_for_exactly_what_is_needed() -> None:
@@ -42,9 +42,11 @@ def test_shares_leave_out_nobody_and_ask_for_exactly_what_is_needed() -> None:
     for groups in range(1, 12):
         for needed in range(1, groups + 1):
             for ranks in range(1, 5):
-                orders = tuple(Order(group=g, problem=g, again=g < min(needed, 3)) for g in range(groups))
-                job = Job(key="k", split="train", orders=orders, needed=needed, samples=1, sampling=sampling, shown=0)
+                prompt_groups = tuple(PromptGroup(group=g, problem=g, again=g < min(needed, 3)) for g in range(groups))
+                job = JobSpec(
+                    key="k", split="train", prompt_groups=prompt_groups, needed=needed, samples=1, sampling=sampling, shown=0
+                )
                 shares = [job.share(rank, ranks) for rank in range(ranks)]
-                assert sorted(order.group for own, _ in shares for order in own) == list(range(groups))
+                assert sorted(prompt_group.group for own, _ in shares for prompt_group in own) == list(range(groups))
                 assert sum(count for _, count in shares) == needed
-                assert all(sum(order.again for order in own) <= count <= len(own) for own, count in shares)
+                assert all(sum(prompt_group.again for prompt_group in own) <= count <= len(own) for own, count in shares)

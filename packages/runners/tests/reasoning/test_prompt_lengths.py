@@ -17,9 +17,9 @@ from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
 from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
 from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
-from rlinf.runners.reasoning.topology import ReasoningWiring
+from rlinf.runners.reasoning.topology import ReasoningTopology
 
-WIRING = ReasoningWiring(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
+WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def test_an_empty_prompt_is_named(reasoning_data: dict[str, Any]) -> None:
 def test_the_rest_is_drawn_as_if_there_were_no_other() -> None:
     kept, small = ProblemSource(9, seed=3, shuffle=True), ProblemSource(3, seed=3, shuffle=True)
     kept.keep([2, 5, 7])
-    drawn = [order.problem for order in kept.draw(6)]
-    assert drawn == [[2, 5, 7][order.problem] for order in small.draw(6)]
+    drawn = [prompt_group.problem for prompt_group in kept.draw(6)]
+    assert drawn == [[2, 5, 7][prompt_group.problem] for prompt_group in small.draw(6)]
     assert sorted(drawn[:3]) == sorted(drawn[3:]) == [2, 5, 7]
 
 

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.runners.embodied.evaluation import protocol_hash
-from rlinf.runners.evaluation.canonical import canonical
+from rlinf.core.evaluation import canonical, canonical_hash
 
 CODE = """
 import functools
@@ -54,11 +53,11 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import own_rewards as own
 import functools
-from rlinf.runners.embodied.evaluation import protocol_hash
+from rlinf.core.evaluation import canonical_hash
 
 judge, part = own.Judge(), functools.partial(own.reward, answers=[])
 values = [own.reward, own.made(0.5), judge, judge.score, own.short, part, own.Judge]
-print(*[protocol_hash({"reward": value}) for value in values])
+print(*[canonical_hash({"reward": value}) for value in values])
 """
 
 
@@ -92,9 +91,9 @@ def values(own: Any) -> list[Any]:
 
 def test_functions_and_objects_are_the_same_in_another_process(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    hashes = [protocol_hash({"reward": value}) for value in values(load(tmp_path / "a", CODE))]
+    hashes = [canonical_hash({"reward": value}) for value in values(load(tmp_path / "a", CODE))]
     assert len(set(hashes)) == len(hashes)
-    again = [protocol_hash({"reward": value}) for value in values(load(tmp_path / "a", CODE))]
+    again = [canonical_hash({"reward": value}) for value in values(load(tmp_path / "a", CODE))]
     assert again == hashes
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", SHOWN, str(tmp_path / "a")]
@@ -104,9 +103,9 @@ def test_functions_and_objects_are_the_same_in_another_process(tmp_path: Path) -
 
 def test_what_is_written_or_held_otherwise_is_another_protocol(tmp_path: Path) -> None:
     own = load(tmp_path, CODE)
-    plain = [protocol_hash({"reward": value}) for value in (own.reward, own.made(0.5), own.Judge(1.0), own.Judge().score)]
+    plain = [canonical_hash({"reward": value}) for value in (own.reward, own.made(0.5), own.Judge(1.0), own.Judge().score)]
     other = load(tmp_path, CODE.replace("return [1.0", "return [2.0"))
-    changed = [protocol_hash({"reward": value}) for value in (other.reward, own.made(0.6), own.Judge(2.0), own.Judge(3.0).score)]
+    changed = [canonical_hash({"reward": value}) for value in (other.reward, own.made(0.6), own.Judge(2.0), own.Judge(3.0).score)]
     assert not set(plain) & set(changed)
 
 

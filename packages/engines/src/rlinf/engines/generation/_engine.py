@@ -74,6 +74,6 @@ class Engine(Protocol):
         """Gives back memory and processes."""
         ...
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of the engine's log; "" if there is none."""
         ...

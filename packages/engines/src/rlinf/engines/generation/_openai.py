@@ -165,7 +165,7 @@ class OpenAIEngine:
         """Closes the connections."""
         await self._client.close()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The server keeps its log to itself."""
         return ""
 

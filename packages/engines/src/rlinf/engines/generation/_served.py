@@ -6,20 +6,18 @@ import asyncio
 import importlib
 import json
 import os
-import socket
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import Any, Final, cast
 
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
-from rlinf.engines.generation import _guard
-from rlinf.engines.generation._log_tail import log_tail
+from rlinf.core.process import ChildProcess, log_tail
 
+GRACE_S: Final = 15.0
+"""Seconds that a server is given to end, in which it removes its shared memory and ends its own workers."""
 _POLL_S: Final = 0.25
-_DEATH_S: Final = 2.0
+_EXIT_S: Final = 2.0
 
 
 class Server:
@@ -33,7 +31,7 @@ class Server:
     def __init__(self, base_url: str, log: Path | None) -> None:
         self._aiohttp: Final[Any] = importlib.import_module("aiohttp")
         self._base_url, self._log = base_url.rstrip("/"), log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         waits = self._aiohttp.ClientTimeout(total=None)  # deadlines are the caller's
         # A connection that is kept may be closed by the server at the moment in which it is used again.
         connector = self._aiohttp.TCPConnector(limit=0, force_close=True)
@@ -50,15 +48,7 @@ class Server:
             log: where its output goes.
         """
         server = cls(f"http://127.0.0.1:{port}", log)
-        with log.open("wb") as output:
-            server._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-ISE", _guard.__file__, *command],
-                env={**os.environ, **env},
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        server._process = ChildProcess(command, env={**os.environ, **env}, log=log, grace_s=GRACE_S)
         return server
 
     async def up(self, path: str) -> None:
@@ -74,7 +64,7 @@ class Server:
                         return
             except self._aiohttp.ClientError:
                 pass
-            self._alive()
+            self._raise_if_ended()
             await asyncio.sleep(_POLL_S)
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -90,7 +80,7 @@ class Server:
                     raise RLinfError(f"POST {path}", f"the server answers {answer.status}: {text[:2000]}")
                 return json.loads(text) if text.startswith(("{", "[")) else text
         except self._aiohttp.ClientError as error:
-            await self._died()
+            await self._raise_if_exiting()
             raise RLinfError(f"POST {path}", f"the server is gone: {error}") from error
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
@@ -110,37 +100,29 @@ class Server:
                     if data:
                         yield json.loads(data)
         except self._aiohttp.ClientError as error:
-            await self._died()
+            await self._raise_if_exiting()
             raise RLinfError(f"POST {path}", f"the server is gone: {error}") from error
 
     async def close(self) -> None:
         """Ends what was started here, with all its children."""
         await self._session.close()
         process = self._process
-        if process is None:
-            return
-        cast("IO[bytes]", process.stdin).close()
-        process.terminate()
-        for _ in range(int(2 * _guard.GRACE_S / _POLL_S)):
-            if process.poll() is not None:
-                return
-            await asyncio.sleep(_POLL_S)
-        raise DeadlineExceeded("server", f"process {process.pid} did not end within {2 * _guard.GRACE_S:g} s", "End it by hand.")
+        if process is not None and await asyncio.to_thread(process.stop) is None:
+            raise DeadlineExceeded("server", f"process {process.pid} did not end when it was killed", "End it by hand.")
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of the log; "" if there is none."""
         return "" if self._log is None else log_tail(self._log)
 
-    async def _died(self) -> None:
+    async def _raise_if_exiting(self) -> None:
         """Gives a process whose connections are closed the time to end, so that its end is the cause that is told."""
-        for _ in range(int(_DEATH_S / _POLL_S) if self._process is not None else 0):
-            self._alive()
+        for _ in range(int(_EXIT_S / _POLL_S) if self._process is not None else 0):
+            self._raise_if_ended()
             await asyncio.sleep(_POLL_S)
 
-    def _alive(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            found = f"its process ended with exit status {self._process.returncode}"
-            raise RLinfError("server", f"{found}. The end of its log:\n{self.last_words()}\n")
+    def _raise_if_ended(self) -> None:
+        if self._process is not None and self._process.wait(0.0) is not None:
+            raise RLinfError("server", f"its process {self._process.cause()}")
 
 
 def command_line(arguments: Mapping[str, Any]) -> list[str]:
@@ -166,10 +148,3 @@ def context_length(asked: int | None, policy: LanguageModelPolicy) -> int:
     if asked is not None and asked > made:
         raise ConfigError("max_model_len", f"the network was made for {made} tokens, found {asked}", "Lower it, or leave it out.")
     return asked or made
-
-
-def free_port() -> int:
-    """A port of the loopback interface on which nobody listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
+from rlinf.core.process import free_port
 from rlinf.engines.generation._engine import Asked, Engine, Piece
-from rlinf.engines.generation._served import Server, context_length, free_port
+from rlinf.engines.generation._served import Server, context_length
 from rlinf.engines.generation._streamed import StreamedGenerator
 from rlinf.engines.generation._weight_folder import WeightFolder
 
@@ -101,9 +102,9 @@ class ServedEngine(ABC):
         await self._server.close()
         self._folder.remove()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of the log; "" if there is none."""
-        return self._server.last_words()
+        return self._server.log_tail()
 
 
 Made = Callable[[Server, Model], ServedEngine]
@@ -121,7 +122,7 @@ async def serve(
         command: starts a server on a port of the loopback interface.
         env: what its environment has beside ours.
     """
-    port = free_port()
+    port = free_port("127.0.0.1")
     if config.base_url is None:
         server = await Server.start(command(port), port=port, env=env, log=model.folder.log)
     else:

@@ -307,5 +307,5 @@ class _Streams:
             raise DeadlineExceeded("generator", found) from error
 
     def _log(self) -> str:
-        words = self._engine.last_words()
+        words = self._engine.log_tail()
         return f"\nThe end of its log:\n{words}\n" if words else ""

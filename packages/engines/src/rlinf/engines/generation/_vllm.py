@@ -1,4 +1,4 @@
-"""vLLM in this process: `AsyncLLM`, whose engine runs in a child."""
+"""vLLM in this process (`AsyncLLM`, whose engine runs in a child), or as a server over its own HTTP interface."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import importlib
 import json
 import os
 import re
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import RLinfError
 from rlinf.core.generation import SamplingConfig
+from rlinf.core.process import log_tail
 from rlinf.engines.generation._engine import Asked, Piece
-from rlinf.engines.generation._log_tail import log_tail
-from rlinf.engines.generation._served_engine import Model, generator
+from rlinf.engines.generation._served import command_line
+from rlinf.engines.generation._served_engine import Model, ServedEngine, generator, serve
 from rlinf.engines.generation._streamed import StreamedGenerator
 from rlinf.engines.generation._weight_folder import WeightFolder
 
@@ -43,8 +45,6 @@ _FAULT: Final = re.compile(r"[\w.]*(?:Error|Exception|Interrupt): .*")
 
 def build(config: VLLMGeneratorConfig, policy: LanguageModelPolicy) -> StreamedGenerator:
     """See `VLLMGeneratorConfig.build`."""
-    from rlinf.engines.generation._vllm_server import start_server
-
     start = start_server if config.mode == "server" else start_here
     return generator(config, policy, lambda model: start(config, model))
 
@@ -102,7 +102,7 @@ async def start_here(config: VLLMGeneratorConfig, model: Model) -> VLLMEngine:
         llm = importlib.import_module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(arguments)
     except Exception as error:
         held.restore()
-        found = last_words(log_tail(model.folder.log, lines=400))
+        found = log_summary(log_tail(model.folder.log, lines=400))
         raise RLinfError("generator", f"vLLM did not start: {type(error).__name__}: {error}\n{found}\n") from error
     return VLLMEngine(llm, model, held)
 
@@ -147,7 +147,7 @@ def _logging(folder: WeightFolder) -> Any:
     return path
 
 
-def last_words(text: str) -> str:
+def log_summary(text: str) -> str:
     """The faults that a log names, each once, then its end."""
     faults = list(dict.fromkeys(_FAULT.findall(text)))
     return "\n".join([*faults, *text.splitlines()[-6:]])
@@ -203,6 +203,59 @@ class VLLMEngine:
         self._held.restore()
         self._folder.remove()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Faults in the log, and its end."""
-        return last_words(log_tail(self._folder.log, lines=400))
+        return log_summary(log_tail(self._folder.log, lines=400))
+
+
+async def start_server(config: VLLMGeneratorConfig, model: Model) -> ServedEngine:
+    """A server that was started, or the one that `base_url` names, with the policy's weights."""
+
+    def command(port: int) -> list[str]:
+        arguments = {**engine_arguments(config, model), "host": "127.0.0.1", "port": port, "enable_scale_out": True}
+        return [config.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server", *command_line(arguments)]
+
+    env = {**environment(config, cpu=True), "VLLM_SERVER_DEV_MODE": "1"}  # those for a CPU mean nothing to a GPU
+    return await serve(config, model, VLLMServerEngine, command, env)
+
+
+class VLLMServerEngine(ServedEngine):
+    """An `Engine` over a server of vLLM."""
+
+    async def stream(self, asked: Asked) -> AsyncGenerator[Piece]:
+        """Tokens as they come; closing it ends the request in the engine."""
+        body = {"token_ids": asked.tokens, "sampling_params": sampling_arguments(asked), "stream": True}
+        events = self._server.events("/inference/v1/generate", body)
+        try:
+            async for event in events:
+                if "choices" not in event:
+                    raise RLinfError("generate", f"the server answers {event}")
+                for choice in event["choices"]:
+                    scored = cast("dict[str, list[dict[str, float]]]", choice["logprobs"] or {}).get("content") or []
+                    yield Piece(tokens=choice["token_ids"] or [], logprobs=[one["logprob"] for one in scored])
+        finally:
+            await events.aclose()
+
+    async def pause(self) -> None:
+        """Returns when no forward pass runs; requests whose connection was closed are aborted, should one still be there."""
+        await self._server.post("/pause?mode=abort&clear_cache=false")
+
+    async def resume(self) -> None:
+        """Goes on."""
+        await self._server.post("/resume")
+
+    async def update(self, tensors: Mapping[str, Tensor]) -> None:
+        """Each worker of the server reads the weights from the folder."""
+        self._folder.write(tensors)
+        try:
+            arguments = {"weights_path": str(self._folder.path)}
+            await self._server.post("/collective_rpc", {"method": "reload_weights", "kwargs": arguments})
+        finally:
+            self._folder.empty()
+        answer = await self._server.post("/reset_prefix_cache")
+        if not answer["success"]:
+            raise RLinfError("load", "vLLM still holds its cache of prefixes, of which old weights made a part")
+
+    def log_tail(self) -> str:
+        """Faults in the log, and its end."""
+        return log_summary(self._server.log_tail())

@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 
 from algorithms import Row, Run, imported, printed
-from rlinf.algorithms.losses.aggregation import Aggregation
-from rlinf.algorithms.losses.cispo import cispo
-from rlinf.algorithms.losses.covariance import clip_cov, kl_cov
-from rlinf.algorithms.losses.gmpo import gmpo
-from rlinf.algorithms.losses.gspo import gspo
 from rlinf.algorithms.losses.kl import kl_loss
-from rlinf.algorithms.losses.ppo import ppo_clip
-from rlinf.algorithms.losses.reinforce import reinforce
-from rlinf.algorithms.losses.sapo import sapo
+from rlinf.algorithms.losses.policy.cispo import cispo
+from rlinf.algorithms.losses.policy.covariance import clip_cov, kl_cov
+from rlinf.algorithms.losses.policy.gmpo import gmpo
+from rlinf.algorithms.losses.policy.gspo import gspo
+from rlinf.algorithms.losses.policy.ppo import ppo_clip
+from rlinf.algorithms.losses.policy.reinforce import reinforce
+from rlinf.algorithms.losses.policy.sapo import sapo
+from rlinf.algorithms.losses.terms import Aggregation
 from rlinf.algorithms.losses.value import clipped_value_loss
 from rlinf.core.data import LossOutput
 

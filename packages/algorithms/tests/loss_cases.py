@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlinf.algorithms.losses.aggregation import Aggregation
+from rlinf.algorithms.losses.terms import Aggregation
 from rlinf.core.metrics import means
 
 AGGREGATIONS = [

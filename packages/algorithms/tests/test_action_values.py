@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.action_values import peng_q_lambda, q_lambda, retrace
+from rlinf.algorithms.advantages.off_policy import peng_q_lambda, q_lambda, retrace
 from rlinf.algorithms.advantages.returns import lambda_returns
 from rlinf.core.errors import ConfigError, ShapeError
 

@@ -5,12 +5,12 @@ import torch
 
 from rlinf.algorithms.advantages.gae import GAE
 from rlinf.algorithms.advantages.group import GRPO, grpo
+from rlinf.algorithms.advantages.moments import whiten
 from rlinf.algorithms.advantages.multi_turn import GrpoDynamic, GrpoVideo, grpo_dynamic, grpo_video
-from rlinf.algorithms.advantages.raw import Raw, raw
+from rlinf.algorithms.advantages.off_policy import VTrace
+from rlinf.algorithms.advantages.per_decision import Raw, raw
 from rlinf.algorithms.advantages.reinforce_plus_plus import ReinforcePlusPlus
 from rlinf.algorithms.advantages.returns import DiscountedReturns, NStep
-from rlinf.algorithms.advantages.vtrace import VTrace
-from rlinf.algorithms.advantages.whiten import whiten
 
 
 @pytest.mark.parametrize(

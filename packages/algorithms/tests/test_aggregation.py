@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.terms import Terms, aggregate, joined, like, per_decision, precise, summed
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, aggregate, joined, like, per_decision, precise, summed
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric, means, merge
 

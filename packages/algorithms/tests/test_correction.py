@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.teacher import opd_advantage
+from rlinf.algorithms.advantages.per_decision import opd_advantage
 from rlinf.algorithms.losses.correction import (
     Correction,
+    CorrectionConfig,
     check_bounds,
     corrected,
     geometric_rejection,
@@ -19,9 +20,8 @@ from rlinf.algorithms.losses.correction import (
     truncated_importance,
     veto,
 )
-from rlinf.algorithms.losses.correction_config import CorrectionConfig
-from rlinf.algorithms.losses.decoupled import interpolated_proximal
 from rlinf.algorithms.losses.mismatch import mismatch
+from rlinf.algorithms.losses.policy.decoupled import interpolated_proximal
 from rlinf.algorithms.losses.terms import Terms
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, ShapeError

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, case, expect_same
 
-from rlinf.algorithms.losses.covariance import clip_cov, covariance, kl_cov
-from rlinf.algorithms.losses.ppo import ppo_clip
+from rlinf.algorithms.losses.policy.covariance import clip_cov, covariance, kl_cov
+from rlinf.algorithms.losses.policy.ppo import ppo_clip
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means
 

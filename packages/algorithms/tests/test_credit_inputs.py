@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlinf.algorithms.advantages.inputs import INPUT_NAMES, CreditInputs
+from rlinf.algorithms.advantages.estimator import INPUT_NAMES, CreditInputs
 from rlinf.core.errors import ShapeError
 from rlinf.core.testing.samples import random_trajectory
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, case, expect_same
 
-from rlinf.algorithms.losses.decoupled import DecoupledActorCritic, DecoupledPPO, decoupled_ppo, interpolated_proximal
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.ppo import ppo_clip
+from rlinf.algorithms.losses.policy.decoupled import DecoupledActorCritic, DecoupledPPO, decoupled_ppo, interpolated_proximal
+from rlinf.algorithms.losses.policy.ppo import ppo_clip
+from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.value import clipped_value_loss
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means

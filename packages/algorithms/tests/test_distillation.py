@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, case, expect_same
 
 from rlinf.algorithms.losses.distillation import OPD, forward_kl, generalized_jsd, opd, reverse_kl
-from rlinf.algorithms.losses.inputs import LossInputs
+from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.losses.granularity import at_granularity
+from rlinf.algorithms.losses.ratio import at_granularity
 from rlinf.core.errors import ConfigError, ShapeError
 
 LEVELS = ["token_level", "action_level", "chunk_level"]

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.group import GRPO, OPO, RLOO, ReMax, grpo, opo, remax, rloo
 from rlinf.algorithms.advantages.grouping import numbered, pairs
-from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 

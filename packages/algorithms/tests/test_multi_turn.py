@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.group import grpo
-from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.multi_turn import GrpoDynamic, GrpoVideo, grpo_dynamic, grpo_video
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract

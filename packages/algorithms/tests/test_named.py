@@ -3,18 +3,17 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from rlinf.algorithms.advantages.estimator import INPUT_NAMES as CREDIT_INPUTS
 from rlinf.algorithms.advantages.estimator import Estimator
 from rlinf.algorithms.advantages.gae import gae
-from rlinf.algorithms.advantages.inputs import INPUT_NAMES as CREDIT_INPUTS
 from rlinf.algorithms.compat import ADVANTAGES, ALIASES, ARGUMENTS, LOSSES
-from rlinf.algorithms.losses.aggregation import Aggregation
-from rlinf.algorithms.losses.correction_config import CorrectionConfig
-from rlinf.algorithms.losses.gmpo import GMPO
-from rlinf.algorithms.losses.inputs import INPUT_NAMES as LOSS_INPUTS
+from rlinf.algorithms.losses.correction import CorrectionConfig
+from rlinf.algorithms.losses.policy.gmpo import GMPO
+from rlinf.algorithms.losses.policy.ppo import PPOClip, ppo_clip
+from rlinf.algorithms.losses.policy_loss import INPUT_NAMES as LOSS_INPUTS
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
-from rlinf.algorithms.losses.ppo import PPOClip, ppo_clip
-from rlinf.algorithms.losses.terms import Terms, aggregate
-from rlinf.algorithms.named import (
+from rlinf.algorithms.losses.terms import Aggregation, Terms, aggregate
+from rlinf.algorithms.registry import (
     calculate_adv_and_returns,
     get_adv_and_returns,
     get_policy_loss,

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.gae import GAE
-from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.normalize import normalize_advantages
-from rlinf.algorithms.named import calculate_adv_and_returns
+from rlinf.algorithms.registry import calculate_adv_and_returns
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import ADVANTAGES
 from rlinf.core.testing.advantage import AdvantageContract

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.optimal_token import OptimalTokenBaseline, optimal_token_baseline
-from rlinf.algorithms.named import calculate_adv_and_returns
+from rlinf.algorithms.registry import calculate_adv_and_returns
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 from rlinf.core.trajectory import Credit

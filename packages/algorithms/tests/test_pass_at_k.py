@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.inputs import CreditInputs
-from rlinf.algorithms.advantages.pass_at_k import GRPOPassK, grpo_passk
+from rlinf.algorithms.advantages.estimator import CreditInputs
+from rlinf.algorithms.advantages.group import GRPOPassK, grpo_passk
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import ADVANTAGES
 from rlinf.core.testing.advantage import AdvantageContract

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, case, expect_same
 
-from rlinf.algorithms.losses.cispo import CISPO, cispo
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.reinforce import Reinforce, reinforce
-from rlinf.algorithms.losses.sapo import SAPO, sapo
+from rlinf.algorithms.losses.policy.cispo import CISPO, cispo
+from rlinf.algorithms.losses.policy.reinforce import Reinforce, reinforce
+from rlinf.algorithms.losses.policy.sapo import SAPO, sapo
+from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means
 

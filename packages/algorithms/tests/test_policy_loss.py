@@ -8,16 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.losses.actor_critic import ActorCritic
-from rlinf.algorithms.losses.aggregation import Aggregation
-from rlinf.algorithms.losses.correction_config import CorrectionConfig
+from rlinf.algorithms.losses.correction import CorrectionConfig
 from rlinf.algorithms.losses.entropy import entropy_loss
-from rlinf.algorithms.losses.granularity import at_granularity
-from rlinf.algorithms.losses.inputs import INPUT_NAMES, LossInputs
 from rlinf.algorithms.losses.kl import kl_loss
-from rlinf.algorithms.losses.policy_loss import PolicyLoss
-from rlinf.algorithms.losses.ppo import PPOClip, ppo_clip
-from rlinf.algorithms.losses.terms import Terms, aggregate
+from rlinf.algorithms.losses.policy.ppo import ActorCritic, PPOClip, ppo_clip
+from rlinf.algorithms.losses.policy_loss import INPUT_NAMES, LossInputs, PolicyLoss
+from rlinf.algorithms.losses.ratio import at_granularity
+from rlinf.algorithms.losses.terms import Aggregation, Terms, aggregate
 from rlinf.algorithms.losses.value import clipped_value_loss
 from rlinf.core import Rescored
 from rlinf.core.errors import ConfigError, ShapeError

@@ -10,18 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, Case, case, gradient, row_constant
 
-from rlinf.algorithms.losses.actor_critic import ActorCritic
-from rlinf.algorithms.losses.cispo import CISPO, cispo
-from rlinf.algorithms.losses.decoupled import DecoupledActorCritic, DecoupledPPO, decoupled_ppo
 from rlinf.algorithms.losses.distillation import OPD, opd
-from rlinf.algorithms.losses.gmpo import GMPO, gmpo
-from rlinf.algorithms.losses.gspo import GSPO, gspo
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.opmd import OPMD, opmd
-from rlinf.algorithms.losses.ppo import DAPO, PPOClip, ppo_clip
-from rlinf.algorithms.losses.reinforce import Reinforce, reinforce
-from rlinf.algorithms.losses.sapo import SAPO, sapo
-from rlinf.algorithms.losses.vespo import VESPO, vespo
+from rlinf.algorithms.losses.policy.cispo import CISPO, cispo
+from rlinf.algorithms.losses.policy.decoupled import DecoupledActorCritic, DecoupledPPO, decoupled_ppo
+from rlinf.algorithms.losses.policy.gmpo import GMPO, gmpo
+from rlinf.algorithms.losses.policy.gspo import GSPO, gspo
+from rlinf.algorithms.losses.policy.ppo import DAPO, ActorCritic, PPOClip, ppo_clip
+from rlinf.algorithms.losses.policy.reinforce import OPMD, Reinforce, opmd, reinforce
+from rlinf.algorithms.losses.policy.sapo import SAPO, sapo
+from rlinf.algorithms.losses.policy.vespo import VESPO, vespo
+from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.core import Rescored
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import means, merge

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, expect_same
 
-from rlinf.algorithms.losses.ppo import DAPO, PPOClip, ppo_clip
+from rlinf.algorithms.losses.policy.ppo import DAPO, PPOClip, ppo_clip
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import LOSSES
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from rlinf.algorithms import advantages, objectives, rewards
-from rlinf.algorithms.losses.covariance import clip_cov
-from rlinf.algorithms.losses.decoupled import DecoupledActorCritic, DecoupledPPO, decoupled_ppo
-from rlinf.algorithms.losses.filters import dynamic_sampling, score_bounds
+from rlinf.algorithms.losses.filters import dynamic_sampling
+from rlinf.algorithms.losses.policy.covariance import clip_cov
+from rlinf.algorithms.losses.policy.decoupled import DecoupledActorCritic, DecoupledPPO, decoupled_ppo
 from rlinf.core.errors import ConfigError, ShapeError
 
 NAN = math.nan
@@ -71,9 +71,8 @@ def test_a_number_out_of_range_is_refused_by_functions(place, call, bad):
 def test_bounds_between_which_nothing_lies_are_refused(bounds):
     with pytest.raises(ConfigError, match=r"clip_cov\(low\): expected at most the upper bound"):
         clip_cov(X, X, X, ~NO, clip_ratio_low=0.2, clip_ratio_high=0.2, **bounds)
-    for keep in (score_bounds, dynamic_sampling):
-        with pytest.raises(ConfigError, match=r"rewards_lower_bound: expected at most the upper bound"):
-            keep(SCORE, GROUP, **bounds)
+    with pytest.raises(ConfigError, match=r"dynamic_sampling\(low\): expected at most the upper bound"):
+        dynamic_sampling(SCORE, GROUP, **bounds)
 
 
 def test_words_that_do_not_exist_are_refused():
@@ -102,9 +101,7 @@ GROUPED = {
     "grpo_dynamic": lambda score, group: advantages.grpo_dynamic(score, GROUP, group),
     "grpo_video": lambda score, group: advantages.grpo_video(X, group, ~NO, mode="frame"),
     "reinforce_plus_plus": lambda score, group: advantages.reinforce_plus_plus(X, ~NO, group=group),
-    "group_metrics": advantages.group_metrics,
     "dynamic_sampling": dynamic_sampling,
-    "score_bounds": score_bounds,
 }
 
 

@@ -7,9 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.inputs import CreditInputs
-from rlinf.algorithms.advantages.raw import Raw, raw
-from rlinf.algorithms.advantages.teacher import OnPolicyDistillation, opd_advantage
+from rlinf.algorithms.advantages.estimator import CreditInputs
+from rlinf.algorithms.advantages.per_decision import OnPolicyDistillation, Raw, opd_advantage, raw
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms import policy_loss
-from rlinf.algorithms.losses.correction import divergence_rejection, geometric_rejection
-from rlinf.algorithms.losses.correction_config import CorrectionConfig
+from rlinf.algorithms.losses.correction import CorrectionConfig, divergence_rejection, geometric_rejection
 from rlinf.algorithms.losses.mismatch import mismatch, perplexity
+from rlinf.algorithms.losses.policy.ppo import PPOClip
 from rlinf.algorithms.losses.policy_loss import LossInputs
-from rlinf.algorithms.losses.ppo import PPOClip
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means, merge

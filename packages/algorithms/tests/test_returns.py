@@ -8,8 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.gae import gae
-from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.advantages.moments import whiten
+from rlinf.algorithms.advantages.off_policy import vtrace
 from rlinf.algorithms.advantages.returns import (
     DiscountedReturns,
     NStep,
@@ -18,8 +20,6 @@ from rlinf.algorithms.advantages.returns import (
     n_step_returns,
     td_errors,
 )
-from rlinf.algorithms.advantages.vtrace import vtrace
-from rlinf.algorithms.advantages.whiten import whiten
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 

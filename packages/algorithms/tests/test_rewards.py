@@ -10,16 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.rewards.cases import Case, read_cases
 from rlinf.algorithms.rewards.choice import VQA, MultipleChoice
-from rlinf.algorithms.rewards.code import Code, Run, last_program, passed, register_sandbox
+from rlinf.algorithms.rewards.code import Case, Code, Run, last_program, passed, read_cases, register_sandbox
 from rlinf.algorithms.rewards.composite import Composite, Part, weighted
-from rlinf.algorithms.rewards.exact import ExactMatch
 from rlinf.algorithms.rewards.format import AnswerFormat, TagFormat, ThinkFormat
-from rlinf.algorithms.rewards.overlong import Overlong, overlong_penalty
-from rlinf.algorithms.rewards.repetition import Repetition, repetition
-from rlinf.algorithms.rewards.scores import Scores
-from rlinf.algorithms.rewards.search import (
+from rlinf.algorithms.rewards.matching import (
+    ExactMatch,
     SearchEM,
     SearchF1,
     SearchR1,
@@ -27,6 +23,8 @@ from rlinf.algorithms.rewards.search import (
     f1_score,
     substring_match_score,
 )
+from rlinf.algorithms.rewards.penalties import Overlong, Repetition, overlong_penalty, repetition
+from rlinf.algorithms.rewards.scores import Scores
 from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.core.metrics import Metric
 from rlinf.core.registry import REWARDS, Registry, register_reward
@@ -341,7 +339,7 @@ def test_any_text_has_a_finite_score(reward):
 
 
 def test_get_reward_class_by_any_case():
-    from rlinf.algorithms.named import get_reward_class
+    from rlinf.algorithms.registry import get_reward_class
 
     name = "Reward_of_these_tests"
     register_reward(name, ExactMatch)

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from rlinf.algorithms.rewards.cases import Case, read_cases
-from rlinf.algorithms.rewards.code import Code, Run
+from rlinf.algorithms.rewards.code import Case, Code, Run, read_cases
 from rlinf.core.errors import UnknownName
 from rlinf.core.registry import REWARDS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlinf.algorithms.rewards.exact import ExactMatch
+from rlinf.algorithms.rewards.matching import ExactMatch
 from rlinf.algorithms.rewards.pool import Task, VerifierPool, close_shared_pool, shared_pool
 from rlinf.algorithms.rewards.scoring import OneByOne, Verified, score, score_async
 from rlinf.core.errors import ConfigError, ShapeError, WorkerError

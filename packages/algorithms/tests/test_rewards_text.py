@@ -3,8 +3,8 @@
 import pytest
 
 from rlinf.algorithms.rewards.choice import VQA, MultipleChoice, chosen_letter
-from rlinf.algorithms.rewards.exact import ExactMatch
 from rlinf.algorithms.rewards.format import AnswerFormat, TagFormat, ThinkFormat, has_answer_format, has_tags_in_order
+from rlinf.algorithms.rewards.matching import ExactMatch
 from rlinf.algorithms.rewards.text import after_last, last_boxed, last_number, last_tag, squad_normal
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric

@@ -8,13 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.inputs import CreditInputs
-from rlinf.algorithms.advantages.raw import Raw
-from rlinf.algorithms.advantages.scale import loss_scale
-from rlinf.algorithms.losses.aggregation import Aggregation
-from rlinf.algorithms.losses.ppo import ppo_clip
-from rlinf.algorithms.losses.terms import aggregate
-from rlinf.algorithms.named import calculate_adv_and_returns
+from rlinf.algorithms.advantages.estimator import CreditInputs
+from rlinf.algorithms.advantages.normalize import loss_scale
+from rlinf.algorithms.advantages.per_decision import Raw
+from rlinf.algorithms.losses.policy.ppo import ppo_clip
+from rlinf.algorithms.losses.terms import Aggregation, aggregate
+from rlinf.algorithms.registry import calculate_adv_and_returns
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import ADVANTAGES
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, case, expect_same, gradient, row_constant
 
-from rlinf.algorithms.losses.aggregation import Aggregation
-from rlinf.algorithms.losses.gmpo import GMPO, gmpo
-from rlinf.algorithms.losses.gspo import GSPO, gspo
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.ppo import PPOClip
+from rlinf.algorithms.losses.policy.gmpo import GMPO, gmpo
+from rlinf.algorithms.losses.policy.gspo import GSPO, gspo
+from rlinf.algorithms.losses.policy.ppo import PPOClip
+from rlinf.algorithms.losses.policy_loss import LossInputs
+from rlinf.algorithms.losses.terms import Aggregation
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means
 

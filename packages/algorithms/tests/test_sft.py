@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.losses.aggregation import Aggregation
 from rlinf.algorithms.losses.sft import sft_loss
+from rlinf.algorithms.losses.terms import Aggregation
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means
 

@@ -44,8 +44,8 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.advantages.estimator import Estimator
-from rlinf.algorithms.advantages.inputs import CreditInputs
-from rlinf.algorithms.losses.inputs import LossInputs
+from rlinf.algorithms.advantages.estimator import CreditInputs
+from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.policy_loss import PolicyLoss
 from rlinf.algorithms.losses.terms import Terms
 
@@ -88,7 +88,7 @@ class StrangerReward:
 SCRIPT = """
 import torch
 import stranger_things
-from rlinf.algorithms.named import calculate_adv_and_returns, get_adv_and_returns, get_policy_loss, get_reward_class, policy_loss
+from rlinf.algorithms.registry import calculate_adv_and_returns, get_adv_and_returns, get_policy_loss, get_reward_class, policy_loss
 from rlinf.core.errors import RLinfError
 from rlinf.core.registry import LOSSES, REWARDS
 

@@ -10,20 +10,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from rlinf.algorithms import rows
+from rlinf.algorithms import tiling
 from rlinf.algorithms.advantages.gae import gae
-from rlinf.algorithms.losses.actor_critic import ActorCritic
-from rlinf.algorithms.losses.cispo import cispo
-from rlinf.algorithms.losses.correction_config import CorrectionConfig
-from rlinf.algorithms.losses.covariance import clip_cov, kl_cov
-from rlinf.algorithms.losses.gmpo import gmpo
-from rlinf.algorithms.losses.gspo import gspo
-from rlinf.algorithms.losses.inputs import LossInputs
+from rlinf.algorithms.losses.correction import CorrectionConfig
 from rlinf.algorithms.losses.kl import kl_loss
-from rlinf.algorithms.losses.policy_loss import PolicyLoss
-from rlinf.algorithms.losses.ppo import PPOClip, ppo_clip
-from rlinf.algorithms.losses.reinforce import reinforce
-from rlinf.algorithms.losses.sapo import sapo
+from rlinf.algorithms.losses.policy.cispo import cispo
+from rlinf.algorithms.losses.policy.covariance import clip_cov, kl_cov
+from rlinf.algorithms.losses.policy.gmpo import gmpo
+from rlinf.algorithms.losses.policy.gspo import gspo
+from rlinf.algorithms.losses.policy.ppo import ActorCritic, PPOClip, ppo_clip
+from rlinf.algorithms.losses.policy.reinforce import reinforce
+from rlinf.algorithms.losses.policy.sapo import sapo
+from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.terms import Terms
 from rlinf.algorithms.losses.value import clipped_value_loss
 from rlinf.core.errors import ShapeError
@@ -64,7 +62,7 @@ def shrink(monkeypatch):
     """A function that makes tiles small."""
 
     def shrink(numbers):
-        monkeypatch.setattr(rows, "CPU_TILE", numbers)
+        monkeypatch.setattr(tiling, "CPU_TILE", numbers)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
     return shrink

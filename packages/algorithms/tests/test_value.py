@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, case, expect_same
 
-from rlinf.algorithms.losses.actor_critic import ActorCritic
 from rlinf.algorithms.losses.entropy import entropy_loss
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.ppo import PPOClip, ppo_clip
+from rlinf.algorithms.losses.policy.ppo import ActorCritic, PPOClip, ppo_clip
+from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.value import clipped_value_loss
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import merge

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.advantages.estimator import CreditInputs
+from rlinf.algorithms.advantages.off_policy import VTrace, vtrace
 from rlinf.algorithms.advantages.returns import lambda_returns
-from rlinf.algorithms.advantages.vtrace import VTrace, vtrace
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 

@@ -8,20 +8,6 @@ from fractions import Fraction
 from reference.returns import discounted_returns
 
 
-def masked_mean(x: list[list[float]], mask: list[list[bool]], *, dim: int | None = None) -> float | list[float]:
-    """Σ mask x / Σ mask; of all entries, of each column (dim 0) or of each row (dim 1)."""
-    lines = [_mean(line) for line in _lines(x, mask, dim)]
-    return lines[0] if dim is None else lines
-
-
-def masked_var(
-    x: list[list[float]], mask: list[list[bool]], *, dim: int | None = None, unbiased: bool = True
-) -> float | list[float]:
-    """Σ mask (x − μ)² / n, or / (n − 1) if unbiased; 0 of fewer than two entries."""
-    lines = [variance(line, unbiased=unbiased) for line in _lines(x, mask, dim)]
-    return lines[0] if dim is None else lines
-
-
 def variance(line: list[float], *, unbiased: bool) -> float:
     """The variance of a list; 0 of fewer than two numbers."""
     if len(line) < 2:
@@ -44,15 +30,6 @@ def root(variance: float) -> float:
 
 def _mean(line: list[float]) -> float:
     return sum(line) / len(line) if line else 0.0
-
-
-def _lines(x: list[list[float]], mask: list[list[bool]], dim: int | None) -> list[list[float]]:
-    kept = [[(t, x[b][t]) for t in range(len(x[b])) if mask[b][t]] for b in range(len(x))]
-    if dim is None:
-        return [[value for row in kept for _, value in row]]
-    if dim == 1:
-        return [[value for _, value in row] for row in kept]
-    return [[value for row in kept for t, value in row if t == column] for column in range(len(x[0]))]
 
 
 def moments(x: list[list[float]], mask: list[list[bool]], *, unbiased: bool = False) -> tuple[float, float]:
@@ -379,46 +356,3 @@ def loss_scale(unit: list[int], mask: list[list[bool]]) -> list[float]:
         decisions[name] += sum(row)
     counted = [n for n in decisions.values() if n]
     return [sum(counted) / len(counted) / decisions[name] if decisions[name] else 0.0 for name in unit]
-
-
-def group_metrics(score: list[float], group: list[int], *, valid: list[bool] | None = None) -> dict[str, float]:
-    """What is logged of groups."""
-    rows = [s for i, s in enumerate(score) if counts(valid, i)]
-    groups = [found for name in set(group) if (found := members(score, group, valid, name))]
-    return {
-        "score_mean": _mean_or_nan(rows),
-        "group_size": _mean_or_nan([len(found) for found in groups]),
-        "group_std": _mean_or_nan([math.sqrt(variance(found, unbiased=False)) for found in groups]),
-        "dead_group_fraction": _mean_or_nan([min(found) == max(found) for found in groups]),
-    }
-
-
-def credit_metrics(
-    advantage: list[list[float]],
-    mask: list[list[bool]],
-    *,
-    target: list[list[float]] | None = None,
-    value: list[list[float]] | None = None,
-) -> dict[str, float]:
-    """What is logged of credit."""
-    places = [(b, t) for b in range(len(mask)) for t in range(len(mask[b])) if mask[b][t]]
-    credit = [advantage[b][t] for b, t in places]
-    found = {
-        "advantage_mean": _mean_or_nan(credit),
-        "advantage_abs": _mean_or_nan([abs(a) for a in credit]),
-        "advantage_square": _mean_or_nan([a * a for a in credit]),
-        "advantage_positive": _mean_or_nan([a > 0 for a in credit]),
-        "advantage_zero": _mean_or_nan([a == 0 for a in credit]),
-    }
-    if target is not None:
-        wanted = [target[b][t] for b, t in places]
-        found["return_mean"] = _mean_or_nan(wanted)
-        if value is not None:
-            error = [target[b][t] - value[b][t] for b, t in places]
-            spread = variance(wanted, unbiased=False)
-            found["explained_variance"] = 1.0 - variance(error, unbiased=False) / spread if spread else math.nan
-    return found
-
-
-def _mean_or_nan(numbers: list[float] | list[int] | list[bool]) -> float:
-    return sum(numbers) / len(numbers) if numbers else math.nan

@@ -115,31 +115,6 @@ def reward_with_kl(
     return result
 
 
-def kl_categorical(logits: list[float], logits_ref: list[float]) -> float:
-    """The sum over choices of p log(p / q)."""
-    p, q = softmax(logits, 1.0), softmax(logits_ref, 1.0)
-    total = 0.0
-    for p_v, q_v in zip(p, q, strict=True):
-        if p_v > 0:
-            total += p_v * math.log(p_v / q_v) if q_v > 0 else math.inf
-    return total
-
-
-def kl_gaussian(mean: float, std: float, mean_ref: float, std_ref: float) -> float:
-    """The divergence of two normal distributions of one dimension."""
-    return math.log(std_ref / std) + (std**2 + (mean - mean_ref) ** 2) / (2 * std_ref**2) - 0.5
-
-
-def adaptive_kl(beta: float, target: float, horizon: float, kl: float, episodes: int) -> float:
-    """β after one batch of Ziegler's controller."""
-    error = kl / target - 1
-    if error > 0.2:
-        error = 0.2
-    if error < -0.2:
-        error = -0.2
-    return max(0.0, beta + beta * error * episodes / horizon)
-
-
 Found = tuple[list[list[float]], list[list[bool]]]
 
 
@@ -403,32 +378,6 @@ def _variance(x: list[float]) -> float:
         return 0.0
     mean = sum(x) / len(x)
     return sum((number - mean) ** 2 for number in x) / len(x)
-
-
-def q_value_loss(
-    q: list[list[float]],
-    target: list[float],
-    weight: list[float] | None = None,
-    huber_delta: float | None = None,
-    mask: list[bool] | None = None,
-) -> tuple[float, float, list[float]]:
-    """The sum of weighted losses, the number of rows, and the mean absolute error of each row."""
-    total, count, priority = 0.0, 0.0, [0.0] * len(target)
-    for b, y in enumerate(target):
-        if mask is not None and not mask[b]:
-            continue
-        w = 1.0 if weight is None else weight[b]
-        errors = [abs(value - y) for value in q[b]]
-        total += w * sum(_distance_to_target(e, huber_delta) for e in errors)
-        count += 1.0
-        priority[b] = sum(errors) / len(errors)
-    return total, count, priority
-
-
-def _distance_to_target(error: float, delta: float | None) -> float:
-    if delta is None:
-        return error**2
-    return error**2 / 2 if error <= delta else delta * (error - delta / 2)
 
 
 def sft_loss(

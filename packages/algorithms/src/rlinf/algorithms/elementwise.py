@@ -1,4 +1,4 @@
-"""Masks, bounds and comparisons that are as fast as a product.
+"""Masks, bounds and comparisons that are as fast as a product, in float32 or finer.
 
 On a CPU whatever selects by a bool (`torch.where`, and the gradients of `clamp` and `maximum`) is not vectorised, and takes some
 twenty times as long as a multiplication.
@@ -10,7 +10,17 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+
+def precise(x: Tensor) -> Tensor:
+    """`x` in float32, or as it is if it is finer."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def difference(a: Tensor, b: Tensor) -> Tensor:
+    """`a − b` of log-probabilities in at least float32; 0 where both are −∞, since of what neither does neither does more."""
+    return torch.where(a.isneginf() & b.isneginf(), 0.0, precise(a) - precise(b))
+
 
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
@@ -79,42 +89,3 @@ class _Larger(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         to_first = grad * ctx.saved_tensors[0]
         return to_first, grad - to_first
-
-
-def pessimistic(ratio: Tensor, gain: Tensor, low: float, high: float, dual: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    """max(−ρ Â, −clip(ρ, low, high) Â), at most `dual` |Â|; with 1 or 0 for whether the clip held it, and whether the dual one.
-
-    Args:
-        ratio: ρ, of a shape that broadcasts to that of `gain`, or the other way round; differentiable, once.
-        gain: Â, without a gradient.
-        low: the least ρ that has a gradient where Â < 0.
-        high: the greatest one where Â > 0.
-        dual: None for no such bound.
-    """
-    return _Pessimistic.apply(ratio, gain, low, high, dual)  # pyright: ignore[reportReturnType]
-
-
-class _Pessimistic(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, ratio: Tensor, gain: Tensor, low: float, high: float, dual: float | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        free = ratio * -gain
-        held = ratio.clamp(low, high) * -gain
-        loss = torch.maximum(free, held)
-        clipped = held.gt_(free)
-        if dual is None:
-            capped = torch.zeros_like(clipped)
-        else:
-            ceiling = gain.abs() * dual  # at least 0, as no loss is where Â ≥ 0
-            capped = loss.clone().gt_(ceiling)
-            loss = torch.minimum(loss, ceiling)
-        ctx.save_for_backward(free.eq_(loss).mul_(gain).neg_())
-        ctx.shape = ratio.shape
-        ctx.mark_non_differentiable(clipped, capped)
-        return loss, clipped, capped
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return (grad * ctx.saved_tensors[0]).sum_to_size(ctx.shape), None, None, None, None

@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.shapes import expect_shape
+from rlinf.algorithms.checks import expect_shape
 from rlinf.core.errors import ShapeError
 
 BLOCK: Final = 4

@@ -9,12 +9,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlinf.algorithms.advantages.estimator import Estimator
-from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.normalize import Normalization
 from rlinf.algorithms.advantages.transitions import transitions
-from rlinf.algorithms.rows import by_rows
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.checks import expect_range
+from rlinf.algorithms.tiling import by_rows
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 

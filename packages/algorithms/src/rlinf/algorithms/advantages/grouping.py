@@ -8,8 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.advantages.masked import divisor, root
-from rlinf.algorithms.shapes import expect_names, expect_shape
+from rlinf.algorithms.advantages.moments import divisor, root
+from rlinf.algorithms.checks import expect_names, expect_shape
 
 
 @dataclass(frozen=True, slots=True)

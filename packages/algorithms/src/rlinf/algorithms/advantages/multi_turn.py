@@ -8,12 +8,11 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.advantages.estimator import Estimator
+from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.group import EPSILON, Scale, grpo
 from rlinf.algorithms.advantages.grouping import Grouping, checked, numbered, pairs
-from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.score import to_decisions
-from rlinf.algorithms.shapes import expect_choice, expect_names, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
 from rlinf.core.protocols import AllReduce
 
 TurnMode = Literal["turn", "trajectory"]

@@ -1,4 +1,4 @@
-"""Advantages with mean 0 and variance 1, over the batch or over each group."""
+"""Advantages with mean 0 and variance 1, and scales by which groups, episodes or turns count alike."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.advantages.grouping import Grouping
-from rlinf.algorithms.advantages.whiten import EPSILON, whiten
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_choice, expect_names, expect_range, expect_shape
+from rlinf.algorithms.advantages.moments import EPSILON, whiten
+from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
 
@@ -67,3 +67,37 @@ def normalize_advantages(
     centred = groups.centred(advantage.flatten())
     deviation = groups.of_rows(groups.deviation(centred, unbiased=unbiased))
     return (centred / (deviation + eps)).reshape(advantage.shape).to(torch.promote_types(advantage.dtype, torch.float32))
+
+
+LossScale = Literal["none", "group", "episode", "turn"]
+
+
+def loss_scale(unit: Tensor, mask: Tensor, *, all_reduce: AllReduce | None = None) -> Tensor:
+    """What a row's advantages are multiplied with, so that in a mean over decisions every unit counts once.
+
+    f = (N / U) / n_u,   n_u decisions in the unit of the row, N = Σ n_u in all, U units with a decision
+
+    A unit is what the rows of one number are: a group, an agent's part in it, or a turn (each row by itself). The mean of f over
+    decisions is 1. Where losses are aggregated by `token-mean`, 1/N Σ f ℓ = 1/U Σ_u 1/n_u Σ ℓ; by turns that is
+    `seq-mean-token-mean`, eq. 3 of Shao et al., "DeepSeekMath" (2024), arXiv:2402.03300. The losses of this package are
+    proportional to advantages, so that scaling those scales these; it has to be done on whole units, before a batch is parted.
+
+    Args:
+        unit: `[B]` int, any numbers; all rows of a unit must be here.
+        mask: `[B, T]` bool, False where nothing was decided.
+        all_reduce: sums a tensor over ranks, called once on every rank; None if there is one rank.
+
+    Returns:
+        `[B]` in float64; 0 for a unit without decisions.
+
+    Raises:
+        ShapeError: a shape disagrees, or units are no integers; the message names the argument.
+    """
+    expect_names("loss_scale(unit)", unit)
+    expect_shape("loss_scale(unit)", unit, mask.shape[:1])
+    units = Grouping.of(unit, None)
+    decisions = units.sum(mask.bool().sum(1))
+    sums = torch.stack([decisions.sum(), (decisions > 0).sum().double()])
+    total, count = sums if all_reduce is None else all_reduce(sums)
+    scale = total / count.clamp(min=1.0) / decisions.clamp(min=1.0)
+    return units.of_rows(torch.where(decisions > 0, scale, 0.0))

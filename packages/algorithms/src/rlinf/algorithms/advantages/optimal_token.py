@@ -9,13 +9,12 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.advantages.estimator import Estimator
+from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.grouping import Grouping, checked, pairs
-from rlinf.algorithms.advantages.inputs import CreditInputs
 from rlinf.algorithms.advantages.returns import discounted_returns
 from rlinf.algorithms.advantages.score import at_last_decision
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
 from rlinf.core.declarations import Need
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce

@@ -9,11 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.advantages.estimator import Estimator
-from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.normalize import Normalization
 from rlinf.algorithms.advantages.transitions import transitions
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.checks import expect_range
 from rlinf.core.declarations import Need
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import AllReduce

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_shape
+from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.elementwise import precise
 
 
 def row_score(reward: Tensor, mask: Tensor) -> Tensor:

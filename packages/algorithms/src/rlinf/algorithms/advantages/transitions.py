@@ -8,9 +8,9 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_fraction, expect_shape
 from rlinf.algorithms.elementwise import keep
 from rlinf.algorithms.scan import scan_from_right
-from rlinf.algorithms.shapes import expect_fraction, expect_shape
 from rlinf.core.errors import ShapeError
 
 

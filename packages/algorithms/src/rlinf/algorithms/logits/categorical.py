@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.checks import expect_range
+from rlinf.algorithms.elementwise import precise
 from rlinf.core.errors import ConfigError, ShapeError
 
 CHUNK_CPU: Final = 2**18

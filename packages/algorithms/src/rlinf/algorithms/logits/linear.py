@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.elementwise import precise
 from rlinf.algorithms.logits.categorical import Categorical, Upstream, differentiate, indices, observe
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_shape
 from rlinf.core.errors import ShapeError
 
 HELD: Final = 2**26

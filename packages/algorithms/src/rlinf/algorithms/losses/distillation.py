@@ -9,15 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.policy_loss import PolicyLoss
+from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.losses.policy.reinforce import policy_gradient
+from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import masked_gain
-from rlinf.algorithms.losses.reinforce import policy_gradient
-from rlinf.algorithms.losses.terms import Terms, summed
-from rlinf.algorithms.losses.tiles import in_tiles
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, known, summed
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.terms import Terms, summed
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.losses.terms import Terms, known, summed
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

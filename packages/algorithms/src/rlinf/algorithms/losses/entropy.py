@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.terms import Terms, per_decision
-from rlinf.algorithms.losses.tiles import in_tiles
-from rlinf.algorithms.shapes import expect_leading
+from rlinf.algorithms.checks import expect_leading
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Terms, in_tiles, known, per_decision
 from rlinf.core.data import LossOutput
 
 

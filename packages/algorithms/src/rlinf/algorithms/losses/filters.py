@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
+import math
 
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.granularity import at_granularity
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.ratio import check_logprobs
-from rlinf.algorithms.precision import difference, precise
-from rlinf.algorithms.shapes import expect_names, expect_ordered, expect_range, expect_shape
-from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.algorithms.advantages.grouping import Grouping, checked
+from rlinf.algorithms.checks import expect_ordered, expect_range, expect_shape
+from rlinf.algorithms.elementwise import difference
+from rlinf.algorithms.losses.ratio import at_granularity, check_logprobs
+from rlinf.algorithms.losses.terms import known
+from rlinf.core.errors import ShapeError
 
 
 def dynamic_sampling(
@@ -39,42 +39,18 @@ def dynamic_sampling(
         ShapeError: `score` is not `[B]`, or `group` has another shape.
         ConfigError: `low` is above `high`, or `tolerance` negative.
     """
-    _check(score, group, "dynamic_sampling")
-    check_score_bounds(low, high)
-    if not tolerance >= 0.0:
-        raise ConfigError("dynamic_sampling(tolerance)", f"expected at least 0, found {tolerance:g}")
-    member, size = _members(group)
-    score = precise(score)
-    empty = score.new_zeros(size.shape)
-    most = empty.scatter_reduce(0, member, score, "amax", include_self=False)
-    least = empty.scatter_reduce(0, member, score, "amin", include_self=False)
-    return (most - least > tolerance)[member] & _within(score, member, size, low, high)
-
-
-def score_bounds(score: Tensor, group: Tensor, *, low: float | None = None, high: float | None = None) -> Tensor:
-    """Keeps the groups that are neither too bad nor too good on average, whether or not their scores differ.
-
-    keep group g if low ≤ mean_g ≤ high
-
-    RLinf's `filter_rewards` with `rewards_lower_bound` and `rewards_upper_bound`.
-
-    Args:
-        score: `[B]`, the outcome of each row.
-        group: `[B]` int, rows of one group answer the same question, in any order. All of a group must be here.
-        low: the lowest mean kept, itself included; None for any.
-        high: the highest mean kept, itself included; None for any.
-
-    Returns:
-        `[B]` bool, the same for all rows of a group.
-
-    Raises:
-        ShapeError: `score` is not `[B]`, or `group` has another shape.
-        ConfigError: `low` is above `high`.
-    """
-    _check(score, group, "score_bounds")
-    check_score_bounds(low, high)
-    member, size = _members(group)
-    return _within(precise(score), member, size, low, high)
+    if score.dim() != 1:
+        raise ShapeError("dynamic_sampling(score)", f"expected [B], found {tuple(score.shape)}")
+    groups = Grouping.of(group, checked("dynamic_sampling", score, group, None))
+    expect_ordered("dynamic_sampling(low)", low, high)
+    expect_range("dynamic_sampling(tolerance)", tolerance, 0.0, math.inf)
+    mean = groups.mean(score)
+    keep = groups.highest(score) - groups.lowest(score) > tolerance
+    if low is not None:
+        keep &= mean >= low
+    if high is not None:
+        keep &= mean <= high
+    return groups.of_rows(keep)
 
 
 def overlong_filtering(mask: Tensor, truncated: Tensor) -> Tensor:
@@ -130,38 +106,3 @@ def opsm(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, 
     left = -at_granularity(known(difference(logprob, logprob_old), mask), "chunk_level")
     mean = left.sum(1, keepdim=True) / valid.sum(1, keepdim=True).clamp(min=1)
     return valid & ~((advantage < 0) & (mean > delta))
-
-
-def check_score_bounds(low: float | None, high: float | None) -> None:
-    """Refuses bounds that contain nothing.
-
-    Raises:
-        ConfigError: the message names both.
-    """
-    expect_ordered("rewards_lower_bound", low, high)
-
-
-def _within(score: Tensor, member: Tensor, size: Tensor, low: float | None, high: float | None) -> Tensor:
-    mean = score.new_zeros(size.shape).index_add(0, member, score) / size
-    keep = torch.ones_like(member, dtype=torch.bool)
-    if low is not None:
-        keep = keep & (mean >= low)[member]
-    if high is not None:
-        keep = keep & (mean <= high)[member]
-    return keep
-
-
-def _members(group: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's group as an index, and the size of each group."""
-    found = cast(
-        "tuple[Tensor, Tensor, Tensor]",
-        group.unique(return_inverse=True, return_counts=True),  # pyright: ignore[reportUnknownMemberType]
-    )
-    return found[1], found[2]
-
-
-def _check(score: Tensor, group: Tensor, by: str) -> None:
-    if score.dim() != 1:
-        raise ShapeError(f"{by}(score)", f"expected [B], found {tuple(score.shape)}")
-    expect_names(f"{by}(group)", group)
-    expect_shape(f"{by}(group)", group, score.shape)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.elementwise import bounded
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.granularity import at_granularity
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
-from rlinf.algorithms.losses.terms import Terms, per_decision
-from rlinf.algorithms.losses.tiles import in_tiles
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.elementwise import bounded, precise
+from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, at_granularity
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, known, per_decision
 from rlinf.core.data import LossOutput
-from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError, did_you_mean
+from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 
 KLType = Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl", "k1+", "kl+", "abs+", "k3+", "low_var_kl+"]
 """See `kl_penalty`."""
@@ -159,105 +153,3 @@ def reward_with_kl(
         expect_shape(f"reward_with_kl({name})", tensor, reward.shape)
     with torch.no_grad():
         return precise(reward) - beta * kl_terms(logprob, logprob_ref, mask, kind).loss
-
-
-def kl_categorical(logits: Tensor, logits_ref: Tensor) -> Tensor:
-    """The divergence of two distributions over V choices, exactly.
-
-    KL(π ‖ π_ref) = Σᵥ πᵥ (log πᵥ − log π_refᵥ)
-
-    Kullback and Leibler, "On Information and Sufficiency" (1951), doi:10.1214/aoms/1177729694.
-
-    Args:
-        logits: `[*, V]`, log-probabilities of π up to a constant; −∞ where a choice is impossible; differentiable.
-        logits_ref: `[*, V]`, the same of π_ref.
-
-    Returns:
-        `[*]` in nats; +∞ where π may choose what π_ref can't.
-
-    Raises:
-        ShapeError: the shapes disagree.
-    """
-    expect_shape("kl_categorical(logits_ref)", logits_ref, logits.shape)
-    log_p, log_q = precise(logits).log_softmax(-1), precise(logits_ref).log_softmax(-1)
-    gap = torch.where(log_p > -torch.inf, log_p - log_q, 0.0)
-    return (log_p.exp() * gap).sum(-1)
-
-
-def kl_gaussian(mean: Tensor, std: Tensor, mean_ref: Tensor, std_ref: Tensor) -> Tensor:
-    """The divergence of two normal distributions, exactly, dimension by dimension.
-
-    KL(π ‖ π_ref) = log(σ_ref / σ) + (σ² + (μ − μ_ref)²) / (2 σ_ref²) − ½
-
-    Independent dimensions add up (`at_granularity`).
-
-    Args:
-        mean: any shape, μ; differentiable.
-        std: the same shape, σ > 0; differentiable.
-        mean_ref: the same shape, μ_ref.
-        std_ref: the same shape, σ_ref > 0.
-
-    Returns:
-        The shape of `mean`, in nats.
-
-    Raises:
-        ShapeError: a shape disagrees; the message names the argument.
-    """
-    for name, tensor in (("std", std), ("mean_ref", mean_ref), ("std_ref", std_ref)):
-        expect_shape(f"kl_gaussian({name})", tensor, mean.shape)
-    mean, std, mean_ref, std_ref = (precise(x) for x in (mean, std, mean_ref, std_ref))
-    scale = std / std_ref
-    return 0.5 * (scale.square() + ((mean - mean_ref) / std_ref).square() - 1.0) - scale.log()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedKL:
-    """A coefficient β of the divergence that stays as it is."""
-
-    beta: float
-    """β ≥ 0."""
-
-    def __post_init__(self) -> None:
-        expect_range("beta", self.beta, 0.0, math.inf)
-
-    def updated(self, kl: float, episodes: int) -> FixedKL:
-        """Itself, whatever was measured."""
-        return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveKL:
-    """A coefficient β of the divergence that steers it towards a target.
-
-    e = clip(KL / target − 1, ±0.2),   β′ = max(0, β (1 + e · n / horizon))
-
-    Ziegler et al., "Fine-Tuning Language Models from Human Preferences" (2019), section 2.2, arXiv:1909.08593, where n counts
-    episodes.
-    """
-
-    beta: float
-    """β ≥ 0 of the next batch."""
-    target: float
-    """The divergence wanted, in nats, > 0."""
-    horizon: float
-    """After how many episodes a divergence of 1.2 targets has made β e^0.2 times as large, > 0."""
-
-    def __post_init__(self) -> None:
-        expect_range("beta", self.beta, 0.0, math.inf)
-        expect_range("target", self.target, 0.0, math.inf, open_low=True)
-        expect_range("horizon", self.horizon, 0.0, math.inf, open_low=True)
-
-    def updated(self, kl: float, episodes: int) -> AdaptiveKL:
-        """The controller after a batch.
-
-        Args:
-            kl: the divergence measured, in nats.
-            episodes: n, how many it was measured on.
-
-        Raises:
-            NonFiniteError: the divergence is infinite or not a number.
-        """
-        if not math.isfinite(kl):
-            raise NonFiniteError("AdaptiveKL.updated(kl)", f"expected a finite divergence, found {kl}")
-        error = min(max(kl / self.target - 1.0, -0.2), 0.2)
-        return replace(self, beta=max(0.0, self.beta * (1.0 + error * episodes / self.horizon)))

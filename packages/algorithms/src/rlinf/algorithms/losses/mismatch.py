@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.granularity import at_granularity
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
-from rlinf.algorithms.precision import difference
-from rlinf.algorithms.shapes import expect_shape
+from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.elementwise import difference
+from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, at_granularity
+from rlinf.algorithms.losses.terms import known
 from rlinf.core.errors import ShapeError
 
 

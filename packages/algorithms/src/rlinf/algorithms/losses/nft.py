@@ -7,11 +7,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.terms import Terms, per_decision, summed
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, known, per_decision, summed
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.terms import Terms, summed
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, summed
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

@@ -1,19 +1,85 @@
-"""From what a loss says of each decision to sums, weights and metrics, with one transfer to Python at the end."""
+"""From what a loss says of each decision to sums, weights and metrics: aggregated, and in tiles of rows where there are many."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_shape
+from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.compat import AGGREGATIONS
+from rlinf.algorithms.elementwise import keep, precise
+from rlinf.algorithms.tiling import rows_at_once
 from rlinf.core.data import LossOutput
+from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 from rlinf.core.metrics import ExplainedVariance, Metric, Statistic
+
+Mode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "constant-length", "seq-mean-token-sum-norm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """A mean over decisions (tokens), or over rows (sequences) of what their decisions add up to.
+
+    | mode | Σ over micro-batches and ranks of `factor · loss`, divided by Σ `weight` | used by |
+    |---|---|---|
+    | `token-mean` | Σ ℓ / number of decisions | DAPO (2025), eq. 12, arXiv:2503.14476; robots |
+    | `seq-mean-token-sum` | mean over rows of Σₜ ℓ | REINFORCE; RLOO |
+    | `seq-mean-token-mean` | mean over rows of their mean ℓ | GRPO (2024), eq. 3, arXiv:2402.03300 |
+    | `constant-length` | mean over rows of Σₜ ℓ / length | Dr. GRPO (2025), arXiv:2503.20783 |
+
+    `seq-mean-token-sum-norm` is verl's name of the last.
+
+    A row without decisions is padding and counts nowhere. A row must not be parted: where decisions are trained on one by one
+    (`Batch.decisions`), every row is one decision, and the four differ by `length` at most.
+    """
+
+    mode: Mode = "token-mean"
+    length: int | None = None
+    """The constant L of `constant-length`, in decisions: the longest that a row may get. None for the other modes."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise ConfigError("loss_agg_func", f"no aggregation '{self.mode}'", did_you_mean(self.mode, get_args(Mode)))
+        object.__setattr__(self, "mode", AGGREGATIONS.get(self.mode, self.mode))
+        if (self.mode == "constant-length") != (self.length is not None):
+            problem = f"expected a length with 'constant-length' and with no other mode, found {self.length} with '{self.mode}'"
+            raise ConfigError("loss_agg_length", problem)
+        if self.length is not None and self.length < 1:
+            raise ConfigError("loss_agg_length", f"expected at least 1, found {self.length}")
+
+    def factors(self, mask: Tensor, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+        """What each decision's loss is multiplied with, and what the sum is divided by.
+
+        Args:
+            mask: `[B, T]` bool.
+            dtype: of the result; float32 or finer.
+
+        Returns:
+            `[B, T]` factors, 0 where masked, and the weight `[]`.
+        """
+        factor, weight = self.of_rows(mask.bool().sum(1).to(dtype))
+        return torch.where(mask.bool(), factor[:, None], 0.0), weight
+
+    def of_rows(self, decisions: Tensor) -> tuple[Tensor, Tensor]:
+        """What each row's sum of losses is multiplied with, and what the sum over rows is divided by: `[B]` and `[]`.
+
+        Args:
+            decisions: `[B]`, how many each row has; float32 or finer.
+        """
+        if self.mode == "token-mean":
+            return torch.ones_like(decisions), decisions.sum()
+        weight = (decisions > 0).sum().to(decisions.dtype)
+        if self.mode == "seq-mean-token-mean":
+            return 1.0 / decisions.clamp(min=1.0), weight
+        return torch.full_like(decisions, 1.0 / (self.length or 1)), weight
+
+
+TOKEN_MEAN = Aggregation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +188,107 @@ def aggregate(loss: Tensor, mask: Tensor, aggregation: Aggregation = TOKEN_MEAN)
     expect_shape("aggregate(loss)", loss, mask.shape)
     known = torch.where(mask.bool(), precise(loss), 0.0)
     return summed(Terms(known, {"loss": known.detach()}), mask, aggregation)
+
+
+def known(x: Tensor, mask: Tensor) -> Tensor:
+    """`x` in float32 or finer, 0 without a gradient where masked: what stands there may be anything.
+
+    Args:
+        x: `[B, T, …]`.
+        mask: bool, the leading axes of `x`.
+    """
+    return keep(precise(x), like(mask.bool(), x))
+
+
+def in_tiles(
+    terms: Callable[..., Terms], aggregation: Aggregation, *, mask: Tensor, **tensors: Tensor | None
+) -> LossOutput[Tensor]:
+    """`summed(terms(…), mask, aggregation)`, some rows after the other if there are many.
+
+    A loss is a sum over rows, so its gradient is known as soon as the loss is: what operations keep for the way back is dropped
+    after every tile, and only the gradients themselves are held. They can't be differentiated once more.
+
+    Args:
+        terms: called with `mask` and `tensors` by name; what it says of a row must depend on that row alone.
+        aggregation: what the total sums and the weight counts.
+        mask: `[B, T]` bool.
+        tensors: `[B, …]`; None is passed on.
+    """
+    given = {"mask": mask, **tensors}
+    rows = rows_at_once([x for x in given.values() if x is not None])
+    if rows is None:
+        return summed(terms(**given), mask, aggregation)
+    run = _Run(terms, given, aggregation, rows)
+    try:
+        total = cast("Tensor", _Tiled.apply(run, *run.leaves.values())) if run.leaves else run.whole()[0]
+    except ShapeError:
+        return summed(terms(**given), mask, aggregation)  # raises it again, with the sizes that the caller knows
+    return LossOutput(total=total, weight=run.weight, metrics=metrics_of(run.observed, run.explained, run.sums, run.by_row))
+
+
+@dataclass(slots=True)
+class _Run:
+    """One loss, tile by tile, and what it adds up to."""
+
+    terms: Callable[..., Terms]
+    tensors: Mapping[str, Any]
+    aggregation: Aggregation
+    rows: int
+    leaves: dict[str, Tensor] = field(init=False)
+    weight: Any = 0.0
+    sums: Any = 0.0
+    observed: Collection[str] = ()
+    explained: Collection[str] = ()
+    by_row: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        grad = torch.is_grad_enabled()
+        self.leaves = {name: x for name, x in self.tensors.items() if grad and x is not None and x.requires_grad}
+
+    def whole(self) -> tuple[Tensor, list[Tensor | None]]:
+        """The total, and its gradient with respect to each leaf; None where it does not depend on it."""
+        total: Any = 0.0
+        slopes: dict[str, Tensor] = {}
+        for start in range(0, len(self.tensors["mask"]), self.rows):
+            tile = slice(start, start + self.rows)
+            rows: dict[str, Any] = {name: None if x is None else x.detach()[tile] for name, x in self.tensors.items()}
+            leaves = {name: precise(rows[name]).requires_grad_() for name in self.leaves}
+            part = self._summed({**rows, **leaves})
+            total = total + part.detach()
+            if not part.requires_grad:
+                continue
+            found = cast("Sequence[Tensor | None]", torch.autograd.grad(part, list(leaves.values()), allow_unused=True))
+            for (name, leaf), slope in zip(leaves.items(), found, strict=True):
+                if slope is not None:
+                    if name not in slopes:
+                        slopes[name] = torch.zeros(self.leaves[name].shape, dtype=leaf.dtype, device=leaf.device)
+                    slopes[name][tile] = slope
+        return total, [slopes.get(name) for name in self.leaves]
+
+    def _summed(self, rows: Mapping[str, Any]) -> Tensor:
+        """The total of a tile; all else is added to what there is."""
+        with torch.set_grad_enabled(bool(self.leaves)):
+            terms = self.terms(**rows)
+            total, weight, sums = sums_of(terms, rows["mask"], self.aggregation)
+        self.weight, self.sums = self.weight + weight, self.sums + sums
+        self.observed, self.explained, self.by_row = list(terms.observed), list(terms.explained), list(terms.by_row)
+        return total
+
+
+class _Tiled(torch.autograd.Function):
+    """The total, whose gradients are computed with it."""
+
+    @staticmethod
+    def forward(ctx: Any, run: _Run, *leaves: Tensor) -> Tensor:
+        total, ctx.slopes = run.whole()
+        ctx.run = run
+        ctx.save_for_backward(*leaves)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        leaves = ctx.saved_tensors
+        slopes = ctx.run.whole()[1] if ctx.slopes is None else ctx.slopes  # a graph that was retained is computed again
+        ctx.slopes = None
+        return None, *(None if x is None else x.mul_(grad).to(leaf.dtype) for x, leaf in zip(slopes, leaves, strict=True))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import above, bounded, larger
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.terms import Terms
-from rlinf.algorithms.losses.tiles import in_tiles
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, known
 from rlinf.core.data import LossOutput
 
 
@@ -74,13 +69,6 @@ def value_terms(
     observed["value_loss"] = loss.detach()
     explained = {"explained_variance": (target, (target - value).detach())}
     return Terms(loss, observed, explained)
-
-
-def critic_terms(x: LossInputs, *, by: str, value_clip: float | None, huber_delta: float | None, coef: float) -> Terms:
-    """c_V L_V of a policy loss that has a critic; its metric is L_V."""
-    value, old, target = (x.need(name, by=by) for name in ("value", "value_old", "target"))
-    critic = value_terms(value, old, target, x.mask, value_clip, huber_delta)
-    return replace(critic, loss=coef * critic.loss)
 
 
 def check_critic(value_clip: float | None, huber_delta: float | None, value_loss_coef: float = 1.0) -> None:

@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
 from rlinf.algorithms.objectives.critic import distance
 from rlinf.algorithms.objectives.rows import Rows, coefficient
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import LossOutput
 
 

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_choice, expect_fraction, expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_choice, expect_fraction, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

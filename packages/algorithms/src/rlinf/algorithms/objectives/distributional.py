@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_fraction, expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
 from rlinf.algorithms.objectives.critic import distance
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_fraction, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, distance
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
 from rlinf.algorithms.objectives.sac import sac_target
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError
 

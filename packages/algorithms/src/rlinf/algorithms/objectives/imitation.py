@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_choice, expect_leading, expect_range, expect_shape
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
-from rlinf.algorithms.shapes import expect_choice, expect_leading, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError
 

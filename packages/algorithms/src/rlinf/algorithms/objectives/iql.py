@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.objectives.awr import awr_weights
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.rows import Aggregate, Rows
-from rlinf.algorithms.shapes import expect_range
 from rlinf.core.data import LossOutput
 
 

@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.checks import expect_range
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.tree import Tree, tree_combine, tree_index, tree_leaves
 

@@ -9,8 +9,8 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric

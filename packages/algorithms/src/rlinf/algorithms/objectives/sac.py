@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient, expect_rows
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_choice, expect_range, expect_shape
 from rlinf.core.data import LossOutput
 
 Parametrisation = Literal["exp", "softplus", "fixed"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.shapes import expect_range, expect_shape
+from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.core.errors import ConfigError, ShapeError
 
 

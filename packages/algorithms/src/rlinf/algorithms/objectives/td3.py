@@ -11,11 +11,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_choice, expect_range
+from rlinf.algorithms.elementwise import precise
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.imitation import squared_distance
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_choice, expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.protocols import AllReduce
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from rlinf.algorithms.checks import expect_finite, expect_range
 from rlinf.algorithms.rewards.composite import weighted
 from rlinf.algorithms.rewards.format import AnswerFormat, ThinkFormat
 from rlinf.algorithms.rewards.pool import VerifierPool
 from rlinf.algorithms.rewards.reward import PairReward, RuleReward
 from rlinf.algorithms.rewards.scores import Scores
 from rlinf.algorithms.rewards.text import last_boxed, last_tag
-from rlinf.algorithms.shapes import expect_finite, expect_range
 from rlinf.core.errors import ConfigError
 
 LETTERS: Final = "ABCDEFGHIJ"

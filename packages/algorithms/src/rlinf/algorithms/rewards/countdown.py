@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, cast
 
+from rlinf.algorithms.checks import expect_finite
 from rlinf.algorithms.rewards.reward import PairReward
 from rlinf.algorithms.rewards.text import after_last, last_tag
-from rlinf.algorithms.shapes import expect_finite
 from rlinf.core.errors import ConfigError
 
 _TOKEN: Final = re.compile(r"\s*(?:(\d+)|([-+*/()]))")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlinf.algorithms.checks import expect_finite
 from rlinf.algorithms.rewards.reward import PairReward
-from rlinf.algorithms.shapes import expect_finite
 from rlinf.core.errors import ConfigError
 
 

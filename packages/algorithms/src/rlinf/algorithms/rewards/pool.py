@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.rewards.scores import Outcome
 from rlinf.algorithms.rewards.worker import Gone, VerifierProcess
-from rlinf.algorithms.shapes import expect_range
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
 
 GRACE_S: Final = 1.0

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.rewards.pool import Task, VerifierPool, shared_pool
 from rlinf.algorithms.rewards.scores import Outcome, Scores, expect_pairs, finite, tally
-from rlinf.algorithms.shapes import expect_range
 
 
 class Verifier(Protocol):

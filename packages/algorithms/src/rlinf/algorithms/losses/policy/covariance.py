@@ -11,15 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.elementwise import keep
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.clip import Clip
-from rlinf.algorithms.losses.known import known
+from rlinf.algorithms.checks import expect_ordered, expect_range, expect_shape
+from rlinf.algorithms.elementwise import keep, precise
+from rlinf.algorithms.losses.policy.ppo import Clip
 from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, counted
-from rlinf.algorithms.losses.tiles import in_tiles
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_ordered, expect_range, expect_shape
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, known
 from rlinf.core.data import LossOutput
 
 

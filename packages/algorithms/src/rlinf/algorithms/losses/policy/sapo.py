@@ -9,23 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import above, bounded, keep
-from rlinf.algorithms.losses.aggregation import Aggregation, Mode
-from rlinf.algorithms.losses.gspo import SEQUENCE_MEAN, row_mean
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.policy_loss import PolicyLoss
-from rlinf.algorithms.losses.ratio import (
-    LOG_RATIO_BOUND,
-    Ratio,
-    check_logprobs,
-    log_ratio,
-    masked_gain,
-    observed_ratio,
-    ratio_of,
-)
-from rlinf.algorithms.losses.terms import Terms, per_decision
-from rlinf.algorithms.losses.tiles import in_tiles
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.losses.policy.gspo import SEQUENCE_MEAN, row_mean
+from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
+from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, Ratio, check_logprobs, log_ratio, masked_gain, observed_ratio, ratio_of
+from rlinf.algorithms.losses.terms import Aggregation, Mode, Terms, in_tiles, per_decision
 from rlinf.core.data import LossOutput
 
 

@@ -1,14 +1,142 @@
-"""Returns for critics of states and actions, from what another policy did: Retrace(λ), Q(λ) and Peng's Q(λ)."""
+"""Returns from what another policy did: V-trace for states; Retrace(λ), Q(λ) and Peng's Q(λ) for states and actions."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.returns import lambda_returns
 from rlinf.algorithms.advantages.transitions import transitions
-from rlinf.algorithms.precision import precise
-from rlinf.algorithms.shapes import expect_shape
+from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.elementwise import precise
+from rlinf.core.declarations import Need
+from rlinf.core.protocols import AllReduce
+
+
+def vtrace(
+    reward: Tensor,
+    value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    log_ratio: Tensor,
+    *,
+    gamma: float | Tensor,
+    lam: float | Tensor = 1.0,
+    clip_rho: float | None = 1.0,
+    clip_c: float | None = 1.0,
+    clip_pg_rho: float | None = 1.0,
+    mask: Tensor | None = None,
+    value_next: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """V-trace advantages and value targets.
+
+    ρₜ = min(ρ̄, πₜ / μₜ),   cₜ = λ min(c̄, πₜ / μₜ),   δₜ = ρₜ (rₜ + γ (1 − terminatedₜ) Vₜ₊₁ − Vₜ)
+
+    vₜ − Vₜ = δₜ + γ cₜ (1 − endₜ) (vₜ₊₁ − Vₜ₊₁),   Âₜ = ρₜ' (rₜ + γ (1 − terminatedₜ) [(1 − λ) Vₜ₊₁ + λ vₜ₊₁] − Vₜ)
+
+    Espeholt et al., "IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures" (2018), eq. 1 and
+    §4.2, arXiv:1802.01561; ρ' is the ratio under a cap of its own, and λ mixes the bootstrap of Â as it does elsewhere. With π = μ
+    and caps of 1 or more, v is the λ-return. What follows a decision at an end, at a reset and before masked columns is as in
+    `gae`; after a truncation and where the row stops, vₜ₊₁ = Vₜ₊₁.
+
+    Args:
+        reward: `[B, T]`, the reward of each decision.
+        value: `[B, T + 1]`, the critic's value; `[B, T]` serves with `value_next`.
+        terminated: `[B, T]` bool, the task itself ended here.
+        truncated: `[B, T]` bool, a limit cut the episode here.
+        log_ratio: `[B, T]`, log π − log μ of each decision: under the policy to learn, less under the one that decided.
+        gamma: discount in [0, 1]; or `[B, T]`.
+        lam: weight of going on, in [0, 1]; or `[B, T]`.
+        clip_rho: ρ̄ > 0, which decides whose value is learnt; None for no cap.
+        clip_c: c̄ > 0, which decides how fast; None for no cap.
+        clip_pg_rho: the cap of ρ', > 0; None for no cap.
+        mask: `[B, T]` bool, False where nothing was decided; None if something was everywhere.
+        value_next: `[B, T]`, the value of the observation after each decision; None where `value` tells.
+
+    Returns:
+        Policy-gradient advantages Â and value targets v, each `[B, T]`; both are 0 where masked. They are differentiable; whoever
+        trains on them detaches them.
+
+    Raises:
+        ShapeError: a rank or a size disagrees; the message names the argument.
+        ConfigError: a cap is not positive, or `gamma` or `lam` outside [0, 1].
+    """
+    for name, cap in (("clip_rho", clip_rho), ("clip_c", clip_c), ("clip_pg_rho", clip_pg_rho)):
+        expect_range(f"vtrace({name})", cap, 0.0, math.inf, open_low=True)
+    t = transitions("vtrace", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
+    expect_shape("vtrace(log_ratio)", log_ratio, reward.shape)
+    exact = precise(log_ratio).to(t.reward.dtype)
+    log_ratio = exact if t.valid is None else torch.where(t.valid, exact, torch.zeros_like(exact))
+    onward = t.factor("vtrace(lam)", lam)
+    delta = _capped(log_ratio, clip_rho) * (t.ahead(t.after) - t.now)
+    correction = t.scan(delta, t.gamma * onward * _capped(log_ratio, clip_c))
+    after = t.next_of(t.now, t.after) + onward * t.next_of(correction, torch.zeros_like(correction))
+    advantage = _capped(log_ratio, clip_pg_rho) * (t.ahead(after) - t.now)
+    return advantage, t.now + correction
+
+
+def _capped(log_ratio: Tensor, cap: float | None) -> Tensor:
+    """The ratio under its cap, which is applied to the logarithm: a ratio that overflows has a gradient of 0, not NaN."""
+    return (log_ratio if cap is None else log_ratio.clamp(max=math.log(cap))).exp()
+
+
+@dataclass(frozen=True, slots=True)
+class VTrace(Estimator):
+    """V-trace by name: `algorithm.adv_type: vtrace`.
+
+    The ratio of a decision is that of its joint probability, under `logprob_proximal` over `logprob`. Without
+    `logprob_proximal` the batch is on-policy and every ratio is 1.
+    """
+
+    needs: ClassVar[Mapping[Need, str]] = {"value": ""}
+    has_targets: ClassVar[bool] = True
+
+    gamma: float = 0.99
+    """Discount of one decision, in [0, 1]."""
+    lam: float = 1.0
+    """Weight of going on, in [0, 1]."""
+    clip_rho: float | None = 1.0
+    """Cap of the ratio in the temporal-difference error, > 0; None for none."""
+    clip_c: float | None = 1.0
+    """Cap of the ratio in the trace, > 0; None for none."""
+    clip_pg_rho: float | None = 1.0
+    """Cap of the ratio in the advantage, > 0; None for none."""
+
+    def __post_init__(self) -> None:
+        Estimator.__post_init__(self)
+        expect_range("gamma", self.gamma, 0.0, 1.0)
+        expect_range("lam", self.lam, 0.0, 1.0)
+        for name in ("clip_rho", "clip_c", "clip_pg_rho"):
+            expect_range(name, getattr(self, name), 0.0, math.inf, open_low=True)
+
+    def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, Tensor]:
+        """Advantages and value targets of tensors, each `[B, T]`."""
+        reward, value, terminated, truncated = (
+            x.need(name, by="VTrace") for name in ("reward", "value", "terminated", "truncated")
+        )
+        log_ratio = torch.zeros_like(precise(reward))
+        if x.logprob_proximal is not None:
+            log_ratio = x.log_ratio("logprob_proximal", "logprob", by="VTrace")
+        return vtrace(
+            reward,
+            value,
+            terminated,
+            truncated,
+            log_ratio,
+            gamma=self.gamma,
+            lam=self.lam,
+            clip_rho=self.clip_rho,
+            clip_c=self.clip_c,
+            clip_pg_rho=self.clip_pg_rho,
+            mask=x.mask,
+            value_next=x.value_next,
+        )
 
 
 def retrace(

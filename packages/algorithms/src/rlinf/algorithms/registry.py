@@ -9,13 +9,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.advantages.estimator import Estimator
-from rlinf.algorithms.advantages.inputs import INPUT_NAMES as CREDIT_INPUTS
-from rlinf.algorithms.advantages.inputs import CreditInputs
+from rlinf.algorithms.advantages.estimator import INPUT_NAMES as CREDIT_INPUTS
+from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.compat import ALIASES, ARGUMENTS
-from rlinf.algorithms.losses.inputs import INPUT_NAMES as LOSS_INPUTS
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.policy_loss import PolicyLoss
+from rlinf.algorithms.losses.policy_loss import INPUT_NAMES as LOSS_INPUTS
+from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.core.config import read
 from rlinf.core.config.reading import field_names
 from rlinf.core.data import LossOutput

@@ -9,15 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import keep
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.policy_loss import PolicyLoss
+from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, check_logprobs, log_ratio, masked_gain
-from rlinf.algorithms.losses.terms import Terms, like, per_decision
-from rlinf.algorithms.losses.tiles import in_tiles
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, known, like, per_decision
 from rlinf.core.data import LossOutput
 
 

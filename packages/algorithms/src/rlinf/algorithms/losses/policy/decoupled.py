@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.elementwise import above, keep
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.clip import Clip, ClippedLoss
-from rlinf.algorithms.losses.inputs import LossInputs
+from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.elementwise import above, difference, keep, precise
+from rlinf.algorithms.losses.policy.ppo import Clip, ClippedLoss, critic_terms
+from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.ratio import check_logprobs, observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, counted, like, per_decision
-from rlinf.algorithms.losses.tiles import in_tiles
-from rlinf.algorithms.losses.value import check_critic, critic_terms
-from rlinf.algorithms.precision import difference, precise
-from rlinf.algorithms.shapes import expect_choice, expect_range, expect_shape
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, like, per_decision
+from rlinf.algorithms.losses.value import check_critic
 from rlinf.core.data import LossOutput
 from rlinf.core.declarations import Need
 
@@ -199,8 +196,6 @@ class DecoupledLoss(ClippedLoss):
 class DecoupledPPO(DecoupledLoss):
     """Decoupled PPO by name: `algorithm.loss_type: decoupled_ppo`. No critic."""
 
-    by_rows: ClassVar[bool] = True
-
 
 @dataclass(frozen=True, slots=True)
 class DecoupledActorCritic(DecoupledLoss):
@@ -208,8 +203,6 @@ class DecoupledActorCritic(DecoupledLoss):
 
     L = L_decoupled + c_V L_V − c_H H
     """
-
-    by_rows: ClassVar[bool] = True
 
     value_clip: float | None = None
     """How far a value may move, in units of value; None for any distance."""

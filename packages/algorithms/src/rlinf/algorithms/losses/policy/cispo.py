@@ -8,15 +8,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import above
-from rlinf.algorithms.losses.aggregation import TOKEN_MEAN, Aggregation
-from rlinf.algorithms.losses.inputs import LossInputs
-from rlinf.algorithms.losses.known import known
-from rlinf.algorithms.losses.policy_loss import PolicyLoss
+from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import Terms, counted, per_decision
-from rlinf.algorithms.losses.tiles import in_tiles
-from rlinf.algorithms.shapes import expect_range
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, known, per_decision
 from rlinf.core.data import LossOutput
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -107,3 +107,21 @@ def expect_finite(**values: float) -> None:
     for name, value in values.items():
         if not math.isfinite(value):
             raise ConfigError(name, f"expected a finite number, found {value}")
+
+
+def required(inputs: object, name: str, *, by: str, remedies: Mapping[str, str]) -> Any:
+    """A field that must be there.
+
+    Args:
+        inputs: what has the field.
+        name: the field.
+        by: who needs it, for the message.
+        remedies: what to do about a missing field, by name.
+
+    Raises:
+        ShapeError: it is None; the message names it.
+    """
+    found = getattr(inputs, name)
+    if found is None:
+        raise ShapeError(f"{by}({name})", "expected a tensor, found None", remedies.get(name, ""))
+    return found

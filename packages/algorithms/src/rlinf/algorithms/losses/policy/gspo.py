@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Final
+from typing import Final
 
 from torch import Tensor
 
 from rlinf.algorithms.elementwise import bounded
-from rlinf.algorithms.losses.aggregation import Aggregation, Mode
-from rlinf.algorithms.losses.clip import Clip, ClippedLoss
-from rlinf.algorithms.losses.inputs import LossInputs
+from rlinf.algorithms.losses.policy.ppo import Clip, ClippedLoss
+from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.ratio import check_logprobs, log_ratio, masked_gain, observed_ratio
-from rlinf.algorithms.losses.terms import Terms, counted, per_decision
-from rlinf.algorithms.losses.tiles import in_tiles
+from rlinf.algorithms.losses.terms import Aggregation, Mode, Terms, counted, in_tiles, per_decision
 from rlinf.core.data import LossOutput
 
 SEQUENCE_MEAN: Final = Aggregation("seq-mean-token-mean")
@@ -85,8 +83,6 @@ def row_mean(x: Tensor, mask: Tensor) -> Tensor:
 @dataclass(frozen=True, slots=True)
 class GSPO(ClippedLoss):
     """GSPO by name: `algorithm.loss_type: gspo`."""
-
-    by_rows: ClassVar[bool] = True
 
     clip_ratio_low: float = 3e-4
     """ε_low in [0, 1], how far the ratio of a row may fall below 1."""

@@ -8,7 +8,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError, ContractError, UnknownName
 from rlinf.core.testing.env import CHECKS
-from rlinf.core.testing.env_cost import measure, resident
+from rlinf.core.testing.env.cost import measure, resident
 from rlinf.envs.commands import check_env
 
 STRANGER = """

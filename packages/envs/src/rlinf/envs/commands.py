@@ -20,7 +20,7 @@ from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ContractError, RLinfError
 from rlinf.core.registry import ENVS
 from rlinf.core.testing.env import EnvContract, Finding
-from rlinf.core.testing.env_cost import Cost, Measured, measure
+from rlinf.core.testing.env.cost import Cost, Measured, measure
 from rlinf.envs.spaces import describe
 
 Factory = Callable[[], Any]

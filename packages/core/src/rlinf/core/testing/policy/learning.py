@@ -1,9 +1,9 @@
-"""Lines of the policy contract: what learning from a policy's log-probabilities needs."""
+"""Lines of the policy subject: what learning from a policy's log-probabilities needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,39 +11,22 @@ from numpy.typing import NDArray
 from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import HasQFunctions, HasSFTLoss
 from rlinf.core.errors import ContractError
-
-if TYPE_CHECKING:
-    from rlinf.core.testing.policy import PolicyContract
+from rlinf.core.testing.policy.subject import Module, PolicySubject
 
 _GROUPS, _GROUP_SIZE, _LIMIT = 32, 16, 6.0
 
 
-@runtime_checkable
-class Module(Protocol):
-    """What a module of torch has, and all that is asked of one here."""
-
-    training: bool
-
-    def train(self, mode: bool = True) -> Any:
-        """Changes the module's mode."""
-        ...
-
-    def named_parameters(self) -> Iterator[tuple[str, Any]]:
-        """The parameters, by name."""
-        ...
-
-
-def gradient(contract: PolicyContract) -> None:
+def gradient(subject: PolicySubject) -> None:
     """Whatever is trained gets a finite gradient; whatever is frozen gets none."""
-    evaluation = contract.policy.default_forward(contract.batch([contract.decide(contract.observation())]))
+    evaluation = subject.policy.default_forward(subject.batch([subject.decide(subject.observation())]))
     if not evaluation.logprob.requires_grad:
         raise ContractError("Evaluation.logprob", "expected to be differentiable, found a constant")
-    policy = contract.policy
+    policy = subject.policy
     if not isinstance(policy, Module):
         return
     _forget(policy)
     parts = [part for part in (evaluation.logprob, evaluation.entropy, evaluation.value) if part is not None]
-    losses: list[Any] = [*(part.sum() for part in parts if part.requires_grad), *_capable(contract)]
+    losses: list[Any] = [*(part.sum() for part in parts if part.requires_grad), *_capable(subject)]
     for loss in losses:
         loss.backward(retain_graph=True)
     missed = [name for name, parameter in policy.named_parameters() if parameter.requires_grad and parameter.grad is None]
@@ -56,17 +39,17 @@ def gradient(contract: PolicyContract) -> None:
         raise ContractError(wild[0], "expected a finite gradient, found infinity or not a number")
 
 
-def unbiased(contract: PolicyContract) -> None:
+def unbiased(subject: PolicySubject) -> None:
     """E[∇ log π(a|s)] = 0 over the actions that the policy draws, as it must be for a density.
 
     The average gradient of half of the samples is a direction; the other half must not agree with it. A temperature, a mask or a
     correction that sampling or scoring forgets makes it agree.
     """
-    policy = contract.policy
+    policy = subject.policy
     if not isinstance(policy, Module):
         return
-    one = {key: np.repeat(leaf, _GROUP_SIZE, axis=0) for key, leaf in contract.observation(1).items()}
-    gradients = np.stack([_score_gradient(contract, policy, one, 100 + group) for group in range(_GROUPS)])
+    one = {key: np.repeat(leaf, _GROUP_SIZE, axis=0) for key, leaf in subject.observation(1).items()}
+    gradients = np.stack([_score_gradient(subject, policy, one, 100 + group) for group in range(_GROUPS)])
     half = _GROUPS // 2
     along = gradients[half:] @ gradients[:half].mean(axis=0)
     error = along.std(ddof=1) / np.sqrt(half)
@@ -76,25 +59,25 @@ def unbiased(contract: PolicyContract) -> None:
         raise ContractError("Decision.logprob", f"expected the density of the sampled actions; {problem}", remedy)
 
 
-def _score_gradient(contract: PolicyContract, policy: Module, observation: dict[str, Any], seed: int) -> NDArray[np.float64]:
+def _score_gradient(subject: PolicySubject, policy: Module, observation: dict[str, Any], seed: int) -> NDArray[np.float64]:
     """∇ of the mean log-probability of freshly drawn actions, as one vector."""
-    batch = contract.batch([contract.decide(observation, seed)])
+    batch = subject.batch([subject.decide(observation, seed)])
     _forget(policy)
-    contract.policy.default_forward(batch).logprob.mean().backward()
+    subject.policy.default_forward(batch).logprob.mean().backward()
     found = [as_numpy(p.grad.double()).ravel() for _, p in policy.named_parameters() if p.grad is not None]
     _forget(policy)
     return np.concatenate(found) if found else np.zeros(1)
 
 
-def _capable(contract: PolicyContract) -> Iterator[Any]:
+def _capable(subject: PolicySubject) -> Iterator[Any]:
     """The losses that a policy's other capabilities are trained by."""
-    observation = contract.observation()
-    decision = contract.decide(observation)
-    if isinstance(contract.policy, HasSFTLoss):
-        yield contract.policy.sft_loss(observation, decision.action, generator=contract.generator(1)).total
-    if isinstance(contract.policy, HasQFunctions):
-        yield contract.policy.q_values(observation, decision.action).sum()
-        yield contract.policy.sample_action(observation, generator=contract.generator(2))[1].sum()
+    observation = subject.observation()
+    decision = subject.decide(observation)
+    if isinstance(subject.policy, HasSFTLoss):
+        yield subject.policy.sft_loss(observation, decision.action, generator=subject.generator(1)).total
+    if isinstance(subject.policy, HasQFunctions):
+        yield subject.policy.q_values(observation, decision.action).sum()
+        yield subject.policy.sample_action(observation, generator=subject.generator(2))[1].sum()
 
 
 def _forget(policy: Module) -> None:

@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ContractError
-from rlinf.core.testing.env_moments import expect, expect_error
-
-if TYPE_CHECKING:
-    from rlinf.core.testing.env import EnvContract
+from rlinf.core.testing.env.moments import Episode, expect, expect_error
+from rlinf.core.testing.env.subject import EnvSubject
 
 _STATISTICS: Final = ("success_once", "success_at_end", "return", "episode_len")
 _SHORT: Final = 100
 """Steps up to which a second end is awaited, to see that statistics start anew."""
 
 
-@dataclass(slots=True)
-class Episode:
-    """The first episode of one environment after a reset of all."""
-
-    sights: list[bytes]
-    """Its observations, the one after the reset first."""
-    answers: list[bytes]
-    """All that was said at the reset and at each step."""
-    terminated: bool = False
-    truncated: bool = False
-
-    @property
-    def length(self) -> int:
-        """Steps taken."""
-        return len(self.sights) - 1
-
-    @property
-    def moves(self) -> bool:
-        """Whether no observation but the last came twice, as in every world of real numbers."""
-        return len(set(self.sights[:-1])) == self.length
-
-
-def statistics(suite: EnvContract) -> None:
+def statistics(subject: EnvSubject) -> None:
     """`infos` tells of an ended episode what its steps told, and there is no step after the end."""
-    env, limit = suite.env, _limit(suite)
-    suite.reset(env, suite.seeds(1))
+    env, limit = subject.env, _limit(subject)
+    subject.reset(env, subject.seeds(1))
     tally = _Tally(env.num_envs)
-    for number, action in zip(range(2 * limit), _choices(suite, "first"), strict=False):
+    for number, action in zip(range(2 * limit), _choices(subject, "first"), strict=False):
         answer = env.step(action)
         done = tally.add(answer)
         if done.any():
@@ -56,18 +31,18 @@ def statistics(suite: EnvContract) -> None:
             expect_error(lambda action=action: env.step(action), "env.step", wanted)
             if number >= limit or limit > _SHORT:
                 return
-            suite.reset(env, suite.seeds(6), done)
+            subject.reset(env, subject.seeds(6), done)
             tally.start(done)
     if not tally.ends:
         raise _endless(limit)
 
 
-def flags(suite: EnvContract) -> None:
+def flags(subject: EnvSubject) -> None:
     """`truncated` where the step limit cut, `terminated` where the task ended."""
-    limit = _limit(suite)
-    episodes = [*played(suite, "first"), *played(suite, "second")]
+    limit = _limit(subject)
+    episodes = [*played(subject, "first"), *played(subject, "second")]
     for number, episode in enumerate(episodes):
-        what = f"the episode of environment {number % suite.env.num_envs} ended after {episode.length} of {limit} steps"
+        what = f"the episode of environment {number % subject.env.num_envs} ended after {episode.length} of {limit} steps"
         if episode.length >= limit:
             expect(episode.truncated, "truncated", f"{what}: expected truncated, found only terminated")
         else:
@@ -78,43 +53,43 @@ def flags(suite: EnvContract) -> None:
     expect(not cut or not all(cut), "terminated", "every episode that reached the step limit is terminated, too", remedy)
 
 
-def final_observation(suite: EnvContract) -> None:
+def final_observation(subject: EnvSubject) -> None:
     """What the last step shows is the end of the episode, not the start of the next one.
 
     A reset inside `step` shows a state that the actions don't reach, so it gives itself away in one of three ways: two episodes
     from one seed go different ways, yet end in the same state; or all episodes end where they began; or the same actions lead to
     another end.
     """
-    first, second = played(suite, "first"), played(suite, "second")
+    first, second = played(subject, "first"), played(subject, "second")
     problem = "the observation after the last step is not the final one but that of the next episode"
     for index, (one, other) in enumerate(zip(first, second, strict=True)):
         expect(not _meet(one, other), "env.step", f"{problem}: environment {index} ends in the same state whatever the actions")
     back = [episode.sights[0] == episode.sights[-1] != episode.sights[-2] for episode in (*first, *second)]
     expect(not all(back), "env.step", f"{problem}: every episode ends exactly where it began")
-    if "pure_reset" not in suite.waived:
-        for index, (one, again) in enumerate(zip(first, _play(suite, "first"), strict=True)):
+    if "pure_reset" not in subject.waived:
+        for index, (one, again) in enumerate(zip(first, _play(subject, "first"), strict=True)):
             same = one.answers == again.answers
             expect(same, "env.step", f"the episode of environment {index}, played again from the same seed, goes otherwise")
 
 
-def played(suite: EnvContract, name: str) -> list[Episode]:
+def played(subject: EnvSubject, name: str) -> list[Episode]:
     """The first episode of each environment from `seeds(1)`.
 
-    `first` is played with the suite's own `act` if it has one, `second` with the same swayed by chance; both with random actions
+    `first` is played with the examined `act` if it has one, `second` with the same swayed by chance; both with random actions
     without.
     """
-    if name not in suite.episodes:
-        suite.episodes[name] = _play(suite, name)
-    return suite.episodes[name]
+    if name not in subject.episodes:
+        subject.episodes[name] = _play(subject, name)
+    return subject.episodes[name]
 
 
-def _play(suite: EnvContract, name: str) -> list[Episode]:
-    env, limit = suite.env, _limit(suite)
-    moment = suite.reset(env, suite.seeds(1))
+def _play(subject: EnvSubject, name: str) -> list[Episode]:
+    env, limit = subject.env, _limit(subject)
+    moment = subject.reset(env, subject.seeds(1))
     episodes = [Episode([moment.sight(i)], [moment.row(i)]) for i in range(env.num_envs)]
     running = np.ones(env.num_envs, np.bool_)
-    for _, action in zip(range(limit), _choices(suite, name), strict=False):
-        moment = suite.step(env, action)
+    for _, action in zip(range(limit), _choices(subject, name), strict=False):
+        moment = subject.step(env, action)
         for index in np.flatnonzero(running).tolist():
             episodes[index].sights.append(moment.sight(index))
             episodes[index].answers.append(moment.row(index))
@@ -124,7 +99,7 @@ def _play(suite: EnvContract, name: str) -> list[Episode]:
         if not running.any():
             return episodes
         if moment.done.any():
-            suite.reset(env, suite.seeds(6), moment.done)
+            subject.reset(env, subject.seeds(6), moment.done)
     raise _endless(limit)
 
 
@@ -174,14 +149,14 @@ class _Tally:
             expect(agree, place, f"the steps tell {values[done].tolist()}, found {given[done].tolist()}")
 
 
-def _choices(suite: EnvContract, name: str) -> Iterator[Any]:
+def _choices(subject: EnvSubject, name: str) -> Iterator[Any]:
     """Endless actions for the episode of that name."""
-    space = suite.env.action_space
-    space.seed(suite.seed + (name == "second"))
+    space = subject.env.action_space
+    space.seed(subject.seed + (name == "second"))
     while True:
         action = space.sample()
-        if suite.act is not None:
-            wanted = as_numpy(suite.act(suite.env))
+        if subject.act is not None:
+            wanted = as_numpy(subject.act(subject.env))
             action = wanted if name == "first" else _swayed(wanted, action)
         yield action
 
@@ -193,8 +168,8 @@ def _swayed(action: np.ndarray[Any, Any], chance: np.ndarray[Any, Any]) -> np.nd
     return np.where(np.arange(len(action)) % 4 == 0, chance, action)
 
 
-def _limit(suite: EnvContract) -> int:
-    announced = suite.env.metadata.get("max_episode_steps")
+def _limit(subject: EnvSubject) -> int:
+    announced = subject.env.metadata.get("max_episode_steps")
     expect(announced is not None, "env.metadata['max_episode_steps']", "expected the number of steps of the longest episode")
     return int(announced)
 

@@ -1,28 +1,26 @@
-"""Lines of the policy contract: what is decided, and what is said of it later."""
+"""Lines of the policy subject: what is decided, and what is said of it later."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Decision
 from rlinf.core.errors import ContractError
+from rlinf.core.testing.policy.subject import PolicySubject
 from rlinf.core.testing.samples import same
 from rlinf.core.tree import tree_leaves
-
-if TYPE_CHECKING:
-    from rlinf.core.testing.policy import PolicyContract
 
 _SIZES = (5, 1, 3)
 
 
-def shapes(contract: PolicyContract) -> None:
+def shapes(subject: PolicySubject) -> None:
     """A decision has its shapes, its version, and finite numbers."""
-    decision = contract.decide(contract.observation())
-    rows, spec = decision.action.shape[0], contract.spec.action.shape
+    decision = subject.decide(subject.observation())
+    rows, spec = decision.action.shape[0], subject.spec.action.shape
     action, logprob = tuple(decision.action.shape), tuple(decision.logprob.shape)
     if len(action) != 3 or (action[0], action[2:]) != (_SIZES[0], spec):
         raise ContractError("Decision.action", f"expected [B, K, A] = ({_SIZES[0]}, K, *{spec}), found {action}")
@@ -35,47 +33,47 @@ def shapes(contract: PolicyContract) -> None:
             raise ContractError(f"Decision.context.{path}", f"expected {rows} rows, found {tuple(leaf.shape)}")
     for name in ("action", "logprob", "value"):
         _finite(f"Decision.{name}", getattr(decision, name))
-    if decision.version != contract.policy.version:
-        raise ContractError("Decision.version", f"expected that of the policy, {contract.policy.version}, found {decision.version}")
+    if decision.version != subject.policy.version:
+        raise ContractError("Decision.version", f"expected that of the policy, {subject.policy.version}, found {decision.version}")
 
 
-def agreement(contract: PolicyContract) -> None:
+def agreement(subject: PolicySubject) -> None:
     """What was sampled is scored the same, in both modes and for any number of rows."""
     for train in (True, False):
         for rows in _SIZES:
-            decisions = [contract.decide(contract.observation(rows), seed, train=train) for seed in range(3)]
-            _agrees(contract, decisions, f"mode '{'train' if train else 'eval'}', {rows} rows")
+            decisions = [subject.decide(subject.observation(rows), seed, train=train) for seed in range(3)]
+            _agrees(subject, decisions, f"mode '{'train' if train else 'eval'}', {rows} rows")
 
 
-def module_modes(contract: PolicyContract) -> None:
+def module_modes(subject: PolicySubject) -> None:
     """What was decided in one mode of the module is scored the same in the other."""
     kept: list[tuple[bool, list[Decision[Any]]]] = []
-    for training in contract.modes():
-        kept.append((training, [contract.decide(contract.observation(), seed) for seed in range(2)]))
-    for training in contract.modes():
+    for training in subject.modes():
+        kept.append((training, [subject.decide(subject.observation(), seed) for seed in range(2)]))
+    for training in subject.modes():
         for decided, decisions in kept:
             words = [f".{'train' if mode else 'eval'}()" for mode in (decided, training)]
-            _agrees(contract, decisions, f"decided in {words[0]}, scored in {words[1]}; is dropout on?")
+            _agrees(subject, decisions, f"decided in {words[0]}, scored in {words[1]}; is dropout on?")
 
 
-def parts(contract: PolicyContract) -> None:
+def parts(subject: PolicySubject) -> None:
     """A batch is scored as its rows, one by one, are."""
-    batch = contract.batch([contract.decide(contract.observation(), seed) for seed in range(3)])
-    whole = contract.policy.default_forward(batch)
+    batch = subject.batch([subject.decide(subject.observation(), seed) for seed in range(3)])
+    whole = subject.policy.default_forward(batch)
     for row in range(len(batch)):
-        alone = contract.policy.default_forward(batch.rows(slice(row, row + 1)))
+        alone = subject.policy.default_forward(batch.rows(slice(row, row + 1)))
         for name in ("logprob", "entropy", "value"):
             one, other = getattr(whole, name), getattr(alone, name)
             if one is not None and other is not None:
-                same(f"Evaluation.{name} of row {row} alone", one[row : row + 1], other, contract.tolerance)
+                same(f"Evaluation.{name} of row {row} alone", one[row : row + 1], other, subject.tolerance)
 
 
-def no_rows(contract: PolicyContract) -> None:
+def no_rows(subject: PolicySubject) -> None:
     """No rows are decided and scored as some are, with 0 for B: a rank may be left without any."""
     batches: list[tuple[Decision[Any], Any]] = []
     for rows in (_SIZES[0], 0):
-        decisions = [contract.decide(contract.observation(rows), seed) for seed in range(2)]
-        batches.append((decisions[0], contract.policy.default_forward(contract.batch(decisions))))
+        decisions = [subject.decide(subject.observation(rows), seed) for seed in range(2)]
+        batches.append((decisions[0], subject.policy.default_forward(subject.batch(decisions))))
     (some, some_scores), (none, none_scores) = batches
     pairs = [(f"Decision.{name}", getattr(some, name), getattr(none, name)) for name in ("action", "logprob", "value")]
     pairs += [
@@ -90,10 +88,10 @@ def no_rows(contract: PolicyContract) -> None:
             raise ContractError(f"{place} of no rows", f"expected shape {wanted}, found {shape}")
 
 
-def evaluation_shapes(contract: PolicyContract) -> None:
+def evaluation_shapes(subject: PolicySubject) -> None:
     """One entropy for each decision or for each of its parts, one value for each decision."""
-    decisions = [contract.decide(contract.observation(), seed) for seed in range(3)]
-    evaluation = contract.policy.default_forward(contract.batch(decisions))
+    decisions = [subject.decide(subject.observation(), seed) for seed in range(3)]
+    evaluation = subject.policy.default_forward(subject.batch(decisions))
     size = (_SIZES[0], len(decisions))
     action = (*size, *decisions[0].action.shape[1:])
     if evaluation.entropy is not None and tuple(evaluation.entropy.shape) not in (action[:2], action[:3], action):
@@ -105,8 +103,8 @@ def evaluation_shapes(contract: PolicyContract) -> None:
         _finite(f"Evaluation.{name}", getattr(evaluation, name))
 
 
-def _agrees(contract: PolicyContract, decisions: Sequence[Decision[Any]], circumstance: str) -> None:
-    evaluation = contract.policy.default_forward(contract.batch(decisions))
+def _agrees(subject: PolicySubject, decisions: Sequence[Decision[Any]], circumstance: str) -> None:
+    evaluation = subject.policy.default_forward(subject.batch(decisions))
     for name in ("logprob", "value"):
         kept = [getattr(decision, name) for decision in decisions]
         if kept[0] is None:
@@ -115,7 +113,7 @@ def _agrees(contract: PolicyContract, decisions: Sequence[Decision[Any]], circum
         found = getattr(evaluation, name)
         if found is None:
             raise ContractError(f"Evaluation.{name}", "expected what predict_action_batch gives too, found None")
-        same(f"Evaluation.{name} against Decision.{name} ({circumstance})", expected, found, contract.tolerance)
+        same(f"Evaluation.{name} against Decision.{name} ({circumstance})", expected, found, subject.tolerance)
 
 
 def _finite(place: str, array: Any) -> None:

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from rlinf.core.testing.env_moments import expect, expect_error, expect_same, first_only
-
-if TYPE_CHECKING:
-    from rlinf.core.testing.env import EnvContract
+from rlinf.core.testing.env.moments import expect, expect_error, expect_same, first_only
+from rlinf.core.testing.env.subject import EnvSubject
 
 
-def early_calls(suite: EnvContract) -> None:
+def early_calls(subject: EnvSubject) -> None:
     """Neither a step nor a partial reset comes before the first full reset."""
-    env, action = suite.env, suite.actions(1)[0]
+    env, action = subject.env, subject.actions(1)[0]
     expect_error(lambda: env.step(action), "env.step", "an error before the first reset")
     mask = first_only(env.num_envs)
     wanted = "an error for a partial reset before the first full one"
-    expect_error(lambda: suite.reset(env, suite.seeds(0), mask), "env.reset", wanted)
+    expect_error(lambda: subject.reset(env, subject.seeds(0), mask), "env.reset", wanted)
 
 
-def actions(suite: EnvContract) -> None:
+def actions(subject: EnvSubject) -> None:
     """Actions of a wrong shape, not finite or out of bounds are errors, and move nothing."""
-    env, reference = suite.env, suite.reference
-    suite.reset(env, suite.seeds(1))
-    action = suite.actions(1)[0]
+    env, reference = subject.env, subject.reference
+    subject.reset(env, subject.seeds(1))
+    action = subject.actions(1)[0]
     for wanted, wrong in _wrong_actions(env, action).items():
         expect_error(lambda wrong=wrong: env.step(wrong), "env.step", f"an error for {wanted}")
-    after = suite.step(env, action)
-    if "pure_reset" not in suite.waived:
+    after = subject.step(env, action)
+    if "pure_reset" not in subject.waived:
         expect_same([after], reference[1:2], "env.step", "an action that was refused moved something")
 
 
-def options(suite: EnvContract) -> None:
+def options(subject: EnvSubject) -> None:
     """Options of a reset that mean nothing are errors, and the caller's own are left alone."""
-    env, count = suite.env, suite.env.num_envs
-    suite.reset(env, suite.seeds(1))
+    env, count = subject.env, subject.env.num_envs
+    subject.reset(env, subject.seeds(1))
     wrong: dict[str, dict[str, Any]] = {
         "an option that doesn't exist": {"reset_masc": np.ones(count, np.bool_)},
         "a mask of a wrong length": {"reset_mask": np.ones(count + 1, np.bool_)},
@@ -46,24 +44,24 @@ def options(suite: EnvContract) -> None:
         "a negative seed": {"seed": [-1] * count},
     }
     for key in ("task", "init_id"):
-        if key not in suite.options:
+        if key not in subject.options:
             wrong[f"the option '{key}', which the environment doesn't announce"] = {key: 0}
-    if "init_id" in suite.options:
+    if "init_id" in subject.options:
         wrong |= {"a negative init_id": {"init_id": -1}, "too few entries of init_id": {"init_id": [0] * (count - 1)}}
-    if "task" in suite.options:
+    if "task" in subject.options:
         wrong |= {"a task that doesn't exist": {"task": "no such task"}, "too few entries of task": {"task": [0] * (count - 1)}}
     for wanted, given in wrong.items():
         expect_error(lambda given=given: env.reset(options=given), "env.reset", f"an error for {wanted}")
     expect_error(lambda: env.reset(seed=1, options={"seed": 1}), "env.reset", "an error for two seeds")
-    mine: dict[str, Any] = {"reset_mask": suite.some()}
-    env.reset(seed=suite.seeds(1), options=mine)
-    kept = list(mine) == ["reset_mask"] and mine["reset_mask"].tolist() == suite.some().tolist()
+    mine: dict[str, Any] = {"reset_mask": subject.some()}
+    env.reset(seed=subject.seeds(1), options=mine)
+    kept = list(mine) == ["reset_mask"] and mine["reset_mask"].tolist() == subject.some().tolist()
     expect(kept, "env.reset", "a reset changed the caller's options")
 
 
-def closing(suite: EnvContract) -> None:
+def closing(subject: EnvSubject) -> None:
     """Closing twice is fine; afterwards every call is an error."""
-    env, action = suite.env, suite.actions(1)[0]
+    env, action = subject.env, subject.actions(1)[0]
     env.close()
     env.close()
     expect_error(lambda: env.step(action), "env.step", "an error after close")

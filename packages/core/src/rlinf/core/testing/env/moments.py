@@ -87,3 +87,25 @@ def expect_error(call: Callable[[], object], place: str, wanted: str) -> None:
         expect(bool(text.strip()), place, f"expected {wanted} that says something, found an empty {type(error).__name__}")
         return
     raise ContractError(place, f"expected {wanted}, found none")
+
+
+@dataclass(slots=True)
+class Episode:
+    """The first episode of one environment after a reset of all."""
+
+    sights: list[bytes]
+    """Its observations, the one after the reset first."""
+    answers: list[bytes]
+    """All that was said at the reset and at each step."""
+    terminated: bool = False
+    truncated: bool = False
+
+    @property
+    def length(self) -> int:
+        """Steps taken."""
+        return len(self.sights) - 1
+
+    @property
+    def moves(self) -> bool:
+        """Whether no observation but the last came twice, as in every world of real numbers."""
+        return len(set(self.sights[:-1])) == self.length

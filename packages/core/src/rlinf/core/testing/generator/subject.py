@@ -1,11 +1,11 @@
-"""The contract of engines that write text, as an examiner. Nothing of torch is imported here."""
+"""The engine that is examined, the oracle that it is compared with, and how every line of the contract asks it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,6 @@ from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ContractError
 from rlinf.core.generation import Generator, SamplingConfig
-from rlinf.core.testing import generator_flight, generator_text
-from rlinf.core.testing.finding import Finding
 
 Score = Callable[[Sequence[int], Sequence[int]], tuple[Any, Any]]
 """Teacher forcing of a prompt and a response of length L: log-probabilities `[L]` of its tokens, and the likeliest tokens `[L]`."""
@@ -23,13 +21,8 @@ Update = Callable[[int], tuple[Weights[Any], Score]]
 
 
 @dataclass(kw_only=True)
-class GeneratorContract:
-    """Examines an engine that writes text, against a trainer's own forward pass.
-
-        contract = GeneratorContract(generator=config.build(policy), score=score, update=update, vocabulary=64, max_model_len=256)
-        asyncio.run(contract.run())
-
-    At the end the generator is closed.
+class GeneratorSubject:
+    """A generator, and an oracle for what it writes.
 
     Attributes:
         generator: what is examined; nothing is in flight.
@@ -54,51 +47,6 @@ class GeneratorContract:
     draws: int = 512
     deadline_s: float = 120.0
     _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7), init=False, repr=False)
-
-    async def run(self, report: Callable[[str], None] | None = None) -> list[str]:
-        """Examines all lines and returns those that hold, one sentence each.
-
-        Args:
-            report: called with each sentence as soon as it is known to hold.
-
-        Raises:
-            ContractError: the first line that doesn't hold; it says what was expected and what was found.
-        """
-        held: list[str] = []
-        for sentence in CHECKS:
-            finding = await self._finding(sentence)
-            if finding.error is not None:
-                raise finding.error
-            if finding.skipped is None:
-                held.append(sentence)
-                if report is not None:
-                    report(sentence)
-        return held
-
-    async def examine(self, report: Callable[[Finding], None] | None = None) -> list[Finding]:
-        """Examines all lines, whatever fails, and returns what became of each.
-
-        Args:
-            report: called with each finding as soon as it is known.
-        """
-        findings: list[Finding] = []
-        for sentence in CHECKS:
-            findings.append(await self._finding(sentence))
-            if report is not None:
-                report(findings[-1])
-        return findings
-
-    async def _finding(self, sentence: str) -> Finding:
-        check, updates = CHECKS[sentence]
-        if updates and self.update is None:
-            return Finding(sentence, skipped="the engine takes no weights over")
-        try:
-            await asyncio.wait_for(check(self), self.deadline_s)
-        except TimeoutError:
-            return Finding(sentence, ContractError("generator", f"expected an end of '{sentence}' in {self.deadline_s:g} s"))
-        except Exception as error:  # noqa: BLE001
-            return Finding(sentence, error)
-        return Finding(sentence)
 
     def prompt(self, length: int) -> list[int]:
         """Random tokens."""
@@ -176,24 +124,3 @@ def sound(found: Completion[Any], sampling: SamplingConfig) -> None:
         raise ContractError("Completion.finish", f"expected 'length' when the response is as long as allowed, found {told}")
     if (found.finish == "stop") != bool(stops[-1:].any()):
         raise ContractError("Completion.finish", f"expected 'stop' exactly if a stop token is the last, found '{found.finish}'")
-
-
-Check = Callable[[GeneratorContract], Awaitable[None]]
-CHECKS: Final[dict[str, tuple[Check, bool]]] = {
-    "greedy writes the likeliest tokens, for prompts of all lengths at once": (generator_text.greedy, False),
-    "log-probabilities are those of teacher forcing": (generator_text.logprobs, False),
-    "tokens are drawn from the distribution that is reported": (generator_text.unbiased, False),
-    "temperature divides the logits": (generator_text.tempered, False),
-    "top_k and top_p cut what is drawn, and not what is reported": (generator_text.cut, False),
-    "a response ends with its first stop token, and no token is lost": (generator_text.stops, False),
-    "the same seed draws the same tokens, whatever is beside it; others draw others": (generator_text.seeds, False),
-    "a prompt that is empty or too long is refused, and so is an id that is in flight": (generator_flight.refusals, False),
-    "an abort returns what was written, and `partial` goes on from there": (generator_flight.aborts, False),
-    "aborting all leaves nobody waiting": (generator_flight.aborts_all, False),
-    "nothing is written while the engine is paused": (generator_flight.pauses, False),
-    "a cancelled request frees its memory, and disturbs nobody": (generator_flight.cancels, False),
-    "weights that are loaded are used, and nothing cached before": (generator_flight.loads, True),
-    "requests in flight go on with weights that are loaded": (generator_flight.loads_in_flight, True),
-    "closing ends what is in flight": (generator_flight.closes, False),
-}
-"""The contract, in the order in which it is examined, and whether a line needs other weights."""

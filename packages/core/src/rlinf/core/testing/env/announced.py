@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from rlinf.core.errors import ContractError, did_you_mean
-from rlinf.core.testing.env_moments import copied, expect, same
+from rlinf.core.testing.env.moments import copied, expect, same
+from rlinf.core.testing.env.subject import EnvSubject
 from rlinf.core.tree import tree_leaves
-
-if TYPE_CHECKING:
-    from rlinf.core.testing.env import EnvContract
 
 WAIVERS: Final = (
     "early_truncation",
@@ -38,9 +36,9 @@ _KINDS: Final = {
 """The embodied keys: ranks of one environment's entry, kind of type, and both in words."""
 
 
-def announcement(suite: EnvContract) -> None:
+def announcement(subject: EnvSubject) -> None:
     """Spaces and metadata are those of a vector environment without autoreset, with observations by key."""
-    env = suite.env
+    env = subject.env
     mode = getattr(env.metadata.get("autoreset_mode"), "name", None)
     expect(mode == "DISABLED", "env.metadata['autoreset_mode']", f"expected AutoresetMode.DISABLED, found {mode}")
     expect(env.num_envs >= 2, "env.num_envs", f"the contract needs at least 2, found {env.num_envs}")
@@ -57,13 +55,13 @@ def announcement(suite: EnvContract) -> None:
         "env.metadata['max_episode_steps']",
         f"expected the number of steps after which an episode is truncated, found {limit!r}",
     )
-    _expect_declarations(suite)
+    _expect_declarations(subject)
 
 
-def observations(suite: EnvContract) -> None:
+def observations(subject: EnvSubject) -> None:
     """Observations, rewards, flags and infos are what the spaces and the conventions announce."""
-    env = suite.env
-    answers = [env.reset(seed=suite.seeds(1))] + [env.step(action) for action in suite.actions(2)]
+    env = subject.env
+    answers = [env.reset(seed=subject.seeds(1))] + [env.step(action) for action in subject.actions(2)]
     for answer in answers:
         expect(len(answer) == (2 if answer is answers[0] else 5), "env", "expected 2 values from reset and 5 from step")
         expect(isinstance(answer[-1], dict), "infos", f"expected a dict, found {type(answer[-1]).__name__}")
@@ -82,11 +80,11 @@ def observations(suite: EnvContract) -> None:
         expect(bool(np.isfinite(reward).all()), "reward", f"expected finite numbers, found {reward}")
 
 
-def pickling(suite: EnvContract) -> None:
+def pickling(subject: EnvSubject) -> None:
     """What an environment says can be sent to another process: observations, infos, spaces and metadata."""
-    env = suite.env
-    observation, infos = env.reset(seed=suite.seeds(1))
-    answer = env.step(suite.actions(1)[0])
+    env = subject.env
+    observation, infos = env.reset(seed=subject.seeds(1))
+    answer = env.step(subject.actions(1)[0])
     said = {"observation": observation, "reset infos": infos, "step observation": answer[0], "infos": answer[-1]}
     for place, tree in said.items():
         twin = _through_pickle(tree, place)
@@ -115,14 +113,14 @@ def _expect_kind(key: str, space: Any) -> None:
         expect(fits, f"env.single_observation_space['{key}']", f"expected {words}, found {space.dtype} {list(space.shape)}")
 
 
-def _expect_declarations(suite: EnvContract) -> None:
+def _expect_declarations(subject: EnvSubject) -> None:
     for key, known in (("waived", WAIVERS), ("reset_options", ROW_OPTIONS)):
-        for name in suite.env.metadata.get(key, ()):
+        for name in subject.env.metadata.get(key, ()):
             expect(name in known, f"env.metadata['{key}']", f"nothing is named '{name}'", did_you_mean(name, known))
-    for name, reason in suite.waived.items():
+    for name, reason in subject.waived.items():
         told = isinstance(reason, str) and bool(reason.strip())
         expect(told, "env.metadata['waived']", f"'{name}' is waived without a reason", "Say why it can't be kept.")
-    tasks: Any = suite.env.metadata.get("tasks", ())
+    tasks: Any = subject.env.metadata.get("tasks", ())
     texts = [task for task in tasks if isinstance(task, str)]
     expect(
         type(tasks) is tuple and len(texts) == len(tasks),

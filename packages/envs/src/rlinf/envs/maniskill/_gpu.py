@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,25 +13,30 @@ from rlinf.envs._batched import Assembly, Outcome, assemble_batch, space_of
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
 from rlinf.envs.wrappers.video import Shot
 
-if TYPE_CHECKING:
-    from rlinf.envs.maniskill.maniskill import ManiSkill
-
 _SEED_RANGE = 2**31
 _ONE_CALL = "exact_resets is off: a state depends on the seeds of all environments that are reset by the same call"
-
-
 _SETTLES = {"partial_reset": "this task lets its objects settle by simulating all environments"}
 
 
 def make_batched(
-    config: ManiSkill, build: Callable[..., Any], num_envs: int, *, limit: int, ignore_terminations: bool, render: bool
+    simulation: Any,
+    *,
+    obs_mode: str,
+    description: str,
+    arrays: Literal["numpy", "torch"],
+    exact_resets: bool,
+    limit: int,
+    ignore_terminations: bool,
+    render: bool,
 ) -> VectorEnv[Any, Any, Any]:
-    """See `ManiSkill.make`.
+    """The vector environment over one batched simulation.
 
     Args:
-        config: what to build.
-        build: makes the `BaseEnv`, given `num_envs`.
-        num_envs: N.
+        simulation: a `BaseEnv` of N environments.
+        obs_mode: as in `ManiSkill`, like the next three.
+        description: what `task_descriptions` say.
+        arrays: what observations are.
+        exact_resets: each environment is reset alone.
         limit: steps after which an episode is truncated.
         ignore_terminations: never say that an episode terminated.
         render: `render()` and videos work.
@@ -40,17 +44,16 @@ def make_batched(
     Raises:
         ConfigError: videos of tensors.
     """
-    simulation = build(num_envs=num_envs)
 
     def photograph(shot: Shot) -> Any:
         return simulation.render()[shot.index].cpu().numpy()
 
-    batch = Simulation(simulation, config)
-    waived: dict[str, str] = {} if config.exact_resets else dict.fromkeys(("partial_reset", "place", "seeds"), _ONE_CALL)
+    batch = Simulation(simulation, obs_mode, description, exact_resets=exact_resets)
+    waived: dict[str, str] = {} if exact_resets else dict.fromkeys(("partial_reset", "place", "seeds"), _ONE_CALL)
     assembly = Assembly(
         max_episode_steps=limit,
         ignore_terminations=ignore_terminations,
-        arrays=config.arrays,
+        arrays=arrays,
         waived=_SETTLES if batch.numbered else waived,
         reset_options=("init_id",) if batch.numbered else (),
         knows_success=batch.knows_success,
@@ -66,22 +69,24 @@ class Simulation:
 
     Args:
         simulation: the `BaseEnv`.
-        config: what is observed and rewarded.
+        obs_mode: "state", "rgb" or "rgbd".
+        description: what `task_descriptions` say beside images.
+        exact_resets: each environment is reset alone.
     """
 
-    def __init__(self, simulation: Any, config: ManiSkill) -> None:
+    def __init__(self, simulation: Any, obs_mode: str, description: str, *, exact_resets: bool) -> None:
         self.simulation = simulation
         self.num_envs: int = simulation.num_envs
         self.device: torch.device = simulation.device
         self.single_action_space = simulation.single_action_space
-        self.texts = None if config.obs_mode == "state" else np.array([config.description] * simulation.num_envs)
-        self._obs_mode = config.obs_mode
-        self._exact = config.exact_resets
+        self.texts = None if obs_mode == "state" else np.array([description] * simulation.num_envs)
+        self._obs_mode = obs_mode
+        self._exact = exact_resets
         self.numbered = numbered_states(simulation)
         self._rewards_success = simulation.reward_mode == "none"
         with torch.inference_mode():
             self.knows_success = "success" in simulation.get_info()
-            self.single_observation_space = space_of(embodied(simulation.get_obs(), config.obs_mode))
+            self.single_observation_space = space_of(embodied(simulation.get_obs(), obs_mode))
 
     def reset(self, index: list[int], seeds: list[int], numbers: list[int | None]) -> dict[str, torch.Tensor]:
         """See `Batch`."""

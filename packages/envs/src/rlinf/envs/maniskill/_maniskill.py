@@ -52,7 +52,16 @@ def make(
         from rlinf.envs.maniskill._gpu import make_batched
 
         build = partial(build_simulation, config, task_id, sim_backend="physx_cuda", renderer=renderer, filmed=render)
-        return make_batched(config, build, num_envs, limit=limit, ignore_terminations=ignore_terminations, render=render)
+        return make_batched(
+            build(num_envs=num_envs),
+            obs_mode=config.obs_mode,
+            description=config.description,
+            arrays=config.arrays,
+            exact_resets=config.exact_resets,
+            limit=limit,
+            ignore_terminations=ignore_terminations,
+            render=render,
+        )
     build = partial(build_simulation, config, task_id, sim_backend="physx_cpu", renderer=renderer, filmed=render)
     rendered = renderer is not None and (render or config.obs_mode != "state")
     tasks: list[_Task] = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlinf.envs.tabletop.scene import Reals
-
+Reals: TypeAlias = NDArray[np.float64]
 Color = tuple[int, int, int]
 _Singles = NDArray[np.float32]
 FLOOR, TABLE, INK, STEEL, WHITE, SHADOW = (

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from rlinf.envs.tabletop import painter as p
 from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter
-from rlinf.envs.tabletop.scene import Reals, World, length, one_hot
+from rlinf.envs.tabletop.painter import Painter, Reals
+from rlinf.envs.tabletop.scene import World, length, one_hot
 
 _HALF, _PLATE = 0.1, 0.24
 _TOP, _TRAVEL = 0.6, 0.3

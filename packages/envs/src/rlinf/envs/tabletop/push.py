@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rlinf.envs.tabletop import painter as p
 from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter
+from rlinf.envs.tabletop.painter import Painter, Reals
 from rlinf.envs.tabletop.reach import paint_hand
-from rlinf.envs.tabletop.scene import Reals, World, direction, length
+from rlinf.envs.tabletop.scene import World, direction, length
 
 _SUBSTEPS = 4
 _FINGER, _PUCK = 0.08, 0.15

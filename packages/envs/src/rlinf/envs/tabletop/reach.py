@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from rlinf.envs.tabletop import painter as p
 from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter
-from rlinf.envs.tabletop.scene import Reals, World, length
+from rlinf.envs.tabletop.painter import Painter, Reals
+from rlinf.envs.tabletop.scene import World, length
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from rlinf.envs.tabletop.draws import Draws
-    from rlinf.envs.tabletop.painter import Painter
+from rlinf.envs.tabletop.draws import Draws
+from rlinf.envs.tabletop.painter import Painter, Reals
 
-Reals: TypeAlias = NDArray[np.float64]
 World: TypeAlias = dict[str, NDArray[np.float64]]
 """Everything that can change in n tables, each entry `[n, *]`. A scene never writes into a world that it was given."""
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rlinf.envs.tabletop import painter as p
 from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter
+from rlinf.envs.tabletop.painter import Painter, Reals
 from rlinf.envs.tabletop.reach import paint_hand
-from rlinf.envs.tabletop.scene import Reals, World, length, one_hot
+from rlinf.envs.tabletop.scene import World, length, one_hot
 
 _SLOTS = np.array([[-0.66, 0.45], [-0.22, 0.45], [0.22, 0.45], [0.66, 0.45]])
 _HALF = 0.15

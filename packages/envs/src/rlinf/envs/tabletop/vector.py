@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.envs.spaces import TextArray
 from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter
-from rlinf.envs.tabletop.scene import Reals, Scene, World
+from rlinf.envs.tabletop.painter import Painter, Reals
+from rlinf.envs.tabletop.scene import Scene, World
 from rlinf.envs.wrappers.episodes import Infos, Step
 
 ObsMode = Literal["state", "rgb"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 from collections.abc import Generator, Mapping
@@ -15,8 +16,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from rlinf.core.errors import RLinfError
-from rlinf.envs.assembly import logger
-from rlinf.envs.wrappers.video import Caption
 
 _LINE_HEIGHT, _SECOND_LINE = 28, 18
 _PAPER, _INK, _MUTED, _GREEN, _LINE = (255, 255, 255), (58, 60, 66), (110, 113, 120), (34, 128, 70), (222, 222, 218)
@@ -24,7 +23,11 @@ _HOLD_S = 0.75
 _SIZES = (13, 11, 9)
 _LONGEST_REASON = 400
 
+Caption = tuple[str, str, str, str]
+"""What stands beneath a frame: left, middle and right of the first line, and a second line, which is left out if it is empty."""
 Tile = tuple[NDArray[np.uint8], Caption]
+
+_logger = logging.getLogger("rlinf.envs")
 
 
 class Movie:
@@ -68,7 +71,7 @@ class Movie:
             finally:
                 self._writer.close()
             os.replace(self._part, self._path)
-        logger.info("video written: %s", self._path)
+        _logger.info("video written: %s", self._path)
 
     def _compose(self) -> NDArray[np.uint8]:
         shape = next(tile.shape for tile in self._tiles if tile is not None)

@@ -18,12 +18,10 @@ from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.episodes import Infos, Step, unmasked
 
 if TYPE_CHECKING:
-    from rlinf.envs.wrappers._movie import Movie
+    from rlinf.envs.wrappers._movie import Caption, Movie
 
 Frame = NDArray[np.uint8]
 """`[H, W, 3]`."""
-Caption = tuple[str, str, str, str]
-"""What stands beneath a frame: left, middle and right of the first line, and a second line, which is left out if it is empty."""
 _TILES = 4
 
 

@@ -76,9 +76,9 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def law(session: nox.Session) -> None:
-    """The laws of the house: who may import whom, sizes, public names."""
+    """The laws of the house: who may import whom, cycles, sizes, public names."""
     _house(session, "lint-imports")
-    _house(session, "pytest", "-q", "tests/test_laws.py", "tests/test_faces.py", *session.posargs)
+    _house(session, "pytest", "-q", "tests/test_laws.py", "tests/test_cycles.py", "tests/test_faces.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")

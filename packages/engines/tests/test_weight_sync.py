@@ -1,11 +1,15 @@
+import pickle
+from dataclasses import replace
+
 import pytest
 import torch
 from weight_sync_toy import Post, exchange, model
 
+from rlinf.core import Weights
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WeightSyncError
 from rlinf.core.registry import WEIGHT_SYNCS
 from rlinf.engines import FullWeightSync, Manifest
-from rlinf.engines.weight_sync import PAYLOAD, Payload
+from rlinf.engines.weight_sync.exchange import Announcement, End, Refusal
 
 
 def test_everything_arrives_to_the_bit():
@@ -50,11 +54,9 @@ def test_a_mismatch_is_an_error_on_every_side(change, difference):
 def test_nothing_is_transferred_before_the_comparison():
     post, sync = Post(), FullWeightSync(timeout_s=0.05)
     with pytest.raises(DeadlineExceeded):
-        sync.recv(post.at("rollout", 0), model(), "actor", 0)
-    with pytest.raises(WeightSyncError):
-        sync.send(post.at("actor", 0), model(extra_one=torch.zeros(1)), "rollout", [0])
-    assert [tag for _, _, tag in post.sent] == ["weights/manifest", "weights/payload"]
-    assert len(post.queues[("actor", 0), ("rollout", 0), "weights/payload"].get()) < 1000
+        sync.send(post.at("actor", 0), model(), "rollout", [0])
+    sent = [pickle.loads(data) for queue in post.queues.values() for data in list(queue.queue)]
+    assert [type(message) for message in sent] == [Announcement, Refusal]
 
 
 def test_a_receiver_that_never_asks_ends_the_wait_of_all():
@@ -74,13 +76,24 @@ def test_manifests():
 
 
 def test_by_name():
-    assert WEIGHT_SYNCS.build("full", {"timeout_s": 5}, place="weight_syncer") == FullWeightSync(5.0)
+    assert WEIGHT_SYNCS.build("full", {"timeout_s": 5}, place="weight_syncer") == FullWeightSync(timeout_s=5.0)
     with pytest.raises(ConfigError, match=r"weight_syncer\.timeout_s"):
         WEIGHT_SYNCS.build("full", {"timeout_s": 0}, place="weight_syncer")
 
 
-def test_a_receiver_refuses_a_payload_that_does_not_fit() -> None:
-    post, other = Post(), model(**{"a.bias": torch.zeros(5)})
-    post.at("actor", 0).send(Payload(1, Manifest.of(other.tensors), {}, {}), "rollout", 0, tag=PAYLOAD)
-    with pytest.raises(WeightSyncError, match=r"weights from actor\[0\]: the receiver's model differs at a\.bias"):
-        FullWeightSync(timeout_s=5.0).recv(post.at("rollout", 0), model(), "actor", 0)
+def test_a_part_that_does_not_fit_is_refused_by_all():
+    post = Post()
+    post.spoil = lambda item: replace(item, content={"a.bias": item.content["a.bias"]}) if isinstance(item, End) else item
+    results = exchange(model(), model(), model(), post=post)
+    assert all(isinstance(result, WeightSyncError) for result in results)
+    assert "b.weight came with 0 bytes, expected 24" in " ".join(map(str, results))
+
+
+def test_a_subset_and_checksums():
+    """What is left out stays; what has changed on the way is found."""
+    sync, held = FullWeightSync(only=("a.*",), verify=True, timeout_s=20.0), model()
+    published = Weights(tensors={**held.tensors, "a.bias": held.tensors["a.bias"] + 1}, version=3)
+    _, received = exchange(published, held, sync=sync)
+    assert torch.equal(received.tensors["a.bias"], published.tensors["a.bias"])
+    assert torch.equal(received.tensors["b.weight"], held.tensors["b.weight"])
+    assert isinstance(exchange(model(), held, sync=sync)[0], WeightSyncError)

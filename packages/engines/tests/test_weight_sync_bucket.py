@@ -19,8 +19,8 @@ from rlinf.engines.checksum import checksums
 from rlinf.engines.lazy import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, PatchWeightSync
-from rlinf.engines.weight_sync.messages import Announcement, Part, Receipt
-from rlinf.engines.weight_sync.stream import Buckets, fill
+from rlinf.engines.weight_sync.exchange import Announcement, Part, Receipt
+from rlinf.engines.weight_sync.bucket import Buckets, fill
 
 torch.set_num_threads(1)
 
@@ -69,8 +69,7 @@ def test_a_bucket_is_filled_again_only_when_it_was_read():
     buckets = Buckets(4, torch.device("cpu"), lambda: rooms.append(len(posted)), posted.append)
     buckets.add(torch.arange(10, dtype=torch.uint8))
     assert rooms == [0, 1, 2]
-    buckets.flush()
-    buckets.flush()
+    posted.append(buckets.rest())
     assert [len(bucket) for bucket in posted] == [4, 4, 2]
     assert posted[0].data_ptr() == posted[2].data_ptr() != posted[1].data_ptr()
 
@@ -195,11 +194,12 @@ def test_a_gathering_that_breaks_is_not_gone_on_with():
         list(walk)
 
 
-def test_receipts_are_for_parts():
+def test_receipts_are_for_parts_and_for_all():
+    """The last part comes with the end, and has the receipt for all."""
     post = Post()
     receipts = spied(post, Receipt)
     exchange(weights(), weights(0), sync=BucketWeightSync(bucket_size=64), post=post)
-    assert [receipt.number for receipt in receipts] == [0, 1, 2, 3, -1]
+    assert [receipt.number for receipt in receipts] == [0, 1, 2, -1]
 
 
 def test_a_version_on_disk(tmp_path):

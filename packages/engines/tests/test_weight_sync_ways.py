@@ -1,5 +1,6 @@
 """What bucket, patch and disk have in common."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,19 @@ from rlinf.core.errors import ConfigError, DeadlineExceeded, WeightSyncError
 from rlinf.core.registry import WEIGHT_SYNCS
 from rlinf.engines.checksum import checksums
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, FullWeightSync, PatchWeightSync
-from rlinf.engines.weight_sync.messages import Part
+from rlinf.engines.weight_sync.exchange import Part
 
 torch.set_num_threads(1)
 
 
-@pytest.fixture(params=["bucket", "patch", "disk"])
+@pytest.fixture(params=["full", "bucket", "patch", "disk"])
 def make(request, tmp_path):
     def made(**changes):
         common = {"timeout_s": 20.0, **changes}
         if request.param == "disk":
             return DiskWeightSync(str(tmp_path / "shared"), shard_size=30, **common)
+        if request.param == "full":
+            return FullWeightSync(**common)
         kind = BucketWeightSync if request.param == "bucket" else PatchWeightSync
         return kind(bucket_size=7, **common)
 
@@ -139,7 +142,7 @@ def test_what_an_interrupted_sync_has_left_does_not_disturb_the_next(make):
 
 def flip(part):
     """One bit of what a part carries."""
-    if not isinstance(part, Part):
+    if not isinstance(part, Part) or part.content is None:
         return part
     content = part.content
     if isinstance(content, str):  # a folder
@@ -150,12 +153,10 @@ def flip(part):
             path.write_bytes(data)
             (path.parent / "flipped").touch()
         return part
-    data = content if isinstance(content, torch.Tensor) else next(iter(content.values()))
-    data = data if isinstance(data, torch.Tensor) else data.data
+    name, data = ("", content) if isinstance(content, torch.Tensor) else next((n, d) for n, d in content.items() if d.numel())
     copy = data.clone()
     copy[0] ^= 1
-    fake = copy if isinstance(content, torch.Tensor) else {**content, next(iter(content)): type(next(iter(content.values())))(copy)}
-    return Part(session=part.session, number=part.number, content=fake)
+    return replace(part, content=copy if isinstance(content, torch.Tensor) else {**content, name: copy})
 
 
 def test_a_bit_that_flips_on_the_way_is_seen_if_asked_for(make):

@@ -1,43 +1,45 @@
-"""All weights, in buckets of a fixed size."""
+"""All weights: in one part, or as one stream of bytes that is cut into buckets of equal size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, WeightSyncError
-from rlinf.core.protocols import Messenger
-from rlinf.engines.checksum import checksum
-from rlinf.engines.lazy import Walk
 from rlinf.engines.manifest import CASTABLE, Entry, Manifest
-from rlinf.engines.raw import dtype_of
-from rlinf.engines.weight_sync.messages import Announcement, Consent
-from rlinf.engines.weight_sync.publication import Publication
-from rlinf.engines.weight_sync.stream import Buckets, fill
-from rlinf.engines.weight_sync.subscription import Subscription
-from rlinf.engines.weight_sync.terms import (
-    check_common,
-    chosen,
-    compare,
-    device_of,
-    gather_only,
-    holds_exactly,
-    names_of_pass,
-    types_held,
-)
+from rlinf.engines.raw import as_bytes, dtype_of
+from rlinf.engines.weight_sync.exchange import WINDOW
+from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, expect_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullWeightSync(AgreedWeightSync):
+    """Sends every tensor as it is, all in one part: `weight_syncer.type: full`.
+
+    The fastest way for weights that fit into host memory twice. A sender whose ranks put tensors together holds all of them.
+    """
+
+    def _post(self, outgoing: Outgoing) -> dict[str, Tensor]:
+        # A lazy tensor may lie in a buffer that the next one is put together in, hence the copy; others are still there at the end.
+        return {name: as_bytes(tensor.to("cpu", copy=outgoing.lazy)) for name, tensor in outgoing.tensors}
+
+    def _read(
+        self, parts: Iterator[dict[str, Tensor]], current: Mapping[str, Tensor], manifest: Manifest, place: str
+    ) -> Mapping[str, Tensor]:
+        data = {name: tensor for part in parts for name, tensor in part.items()}
+        return {entry.name: whole(data.get(entry.name), entry, current[entry.name].device, place) for entry in manifest.entries}
 
 
 @dataclass(frozen=True, slots=True)
-class BucketWeightSync:
+class BucketWeightSync(AgreedWeightSync):
     """Sends weights in buckets of equal size, the next one filled while the last one travels: `weight_syncer.type: bucket`.
 
     Beside its weights, the sender needs two buckets and the tensor being put together; a receiver holds the old weights until
-    the new ones are whole, and checked. If the sync is interrupted, all receivers keep the old ones.
+    the new ones are whole, and checked.
     """
 
     bucket_size: int = 128 << 20
@@ -45,123 +47,138 @@ class BucketWeightSync:
     bucket_dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """The type in which floating weights travel; they arrive in the receiver's, which must hold every value of it. 8-bit floats and
     integers travel as they are. None for their own type, which both sides must share."""
-    cast: bool = False
-    """Whether floating weights may have another type at the receivers, the same at all of them, to which they are cast first."""
-    only: tuple[str, ...] = ()
-    """Patterns of the names that are sent, such as `*.lora_A.*`; the receiver keeps the rest. All if there are none."""
-    verify: bool = False
-    """Whether each receiver compares checksums of all that it holds with the sender's, before it hands the weights over."""
-    timeout_s: float = 300.0
-    """Seconds that one side waits for each step of the other."""
 
     def __post_init__(self) -> None:
-        check_common(self.timeout_s, bucket_size=self.bucket_size)
+        AgreedWeightSync.__post_init__(self)
+        expect_bytes("bucket_size", self.bucket_size)
         if self.cast and self.bucket_dtype is not None:
             raise ConfigError("cast", "weights travel as bucket_dtype, and can't be cast to another type too", "Set one of them.")
 
-    def send(self, comm: Messenger, weights: Weights[Tensor], group: str, ranks: Sequence[int]) -> None:
-        """Publishes weights to workers of a group, once all of them hold the same names, shapes and types.
+    def _post(self, outgoing: Outgoing) -> Tensor | None:
+        buckets = Buckets(self.bucket_size, outgoing.device, outgoing.publication.room, outgoing.publication.post)
+        for _, tensor in outgoing.tensors:
+            buckets.add(tensor)
+            del tensor  # before the next one is put together
+        return buckets.rest()
 
-        Args:
-            comm: the sender's messenger.
-            weights: what to publish; not changed. If ranks put its tensors together (`LazyTensors`), each of them calls this.
-            group: the receivers' group.
-            ranks: their ranks; none for a rank that only helps to put weights together.
-
-        Raises:
-            WeightSyncError: a receiver holds something else; names the first tensor that differs. Nothing was sent. Or a
-                receiver could not take the weights; then no receiver hands them over.
-            DeadlineExceeded: a receiver did not answer in time. The others are told.
-        """
-        part = chosen(weights, self.only)
-        names = names_of_pass(weights, part, verify=self.verify)
-        if not ranks:
-            gather_only(weights, names)
-            return
-        sums: dict[str, str] = {}
-        device = device_of(weights)
-        with (
-            Walk(weights.tensors, names) as walk,
-            Publication(comm, group, ranks, way=repr(self), timeout_s=self.timeout_s, at_once=device.type == "cpu") as publication,
-        ):
-            consents = publication.open(weights, part, lambda place, consent: self._check(place, consent, part))
-            held = types_held(group, consents) if self.cast else dict[str, torch.dtype]()
-            travels = {e.name: held.get(e.name, dtype_of(e.dtype)) for e in self._travelling(part).entries}
-            buckets = Buckets(self.bucket_size, device, publication.room, publication.post)
-            for name, tensor in walk:
-                data = tensor.detach().to(travels.get(name, tensor.dtype))
-                if self.verify:
-                    sums[name] = checksum(data)
-                if name in travels:
-                    buckets.add(data)
-                del tensor, data  # before the next one is put together
-            buckets.flush()
-            publication.close(sums if self.verify else None)
-
-    def recv(self, comm: Messenger, current: Weights[Tensor], group: str, rank: int) -> Weights[Tensor]:
-        """The weights that a worker publishes.
-
-        Args:
-            comm: the receiver's messenger.
-            current: what the receiver holds; not changed.
-            group: the sender's group.
-            rank: the sender's rank.
-
-        Returns:
-            Tensors in memory of their own, where those of `current` are, and the sender's version. What `only` leaves out is that
-            of `current`.
-
-        Raises:
-            WeightSyncError: the two sides differ, the weights are older than `current`, something was lost on the way, or the
-                sender gave up; the message says in what, or why.
-            DeadlineExceeded: the sender did not answer in time.
-        """
-        with Subscription(comm, group, rank, way=repr(self), timeout_s=self.timeout_s) as subscription:
-
-            def held(announcement: Announcement) -> Manifest:
-                mine = Manifest.of(current.tensors).only(self.only)
-                compare(subscription.place, mine, announcement.manifest, cast=self._may_differ)
-                return mine
-
-            announcement = subscription.open(current, held)
-            entries = self._travelling(held(announcement) if self.cast else announcement.manifest).entries
-            received = {
-                entry.name: torch.empty(entry.shape, dtype=dtype_of(entry.dtype), device=current.tensors[entry.name].device)
-                for entry in entries
-            }
-            parts: Iterator[Tensor] = subscription.parts()
-            wrong = fill(received.values(), parts)
-            if wrong:
-                raise WeightSyncError(subscription.place, f"{wrong} bytes too few or too many came", "Synchronise again.")
-            tensors = {name: received.get(name, current.tensors[name]) for name in sorted(current.tensors)}
-            subscription.close(tensors)
-        tensors = {name: tensor.to(current.tensors[name].dtype) for name, tensor in tensors.items()}
-        return Weights(tensors=tensors, version=announcement.version, extra=announcement.extra)
-
-    def casting(self) -> BucketWeightSync:
-        """See `rlinf.core.capabilities.HasCasting`."""
-        return self if self._may_differ else replace(self, cast=True)
+    def _read(self, parts: Iterator[Tensor], current: Mapping[str, Tensor], manifest: Manifest, place: str) -> Mapping[str, Tensor]:
+        received = {entry.name: empty(entry, current[entry.name].device) for entry in manifest.entries}
+        wrong = fill(received.values(), parts)
+        if wrong:
+            raise WeightSyncError(place, f"{wrong} bytes too few or too many came", "Synchronise again.")
+        return received
 
     @property
     def _may_differ(self) -> bool:
-        """Whether both sides may hold different types."""
         return self.cast or self.bucket_dtype is not None
 
     def _travelling(self, manifest: Manifest) -> Manifest:
-        """The types in which tensors travel."""
         if self.bucket_dtype is None:
             return manifest
         kind = f"torch.{self.bucket_dtype}"
         return Manifest(tuple(replace(e, dtype=kind) if e.dtype in CASTABLE else e for e in manifest.entries))
 
-    def _check(self, place: str, consent: Consent, part: Manifest) -> None:
-        """Refuses a receiver that can't hold what travels."""
-        compare(place, consent.manifest, part, cast=self._may_differ)
+    def _check(self, place: str, held: Manifest, part: Manifest) -> None:
+        AgreedWeightSync._check(self, place, held, part)
         if self.cast:
             return
-        held: dict[str, Entry] = {entry.name: entry for entry in consent.manifest.entries}
+        types = {entry.name: entry.dtype for entry in held.entries}
         for entry in self._travelling(part).entries:
-            mine = held[entry.name].dtype
+            mine = types[entry.name]
             if not holds_exactly(mine, entry.dtype):
                 problem = f"{entry.name} travels as {entry.dtype}, and the receiver's {mine} can't hold that exactly"
                 raise WeightSyncError(place, problem, "Choose the receiver's type as bucket_dtype.")
+
+
+def holds_exactly(held: str, travels: str) -> bool:
+    """Whether a type can hold every value of another: bfloat16 fits into float32, and not the other way round."""
+    return held == travels or torch.promote_types(dtype_of(held), dtype_of(travels)) == dtype_of(held)
+
+
+def empty(entry: Entry, device: torch.device) -> Tensor:
+    """Memory for a tensor."""
+    return torch.empty(entry.shape, dtype=dtype_of(entry.dtype), device=device)
+
+
+def whole(data: Tensor | None, entry: Entry, device: torch.device, place: str) -> Tensor:
+    """A tensor of the bytes of all of it, in memory of its own.
+
+    Raises:
+        WeightSyncError: there are none, or not as many as expected.
+    """
+    tensor = empty(entry, device)
+    into, found = as_bytes(tensor), 0 if data is None else data.numel()
+    if data is None or found != into.numel():
+        raise WeightSyncError(place, f"{entry.name} came with {found} bytes, expected {into.numel()}", "Synchronise again.")
+    into.copy_(data)
+    return tensor
+
+
+class Buckets:
+    """Fills buckets in turn; one is filled while the last one travels.
+
+    Args:
+        size: bytes of each.
+        device: where they are.
+        room: returns when the oldest bucket may be filled again.
+        post: takes a full one.
+    """
+
+    def __init__(self, size: int, device: torch.device, room: Callable[[], None], post: Callable[[Tensor], None]) -> None:
+        self._size = size
+        self._device = device
+        self._room = room
+        self._post = post
+        self._buffers: list[Tensor] = []
+        self._posted = 0
+        self._used = 0
+
+    def add(self, tensor: Tensor) -> None:
+        """Appends a tensor's bytes."""
+        data = as_bytes(tensor)
+        while data.numel():
+            buffer = self._buffer()
+            count = min(self._size - self._used, data.numel())
+            buffer[self._used : self._used + count].copy_(data[:count])
+            self._used += count
+            data = data[count:]
+            if self._used == self._size:
+                self._post(buffer)
+                self._posted, self._used = self._posted + 1, 0
+
+    def rest(self) -> Tensor | None:
+        """The last bucket as far as it is filled; None if it is empty."""
+        return self._buffers[self._posted % WINDOW][: self._used] if self._used else None
+
+    def _buffer(self) -> Tensor:
+        """The bucket being filled."""
+        if self._used == 0:
+            self._room()
+            if len(self._buffers) <= self._posted % WINDOW:
+                self._buffers.append(torch.empty(self._size, dtype=torch.uint8, device=self._device))
+        return self._buffers[self._posted % WINDOW]
+
+
+def fill(targets: Iterable[Tensor], buckets: Iterator[Tensor]) -> int:
+    """Writes the stream into contiguous tensors, one after the other.
+
+    Returns:
+        How many bytes are missing, or left over: 0 if the stream ends with the last tensor.
+    """
+    rest = torch.empty(0, dtype=torch.uint8)
+    missing = 0
+    for target in targets:
+        into = as_bytes(target)
+        while into.numel():
+            if not rest.numel():
+                rest = next(buckets, rest)
+            if not rest.numel():
+                missing += into.numel()
+                break
+            count = min(into.numel(), rest.numel())
+            into[:count].copy_(rest[:count])
+            into, rest = into[count:], rest[count:]
+    left = rest.numel()
+    for bucket in buckets:
+        left += bucket.numel()
+    return missing + left

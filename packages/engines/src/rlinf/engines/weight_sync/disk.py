@@ -7,27 +7,19 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import safetensors.torch
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, WeightSyncError
-from rlinf.core.protocols import Messenger
-from rlinf.engines.checksum import checksum
-from rlinf.engines.lazy import Walk
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.raw import dtype_of
-from rlinf.engines.weight_sync.messages import Announcement
-from rlinf.engines.weight_sync.publication import Publication
-from rlinf.engines.weight_sync.subscription import Subscription
-from rlinf.engines.weight_sync.terms import check_common, chosen, compare, gather_only, names_of_pass, types_held
+from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, compare, expect_bytes
 
 _torch = cast("Any", safetensors.torch)  # untyped
 INDEX = "model.safetensors.index.json"
@@ -36,7 +28,7 @@ _VERSION = re.compile(r"version_(\d+)_[0-9a-f]{8}(\.partial)?")
 
 
 @dataclass(frozen=True, slots=True)
-class DiskWeightSync:
+class DiskWeightSync(AgreedWeightSync):
     """Writes weights to a folder of safetensors that each receiver reads: `weight_syncer.type: disk`.
 
     A version is written as a whole and then renamed, so that a folder `version_<n>_<id>` is complete if it is there; its files are
@@ -49,106 +41,58 @@ class DiskWeightSync:
     """How many versions stay."""
     shard_size: int = 1 << 30
     """Bytes of a file, unless one tensor has more; the sender holds so much beside its weights."""
-    cast: bool = False
-    """Whether floating weights may have another type at the receivers, the same at all of them, to which they are cast first."""
-    only: tuple[str, ...] = ()
-    """Patterns of the names that are sent, such as `*.lora_A.*`; the receiver keeps the rest. All if there are none."""
-    verify: bool = False
-    """Whether each receiver compares checksums of all that it holds with the sender's, before it hands the weights over."""
-    timeout_s: float = 300.0
-    """Seconds that one side waits for each step of the other; writing and reading a version are one step each."""
 
     def __post_init__(self) -> None:
-        check_common(self.timeout_s, shard_size=self.shard_size)
+        AgreedWeightSync.__post_init__(self)
+        expect_bytes("shard_size", self.shard_size)
         if not self.folder:
             raise ConfigError("folder", "expected a path that all workers see, found none")
         if self.keep < 1:
             raise ConfigError("keep", f"expected at least 1, found {self.keep}")
 
-    def send(self, comm: Messenger, weights: Weights[Tensor], group: str, ranks: Sequence[int]) -> None:
-        """Publishes weights to workers of a group; see `BucketWeightSync.send`."""
-        part = chosen(weights, self.only)
-        names = names_of_pass(weights, part, verify=self.verify)
-        if not ranks:
-            gather_only(weights, names)
-            return
-        sums: dict[str, str] = {}
-        home = Path(self.folder)
-        target = home / f"version_{weights.version}_{uuid.uuid4().hex[:8]}"
-        partial = home / f"{target.name}.partial"
-        try:
-            with (
-                Walk(weights.tensors, names) as walk,
-                Publication(comm, group, ranks, way=repr(self), timeout_s=self.timeout_s) as publication,
-            ):
-                consents = publication.open(
-                    weights, part, lambda place, consent: compare(place, consent.manifest, part, cast=self.cast)
-                )
-                held = types_held(group, consents) if self.cast else dict[str, torch.dtype]()
-                partial.mkdir(parents=True)
-                self._write(partial, walk, part, weights.version, held, sums)
-                partial.rename(target)
-                publication.post(str(target))
-                publication.close(sums if self.verify else None)
-        except BaseException:
-            for folder in (partial, target):
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-        self._remove_others(target)
+    def _post(self, outgoing: Outgoing) -> None:
+        target = Path(self.folder) / f"version_{outgoing.version}_{uuid.uuid4().hex[:8]}"
+        partial = target.with_name(f"{target.name}.partial")
 
-    def recv(self, comm: Messenger, current: Weights[Tensor], group: str, rank: int) -> Weights[Tensor]:
-        """The weights that a worker publishes; see `BucketWeightSync.recv`."""
-        with Subscription(comm, group, rank, way=repr(self), timeout_s=self.timeout_s) as subscription:
+        def settle(kind: type[BaseException] | None, *_: object) -> None:
+            self._remove_others(target) if kind is None else _remove(partial, target)
 
-            def held(announcement: Announcement) -> Manifest:
-                mine = Manifest.of(current.tensors).only(self.only)
-                compare(subscription.place, mine, announcement.manifest, cast=self.cast)
-                return mine
+        outgoing.exits.push(settle)
+        partial.mkdir(parents=True)
+        self._write(partial, outgoing)
+        partial.rename(target)
+        # Not with the end: all receivers must have read the files before one that refuses them makes us remove them.
+        outgoing.publication.post(str(target))
 
-            announcement = subscription.open(current, held)
-            tensors = dict(current.tensors)
-            for path in subscription.parts():
-                read = {name: tensor.to(current.tensors[name].device) for name, tensor in _read(Path(path), subscription.place)}
-                compare(subscription.place, Manifest.of(read), held(announcement) if self.cast else announcement.manifest)
-                tensors.update(read)
-            tensors = {name: tensors[name] for name in sorted(tensors)}
-            subscription.close(tensors)
-        return Weights(tensors=tensors, version=announcement.version, extra=announcement.extra)
+    def _read(self, parts: Iterator[str], current: Mapping[str, Tensor], manifest: Manifest, place: str) -> Mapping[str, Tensor]:
+        read: dict[str, Tensor] = {}
+        for path in parts:
+            read |= {name: tensor.to(current[name].device) for name, tensor in _tensors(Path(path), place)}
+        compare(place, Manifest.of(read), manifest)
+        return read
 
-    def casting(self) -> DiskWeightSync:
-        """See `rlinf.core.capabilities.HasCasting`."""
-        return replace(self, cast=True)
-
-    def _write(
-        self, folder: Path, walk: Walk, part: Manifest, version: int, held: Mapping[str, torch.dtype], sums: dict[str, str]
-    ) -> None:
-        """One file after the other; what is in `walk` beyond `part` is only added to `sums`."""
-        groups = _shards(part, self.shard_size)
+    def _write(self, folder: Path, outgoing: Outgoing) -> None:
+        """One file after the other."""
+        groups, version = _shards(outgoing.manifest, self.shard_size), str(outgoing.version)
         files = ["model.safetensors"] if len(groups) == 1 else [_SHARD.format(n, len(groups)) for n in range(1, len(groups) + 1)]
         index = {name: file for file, group in zip(files, groups, strict=True) for name in group}
         ends = {group[-1] for group in groups}
         shard: dict[str, Tensor] = {}
-        for name, tensor in walk:
-            data = tensor.detach().to(held.get(name, tensor.dtype))
-            if self.verify:
-                sums[name] = checksum(data)
-            if name in index:
-                shard[name] = data.to("cpu", copy=True).contiguous()
-            del tensor, data  # before the next one is put together
+        for name, tensor in outgoing.tensors:
+            shard[name] = tensor.to("cpu", copy=True).contiguous()
+            del tensor  # before the next one is put together
             if name in ends:
-                _torch.save_file(shard, folder / index[name], {"format": "pt", "version": str(version)})
+                _torch.save_file(shard, folder / index[name], {"format": "pt", "version": version})
                 shard = {}
         if len(groups) > 1:
-            (folder / INDEX).write_text(json.dumps({"metadata": {"version": version}, "weight_map": index}, indent=2))
+            (folder / INDEX).write_text(json.dumps({"metadata": {"version": outgoing.version}, "weight_map": index}, indent=2))
 
     def _remove_others(self, target: Path) -> None:
         """Removes all but the newest versions, and what an interrupted sync has left."""
         found = [path for path in target.parent.iterdir() if _VERSION.fullmatch(path.name)]
         older = sorted((p for p in found if p.suffix != ".partial" and p != target), key=os.path.getmtime, reverse=True)
         kept = {target, *older[: self.keep - 1]}
-        for path in found:
-            if path not in kept:
-                shutil.rmtree(path, ignore_errors=True)
+        _remove(*(path for path in found if path not in kept))
 
 
 def _shards(part: Manifest, size: int) -> list[list[str]]:
@@ -167,7 +111,12 @@ def _shards(part: Manifest, size: int) -> list[list[str]]:
     return groups
 
 
-def _read(folder: Path, place: str) -> Iterator[tuple[str, Tensor]]:
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tensors(folder: Path, place: str) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a version, in memory of their own: its files may be removed."""
     try:
         for path in sorted(folder.glob("*.safetensors")):

@@ -62,10 +62,11 @@ def test_an_error_of_ours_is_shown_without_traceback(install: Install, capsys: p
 
 
 def test_plugins_lists_what_packages_register(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
-    install("strange", f"{POINTS}[rlinf.losses]\nmine = strange:Mine\n", CODE)
+    install("strange", f"{POINTS}[rlinf.losses]\nmine = strange:Mine\nother = strange.unverified:Other\n", CODE)
     assert main(["plugins"]) == 0
     out = capsys.readouterr().out
     assert "rlinf.losses\n" in out
-    assert "strange:Mine  (strange 1.0)" in out
+    assert "strange:Mine  (strange 1.0)\n" in out
+    assert "strange.unverified:Other  (strange 1.0)  unverified\n" in out
     assert main(["plugins", "rlinf.losses"]) == 0
     assert "rlinf.commands" not in capsys.readouterr().out

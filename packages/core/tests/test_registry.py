@@ -46,6 +46,14 @@ def test_an_unknown_name_has_the_place_the_nearest_and_all(losses: Registry[obje
     )
 
 
+def test_what_never_met_what_it_adapts_is_listed_as_such(install: Install) -> None:
+    install("bold", "[rlinf.test_bold]\nsim = bold.unverified.sim:Sim\nsimple = bold:unverified\n", "def unverified(): ...\n")
+    registry: Registry[object] = Registry("environment", "rlinf.test_bold")
+    assert registry.unverified() == ["sim"]
+    with pytest.raises(UnknownName, match=r"Did you mean 'sim'\? Installed: sim \(unverified\), simple\.$"):
+        registry.get("sin")
+
+
 def test_a_name_claimed_twice_names_both_owners(losses: Registry[object]) -> None:
     with pytest.raises(DuplicateName) as caught:
         losses.register("plain")(Clip)

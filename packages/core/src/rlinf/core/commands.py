@@ -12,6 +12,7 @@ from importlib.metadata import distributions, entry_points
 
 from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
 from rlinf.core.installing import import_from_here
+from rlinf.core.registry import is_unverified
 
 Command = Callable[[Sequence[str]], int]
 
@@ -40,7 +41,8 @@ def plugins(args: Sequence[str]) -> int:
     for distribution in distributions():
         for point in distribution.entry_points:
             if point.group.startswith("rlinf.") and (not args or point.group in args):
-                line = f"  {point.name:20} {point.value}  ({distribution.name} {distribution.version})"
+                mark = "  unverified" if is_unverified(point.value) else ""
+                line = f"  {point.name:20} {point.value}  ({distribution.name} {distribution.version}){mark}"
                 groups.setdefault(point.group, []).append(line)
     for group in sorted(groups):
         _write("\n".join([group, *sorted(set(groups[group]))]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import queue
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 
@@ -189,8 +189,9 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def did_you_mean(name: str, choices: Sequence[str], *, label: str = "Known") -> str:
-    """The second half of an unknown-name message: the nearest choice, and all of them."""
+def did_you_mean(name: str, choices: Sequence[str], *, label: str = "Known", marks: Mapping[str, str] = {}) -> str:
+    """The second half of an unknown-name message: the nearest choice, and all of them, those in `marks` with a word behind."""
     guess = nearest(name, choices)
     hint = f"Did you mean '{guess}'? " if guess else ""
-    return f"{hint}{label}: {', '.join(sorted(choices)) or 'none'}."
+    listed = [f"{choice} ({marks[choice]})" if choice in marks else choice for choice in sorted(choices)]
+    return f"{hint}{label}: {', '.join(listed) or 'none'}."

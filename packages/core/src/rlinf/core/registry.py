@@ -5,6 +5,9 @@ an installed package (ours use them too), or escaped with `module:attr`. Upper a
 
 What is registered is as a rule a frozen dataclass of its hyper-parameters, so that choosing by name and validating the parameters
 are one step; a plain function is fine where there are none.
+
+What lies in a package named `unverified` was written to the documentation of something that it has never met, such as a simulator
+that nobody has run it against; it is listed as such.
 """
 
 from __future__ import annotations
@@ -138,6 +141,10 @@ class Registry(Generic[T]):
         self._scan()
         return self._claims[name.casefold()].owner
 
+    def unverified(self) -> list[str]:
+        """The names of what never ran against what it adapts."""
+        return [name for name in self.names() if is_unverified(self.owner(name))]
+
     def _hint(self, name: str) -> str:
         """What to do about a name that nobody claims: what a package says of that word, else the nearest name; and all names."""
         for point in entry_points(group=HINTS, name=self.group):
@@ -145,7 +152,7 @@ class Registry(Generic[T]):
                 said = cast("Mapping[str, str]", point.load()).get(name)
                 if said is not None:
                     return f"{said} Installed: {', '.join(self.names()) or 'none'}."
-        return did_you_mean(name, self.names(), label="Installed")
+        return did_you_mean(name, self.names(), label="Installed", marks=dict.fromkeys(self.unverified(), "unverified"))
 
     def _scan(self) -> None:
         with self._lock:
@@ -171,6 +178,11 @@ class Registry(Generic[T]):
             raise MissingExtra(place, f"the {self.kind} '{name}' needs the module '{error.name}'", remedy) from error
         except AttributeError as error:
             raise UnknownName(place, f"no {self.kind} at '{claim.owner}' ({error})", "Check the path.") from error
+
+
+def is_unverified(path: str) -> bool:
+    """Whether a module, or `module:attr`, lies in a package named `unverified`."""
+    return "unverified" in path.partition(":")[0].split(".")
 
 
 def _article(noun: str) -> str:
@@ -214,6 +226,7 @@ WEIGHT_SYNCS: Registry[Any] = Registry("weight sync", "rlinf.weight_syncs")
 GENERATORS: Registry[Any] = Registry("generator", "rlinf.generators")
 TASKS: Registry[Any] = Registry("task", "rlinf.tasks")
 GATES: Registry[Any] = Registry("gate", "rlinf.gates")
+CLUSTERS: Registry[Any] = Registry("cluster", "rlinf.clusters")
 
 register_advantage = ADVANTAGES.register
 register_policy_loss = LOSSES.register

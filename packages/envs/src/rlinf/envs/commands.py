@@ -18,7 +18,7 @@ import numpy as np
 
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ContractError, RLinfError
-from rlinf.core.registry import ENVS
+from rlinf.core.registry import ENVS, is_unverified
 from rlinf.core.testing.env import EnvContract, Finding
 from rlinf.core.testing.env.cost import Cost, Measured, measure
 from rlinf.envs.spaces import describe
@@ -40,6 +40,10 @@ def check_env(args: Sequence[str]) -> int:
     parser.add_argument("--max-episode-steps", type=int, default=None, help="truncate earlier than the environment does by itself")
     given = parser.parse_args(list(args))
     subject = _subject(given.env, _params(given.params), given.num_envs, given.max_episode_steps)
+    if is_unverified(type(subject.config).__module__):
+        _write(
+            f"     '{given.env}' is unverified: it was written to documentation, and this run may be its first on the real thing"
+        )
     factory = Measured(subject.factory)
     findings = EnvContract(factory=factory).examine(report=_tell)
     env = factory()

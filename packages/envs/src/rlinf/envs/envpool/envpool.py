@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -26,8 +26,6 @@ class EnvPool:
     A Dict observation is flattened by sorted key: Fetch's is achieved_goal, desired_goal, observation. Tasks that are seen by
     camera are refused.
     """
-
-    status: ClassVar[str] = "run on CPU"
 
     env_id: str
     """One of `envpool.list_all_envs()`."""

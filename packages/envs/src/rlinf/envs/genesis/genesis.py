@@ -7,7 +7,7 @@ https://github.com/Genesis-Embodied-AI/Genesis.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 from gymnasium.vector import VectorEnv
 
@@ -31,8 +31,6 @@ class Genesis:
     `states` `[N, 33]` float32: joint positions (9: rad, fingers m) and velocities (9), tool position, commanded minus actual
     tool position, cube position, target position, target minus tool position (3 each, m).
     """
-
-    status: ClassVar[str] = "run on CPU"
 
     task: TaskName = "reach"
     """`reach`: the target is a point above the plane, drawn for each episode. `reach_cube`: it is 5 cm above the cube's centre."""

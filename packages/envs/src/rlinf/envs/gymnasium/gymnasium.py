@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import gymnasium
 from gymnasium.vector import VectorEnv
@@ -26,8 +26,6 @@ class Gymnasium:
     desired_goal, observation. An image among it, `[H, W, 3]` uint8, becomes `main_images`, and `states` is what is left: nothing
     where the observation is an image alone.
     """
-
-    status: ClassVar[str] = "run on CPU"
 
     env_id: str
     """A registered id, or `module:id` to import the module that registers it first."""

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
@@ -39,8 +39,6 @@ class Custom:
     What a function takes of `max_episode_steps`, `ignore_terminations` and `render` it is given, too. A vector environment that
     resets single environments only by itself is built with one, as often as needed, for then every reset can have its seed.
     """
-
-    status: ClassVar[str] = "run on CPU"
 
     env: str
     """`module:attr` of the class or of the function, or the name under which it was registered."""

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -33,8 +33,6 @@ class Libero:
 
     Its meshes are no part of the package: see `assets`.
     """
-
-    status: ClassVar[str] = "run on CPU"
 
     suite: Literal["libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90"] = "libero_spatial"
     task_ids: tuple[int, ...] | None = None

@@ -12,7 +12,7 @@ from ctypes.util import find_library
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -53,8 +53,6 @@ class ManiSkill:
     The GPU path is written to ManiSkill's documented interface and tested against a fake that behaves as documented; it was not
     run here.
     """
-
-    status: ClassVar[str] = "run on CPU"
 
     task_id: str = "PushCube-v1"
     """A registered task, or `module:task` to import the module that registers it first."""

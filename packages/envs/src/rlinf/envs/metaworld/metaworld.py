@@ -6,7 +6,7 @@ Yu et al., "Meta-World: A Benchmark and Evaluation for Multi-Task and Meta Reinf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -92,8 +92,6 @@ class MetaWorld:
     A reset draws the positions of object and goal from the seed, and the task too where there are several and none is asked
     for with `options={"task": …}`. An episode terminates when the task is solved.
     """
-
-    status: ClassVar[str] = "run on CPU"
 
     task_id: str = "reach-v3"
     """A task such as `reach-v3`, with or without the version; or `MT10` or `MT50` for the tasks of these benchmarks."""

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from gymnasium.vector import VectorEnv
 
@@ -25,7 +25,6 @@ class Parallel:
     nothing else. `make` gives an `Asynchronous`, which has `send` and `recv` beside `step`.
     """
 
-    status: ClassVar[str] = "run on CPU"
     env: str
     """A registered environment, or `module:attr` of a configuration."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from gymnasium.vector import VectorEnv
 
@@ -40,7 +40,6 @@ class Remote:
     All its environments run in one process; `rlinf.envs.parallel.Parallel` has several.
     """
 
-    status: ClassVar[str] = "run on CPU"
     python: str
     """The interpreter, such as `/opt/isaac/bin/python`. It needs gymnasium, numpy and the simulator; rlinf-core and rlinf-envs are
     lent to it."""

@@ -6,7 +6,7 @@ Zhu et al., "robosuite: A Modular Simulation Framework and Benchmark for Robot L
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -24,8 +24,6 @@ class Robosuite:
     It needs robosuite 1.4, which hf-libero brings, or 1.5, which pulls NumPy to 1.26 and so belongs into an interpreter of its own,
     behind `rlinf.envs.remote.Remote`.
     """
-
-    status: ClassVar[str] = "run on CPU"
 
     task_id: str = "Lift"
     """One of robosuite's environments."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -47,8 +47,6 @@ class WorldModel:
 
     Both get torch tensors on `device`, or NumPy arrays with `library: numpy`. One row's prediction must not depend on another row.
     """
-
-    status: ClassVar[str] = "run on CPU"
 
     model: Part
     """Predicts."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from gymnasium.vector import VectorEnv
 
@@ -26,7 +26,6 @@ class Behavior:
     flattened; `states` is its `proprio`. The first camera becomes `main_images`, the others `extra_view_images`.
     """
 
-    status: ClassVar[str] = "not run here"
     activity: str = "turning_on_radio"
     instance: int = 0
     """Which cached scene of the activity (`activity_instance_id`)."""

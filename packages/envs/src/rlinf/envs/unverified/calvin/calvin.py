@@ -28,7 +28,6 @@ class Calvin:
     CALVIN's `robot_obs`. Cameras: static (`main_images`) and gripper (`wrist_images`).
     """
 
-    status: ClassVar[str] = "not run here"
     action_format: ClassVar[str] = "calvin"
     """Makes a model's gripper CALVIN's; see `rlinf.envs.actions`."""
     dataset: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -58,7 +58,6 @@ class Franka:
     This is no safety system. Keep the user stop in your hand.
     """
 
-    status: ClassVar[str] = "not run here"
     robot_ip: str
     operator: str
     """`module:factory` of an `Operator`, called without arguments; without somebody who can stop it, the arm doesn't move."""

@@ -23,7 +23,6 @@ class FrankaSim:
     (mujoco 2.3.7, the old `gym`): run it in the env server.
     """
 
-    status: ClassVar[str] = "not run here"
     action_format: ClassVar[str] = "franka_sim"
     """Turns a model's seven numbers into this environment's four; see `rlinf.envs.actions`."""
     images: bool = False

@@ -6,7 +6,7 @@ Savva et al., "Habitat: A Platform for Embodied AI Research" (2019), arXiv:1904.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -24,7 +24,6 @@ class Habitat:
     the dataset; without it the seed draws one. Scenes and episodes must have been fetched: `habitat_sim.utils.datasets_download`.
     """
 
-    status: ClassVar[str] = "not run here"
     config: str = "benchmark/nav/objectnav/objectnav_hm3d.yaml"
     """A configuration that `habitat.get_config` finds, or a path."""
     overrides: tuple[str, ...] = ()

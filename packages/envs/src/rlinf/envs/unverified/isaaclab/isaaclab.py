@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -32,8 +32,6 @@ class IsaacLab:
     an NVIDIA GPU. Isaac Lab resets environments inside `step` and returns what comes after; here that reset is held back, so that
     an observation is the final one, and is done when it is asked for.
     """
-
-    status: ClassVar[str] = "not run here"
 
     task_id: str = "Isaac-Lift-Cube-Franka-v0"
     """An id that `task_modules` register."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from gymnasium.vector import VectorEnv
 
@@ -25,7 +25,6 @@ class RoboCasa:
     hand relative to the base, gripper. Two side cameras (`main_images` left, `extra_view_images` right) and `wrist_images`.
     """
 
-    status: ClassVar[str] = "not run here"
     task: str = "PickPlaceCounterToCabinet"
     """A task's class name; 24 GB of kitchens and objects must have been fetched."""
     split: str = "target"

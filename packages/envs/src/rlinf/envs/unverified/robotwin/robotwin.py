@@ -7,7 +7,7 @@ Manipulation" (2025), arXiv:2506.18088.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from gymnasium.vector import VectorEnv
 
@@ -28,7 +28,6 @@ class RoboTwin:
     Its own evaluation keeps only seeds that its expert solves; this doesn't, so numbers are not comparable with its leaderboard.
     """
 
-    status: ClassVar[str] = "not run here"
     root: str
     """RoboTwin's source folder, with assets fetched."""
     task: str = "beat_block_hammer"

@@ -137,9 +137,9 @@ def test_good_pairs_are_scored_in_order(strange, pool):
 @pytest.mark.parametrize(
     ("completion", "problem"),
     [
-        ("exit:3", "its process ended with exit code 3"),
-        ("exit:0", "its process ended with exit code 0"),
-        (f"signal:{int(signal.SIGSEGV)}", "its process was ended by SIGSEGV"),
+        ("exit:3", "its process exited with status 3"),
+        ("exit:0", "its process exited with status 0"),
+        (f"signal:{int(signal.SIGSEGV)}", "its process was killed by SIGSEGV"),
         ("sys.exit", "SystemExit: 1"),
         ("raise:é\ud800", "ValueError: é\ud800"),
         ("recurse", "RecursionError: maximum recursion depth exceeded"),
@@ -351,7 +351,7 @@ def test_a_process_that_does_not_start_is_an_error_not_a_score(folder, monkeypat
     monkeypatch.delenv("GOOD")
     with (
         VerifierPool(1) as pool,
-        pytest.raises(WorkerError, match=r"verifier\[0\] failed in start\(\): exit code 9 while loading mine"),
+        pytest.raises(WorkerError, match=r"verifier\[0\] failed in start\(\): its process exited with status 9 while loading mine"),
     ):
         pool.run(Task(module.f), [("a", "a")], name="mine")
 

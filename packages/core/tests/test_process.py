@@ -174,7 +174,7 @@ def test_the_cause_names_the_signal_and_the_last_lines(tmp_path: Path, grace_s: 
     code = "import os, signal\nfor n in range(30): print('line', n, flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)"
     child = python(code, log=tmp_path / "log", grace_s=grace_s)
     child.wait(SOON_S)
-    lines = "".join(f"\n  line {n}" for n in range(18, 30))
+    lines = "".join(f"\n  line {n}" for n in range(10, 30))
     assert child.cause() == f"was killed by SIGSEGV; the last lines of its log:{lines}\n"
     assert child.cause("its start").startswith("was killed by SIGSEGV during its start; ")
     quiet = python("raise SystemExit(3)", log=tmp_path / "quiet", grace_s=grace_s)

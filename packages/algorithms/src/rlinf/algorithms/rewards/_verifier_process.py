@@ -1,17 +1,16 @@
-"""The life of a worker process: it loads verifiers, then answers one pair at a time, until its socket closes.
+"""What runs in a worker process: it loads verifiers, then answers one pair at a time, until its connection closes.
 
-Run by path, so that starting it imports the standard library alone. It speaks lines of JSON over the socket that it has as
-standard input and output. It bounds itself as well as it can (an alarm, limits of CPU time and memory); its parent kills it
-where that does not help.
+    python -P _verifier_process.py CONNECTION        # the file of `rlinf.core.process.connection`
+
+Run by path, and loading that one file by path, so that starting it imports the standard library alone. It bounds itself as well as
+it can (an alarm, limits of CPU time and memory); its parent kills it where that does not help.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import importlib.util
-import json
 import logging
 import math
 import numbers
@@ -31,39 +30,35 @@ CPU_MARGIN_S = 2
 MAX_PROBLEM = 500
 
 
-class TimeUp(BaseException):
+class TimeLimit(BaseException):
     """No `Exception`, so that a verifier that catches everything doesn't catch this."""
 
 
 def main() -> None:
     """Answers requests until there are no more."""
-    inbox, outbox = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)  # what a verifier prints must not mix with our answers
+    connection = _module(sys.argv[1]).Connection.to_parent()
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
     logging.disable(logging.CRITICAL)
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     verifiers: dict[int, Verify] = {}
-    for line in inbox:
-        request = json.loads(line)
-        try:
-            reply = _load(request, verifiers) if "load" in request else _score(request, verifiers)
-        except BaseException as error:  # noqa: BLE001 - whatever a verifier throws, SystemExit included, is an answer
-            reply = {"error": _said(error)}
-        if "ready" in reply:
-            os.dup2(null, 2)  # why a process doesn't start is worth reading; what verifiers print is not
-        try:
-            outbox.write(json.dumps(reply).encode() + b"\n")
-            outbox.flush()
-        except OSError:
-            return  # the parent is gone
+    with contextlib.suppress(ConnectionError):  # the parent is gone
+        while True:
+            request, payload = connection.wait()
+            try:
+                reply = _load(request, payload, verifiers) if "load" in request else _score(request, verifiers)
+            except BaseException as error:  # noqa: BLE001 - whatever a verifier throws, SystemExit included, is an answer
+                reply = {"error": _error_text(error)}
+            if "ready" in reply:
+                os.dup2(null, 2)  # why a process doesn't start is worth reading; what verifiers print is not
+            connection.send(reply)
 
 
-def _load(request: dict[str, Any], verifiers: dict[int, Verify]) -> dict[str, Any]:
+def _load(request: dict[str, Any], pickled: bytes, verifiers: dict[int, Verify]) -> dict[str, Any]:
     sys.path[:] = request["path"]
     # Only our parent holds the other end of the socket: this is its own object, not data of anybody else.
-    prepare, verify, batched = pickle.loads(base64.b64decode(request["pickle"]))  # noqa: S301
+    prepare, verify, batched = pickle.loads(pickled)  # noqa: S301
     prepare, verify = _found(prepare), _found(verify)
     if prepare is not None:
         prepare()
@@ -76,13 +71,18 @@ def _found(function: Any) -> Any:
     if not isinstance(function, tuple):
         return function
     file, name, options = cast("tuple[str, str, dict[str, Any]]", function)
+    return functools.partial(getattr(_module(file), name), **options)
+
+
+def _module(file: str) -> Any:
+    """The module in a file, without the packages above it."""
     if file not in sys.modules:
         spec = importlib.util.spec_from_file_location(file, file)
         if spec is None or spec.loader is None:
             raise ImportError(f"no Python file: {file}")
         sys.modules[file] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[file])
-    return functools.partial(getattr(sys.modules[file], name), **options)
+    return sys.modules[file]
 
 
 def _one_by_one(reward: Callable[[list[str], list[str]], Any]) -> Verify:
@@ -101,14 +101,14 @@ def _score(request: dict[str, Any], verifiers: dict[int, Verify]) -> dict[str, A
         try:
             with _time(request["timeout_s"]):
                 value = verify(request["completion"], request["answer"])
-        except TimeUp:
+        except TimeLimit:
             return {"timeout": True}
     if not isinstance(value, numbers.Real) or not math.isfinite(value):
         return {"error": f"expected a finite number, the verifier returned {value!r:.100}"}
     return {"score": float(value)}
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception_only(error)).strip()[:MAX_PROBLEM]
     except BaseException:  # noqa: BLE001 - an error whose text can't be made
@@ -117,7 +117,7 @@ def _said(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _time(seconds: float) -> Generator[None]:
-    """Raises `TimeUp` when the time is over; the kernel ends the process a little later, whoever is still alive to see it."""
+    """Raises `TimeLimit` when the time is over; the kernel ends the process a little later, whoever is still alive to see it."""
     if sys.platform == "win32":
         yield
         return
@@ -125,7 +125,7 @@ def _time(seconds: float) -> Generator[None]:
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     cpu = math.ceil(used.ru_utime + used.ru_stime + seconds) + CPU_MARGIN_S
     resource.setrlimit(resource.RLIMIT_CPU, (cpu if hard == resource.RLIM_INFINITY else min(cpu, hard), hard))
-    signal.signal(signal.SIGALRM, _time_up)
+    signal.signal(signal.SIGALRM, _raise_time_limit)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -134,8 +134,8 @@ def _time(seconds: float) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
 
-def _time_up(_signal: int, _frame: object) -> None:
-    raise TimeUp
+def _raise_time_limit(_signal: int, _frame: object) -> None:
+    raise TimeLimit
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ call, ended where a call doesn't return in time, and replaced.
 from __future__ import annotations
 
 import atexit
-import base64
 import os
 import pickle
 import selectors
@@ -21,16 +20,21 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.rewards.scores import Outcome
-from rlinf.algorithms.rewards.worker import Gone, VerifierProcess
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
+from rlinf.core.process import ChildProcess, ConnectionLost, connection, exit_reason
 
 GRACE_S: Final = 1.0
+"""A process bounds itself by an alarm; it is killed so much later, if that did not help."""
 START_S: Final = 180.0
 TURN_S: Final = 3600.0
+MAX_REPLY: Final = 2**16
+_PROGRAM: Final = str(Path(__file__).with_name("_verifier_process.py"))
+_ENVIRONMENT: Final = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +75,11 @@ class VerifierPool:
     def __init__(self, max_workers: int | None = None) -> None:
         expect_range("max_workers", max_workers, 1, float("inf"))
         self.max_workers: Final = max_workers or min(os.cpu_count() or 1, 8)
-        self._workers: list[VerifierProcess] = []
+        self._workers: list[_Worker] = []
         self._keys: dict[bytes, int] = {}
         self._lock = threading.Lock()
         self._owner = os.getpid()
-        self._finalizer = weakref.finalize(self, _end, self._workers, self._owner)
+        self._finalizer = weakref.finalize(self, _kill_all, self._workers)
 
     def __enter__(self) -> VerifierPool:
         return self
@@ -117,7 +121,7 @@ class VerifierPool:
             return []
         if not self.usable:
             raise ConfigError("VerifierPool", "it is closed, or belongs to another process", "Make a new one.")
-        with self._turn(name):
+        with self._exclusive(name):
             run = _Run(self, task, pairs, name, *self._pickled(task, name))
             try:
                 return run.outcomes()
@@ -127,7 +131,7 @@ class VerifierPool:
                 raise
 
     @contextmanager
-    def _turn(self, name: str) -> Generator[None]:
+    def _exclusive(self, name: str) -> Generator[None]:
         if not self._lock.acquire(timeout=TURN_S):
             raise DeadlineExceeded(f"scoring of {name}", f"waited {TURN_S:g} s for the worker processes that another thread uses")
         try:
@@ -145,13 +149,37 @@ class VerifierPool:
             raise ConfigError(name, "is defined in __main__, which a worker process can't import", remedy)
         return self._keys.setdefault(pickled, len(self._keys)), pickled
 
-    def _discard(self, worker: VerifierProcess) -> int | None:
+    def _discard(self, worker: _Worker) -> int | None:
         self._workers.remove(worker)
-        return worker.end()
+        return worker.process.kill()
 
 
 def _sendable(function: Any) -> Any:
     return (function.file, function.function, dict(function.options)) if isinstance(function, InFile) else function
+
+
+class _Worker:
+    """A process that verifies one pair at a time; nothing that it says is unpickled."""
+
+    def __init__(self, number: int) -> None:
+        # By path and with nothing of ours but one file, so that it starts in a tenth of the time that importing torch takes.
+        command = [sys.executable, "-P", _PROGRAM, connection.__file__]
+        self.process: Final = ChildProcess(command, env={**os.environ, **_ENVIRONMENT}, connect=True, limit=MAX_REPLY)
+        self.number: Final = number
+        self.loaded: Final[set[int]] = set()
+        self.index: int | None = None
+        """Which pair it works on; None while it loads or is idle."""
+        self.deadline: float | None = None
+        """When its next answer is due, by the monotonic clock; None if it is idle."""
+
+    def send(self, request: Mapping[str, Any], payload: bytes = b"", *, seconds: float) -> None:
+        """Asks for something, the answer to which is due in some seconds.
+
+        Raises:
+            ConnectionLost: the process has ended.
+        """
+        self.deadline = time.monotonic() + seconds
+        self.process.connection.send(request, payload)
 
 
 class _Run:
@@ -166,27 +194,27 @@ class _Run:
 
     def outcomes(self) -> list[Outcome]:
         while len(self.found) < len(self.pairs):
-            self._hand_out()
-            self._listen()
+            self._dispatch()
+            self._wait_for_replies()
         return [self.found[index] for index in range(len(self.pairs))]
 
     @property
-    def _workers(self) -> list[VerifierProcess]:
+    def _workers(self) -> list[_Worker]:
         return self.pool._workers  # pyright: ignore[reportPrivateUsage]
 
-    def _end(self, worker: VerifierProcess) -> int | None:
+    def _kill(self, worker: _Worker) -> int | None:
         return self.pool._discard(worker)  # pyright: ignore[reportPrivateUsage]
 
-    def _hand_out(self) -> None:
+    def _dispatch(self) -> None:
         """Gives every idle process a pair, after what it must load; starts processes for what is left."""
         for worker in [w for w in self._workers if w.deadline is None]:
-            if not worker.alive():
-                self._end(worker)
+            if worker.process.has_ended():
+                self._kill(worker)
         idle = [w for w in self._workers if w.deadline is None]
         loading = sum(w.deadline is not None and w.index is None for w in self._workers)
         room = self.pool.max_workers - len(self._workers)
         for _ in range(min(room, len(self.waiting) - len(idle) - loading)):
-            idle.append(VerifierProcess(len(self._workers)))
+            idle.append(_Worker(len(self._workers)))
             self._workers.append(idle[-1])
         for worker in idle[: max(0, len(self.waiting) - loading)]:
             if self.key in worker.loaded:
@@ -194,27 +222,24 @@ class _Run:
             else:
                 self._send_task(worker)
 
-    def _send_task(self, worker: VerifierProcess) -> None:
+    def _send_task(self, worker: _Worker) -> None:
         worker.index = None
-        request = {"load": self.key, "pickle": base64.b64encode(self.pickled).decode(), "path": sys.path}
         try:
-            worker.send(request, deadline=time.monotonic() + START_S)
-        except Gone as error:
-            raise WorkerError(
-                "verifier", worker.number, "start", f"exit code {self._end(worker)} while loading {self.name}"
-            ) from error
+            worker.send({"load": self.key, "path": sys.path}, self.pickled, seconds=START_S)
+        except ConnectionLost:
+            self._handle_exit(worker)
 
-    def _send_pair(self, worker: VerifierProcess) -> None:
+    def _send_pair(self, worker: _Worker) -> None:
         worker.index = self.waiting.popleft()
         completion, answer = self.pairs[worker.index]
         limits = {"timeout_s": self.task.timeout_s, "memory_mb": self.task.memory_mb}
         request = {"verifier": self.key, "completion": completion, "answer": answer, **limits}
         try:
-            worker.send(request, deadline=time.monotonic() + self.task.timeout_s + GRACE_S)
-        except Gone:
-            self._bury(worker)
+            worker.send(request, seconds=self.task.timeout_s + GRACE_S)
+        except ConnectionLost:
+            self._handle_exit(worker)
 
-    def _listen(self) -> None:
+    def _wait_for_replies(self) -> None:
         """Waits for the next answer or the next deadline."""
         working = [w for w in self._workers if w.deadline is not None]
         if not working:
@@ -222,22 +247,23 @@ class _Run:
         due = min(w.deadline for w in working if w.deadline is not None)
         with selectors.DefaultSelector() as selector:
             for worker in working:
-                selector.register(worker.socket, selectors.EVENT_READ, worker)
+                selector.register(worker.process.connection, selectors.EVENT_READ, worker)
             ready = [key.data for key, _ in selector.select(max(0.0, due - time.monotonic()))]
         for worker in working:
             if worker in ready:
-                self._hear(worker)
+                self._read_reply(worker)
             elif worker.deadline is not None and worker.deadline <= time.monotonic():
-                self._too_late(worker)
+                self._handle_timeout(worker)
 
-    def _hear(self, worker: VerifierProcess) -> None:
+    def _read_reply(self, worker: _Worker) -> None:
         try:
-            reply = worker.receive()
-        except Gone:
-            self._bury(worker)
+            message = worker.process.connection.receive()
+        except ConnectionLost:
+            self._handle_exit(worker)
             return
-        if reply is None:
+        if message is None:
             return
+        reply, worker.deadline = message[0], None
         if worker.index is not None:
             self.found[worker.index] = _outcome(reply, self.task.timeout_s)
         elif "ready" in reply:
@@ -245,18 +271,18 @@ class _Run:
         else:
             raise ConfigError(self.name, f"can't be loaded in a worker process ({reply.get('error')})", "Is it importable there?")
 
-    def _bury(self, worker: VerifierProcess) -> None:
+    def _handle_exit(self, worker: _Worker) -> None:
         """A process ended by itself: the pair that it worked on failed; one that had none never started."""
-        code = self._end(worker)
+        # A closed connection may be seen before the end; killed at once, the process would seem to have ended by that.
+        worker.process.wait(GRACE_S)
+        code = self._kill(worker)
+        reason = f"its process {exit_reason(code)}"
         if worker.index is None:
-            raise WorkerError(
-                "verifier", worker.number, "start", f"exit code {code} while loading {self.name}; see its output above"
-            )
-        timed_out = code == -signal.SIGXCPU
-        self.found[worker.index] = Outcome(None, _death(code), timed_out=timed_out)
+            raise WorkerError("verifier", worker.number, "start", f"{reason} while loading {self.name}; see its output above")
+        self.found[worker.index] = Outcome(None, reason, timed_out=code == -signal.SIGXCPU)
 
-    def _too_late(self, worker: VerifierProcess) -> None:
-        self._end(worker)
+    def _handle_timeout(self, worker: _Worker) -> None:
+        self._kill(worker)
         if worker.index is None:
             raise DeadlineExceeded(f"verifier[{worker.number}]", f"did not load {self.name} within {START_S:g} s")
         self.found[worker.index] = Outcome(None, _no_answer(self.task.timeout_s), timed_out=True)
@@ -274,17 +300,9 @@ def _no_answer(timeout_s: float) -> str:
     return f"no answer within {timeout_s:g} s"
 
 
-def _death(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"its process was ended by {signal.Signals(-code).name}"
-    return f"its process ended with exit code {code}"
-
-
-def _end(workers: list[VerifierProcess], owner: int) -> None:
-    if os.getpid() != owner:
-        return  # a fork of the owner: they aren't its children
+def _kill_all(workers: list[_Worker]) -> None:
     while workers:
-        workers.pop().end()
+        workers.pop().process.kill()
 
 
 _shared: list[VerifierPool] = []

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 _HEADER = struct.Struct("<II")
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
+"""Bytes that are read at once; from twice as many on, the allocator would map and unmap memory for each read."""
 LIMIT = 1 << 30
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -104,15 +105,16 @@ class Connection:
         end = _HEADER.size + text + payload
         if len(self._buffer) < end:
             return None
-        raw = bytes(self._buffer[:end])
+        with memoryview(self._buffer) as view:
+            raw, rest = bytes(view[_HEADER.size : _HEADER.size + text]), bytes(view[_HEADER.size + text : end])
         del self._buffer[:end]
         try:
-            fields = json.loads(raw[_HEADER.size : _HEADER.size + text])
+            fields = json.loads(raw)
         except ValueError as error:
             raise ConnectionLost(f"the other side sent a message that is no JSON ({error})") from error
         if not isinstance(fields, dict):
             raise ConnectionLost("the other side sent a message that is no JSON object")
-        return cast("dict[str, Any]", fields), raw[_HEADER.size + text :]
+        return cast("dict[str, Any]", fields), rest
 
     def wait(self) -> Message:
         """The next message, however long it takes; for the side that is only asked.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-LINES = 12
+LINES = 20
 
 
 def exit_reason(returncode: int | None, *, out_of_memory: bool = False) -> str:

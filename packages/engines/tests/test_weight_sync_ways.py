@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from weight_sync_toy import Killed, Post, exchange, exchange_at, model, together
@@ -153,8 +154,8 @@ def flip(part):
             path.write_bytes(data)
             (path.parent / "flipped").touch()
         return part
-    name, data = ("", content) if isinstance(content, torch.Tensor) else next((n, d) for n, d in content.items() if d.numel())
-    copy = data.clone()
+    name, data = ("", content) if isinstance(content, torch.Tensor) else next((n, d) for n, d in content.items() if len(d))
+    copy = data.copy() if isinstance(data, np.ndarray) else data.clone()
     copy[0] ^= 1
     return replace(part, content=copy if isinstance(content, torch.Tensor) else {**content, name: copy})
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from rlinf.engines.raw import as_bytes, dtype_of
 from rlinf.engines.weight_sync.exchange import WINDOW
 from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, expect_bytes
 
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullWeightSync(AgreedWeightSync):
@@ -23,14 +26,15 @@ class FullWeightSync(AgreedWeightSync):
     The fastest way for weights that fit into host memory twice. A sender whose ranks put tensors together holds all of them.
     """
 
-    def _post(self, outgoing: Outgoing) -> dict[str, Tensor]:
-        # A lazy tensor may lie in a buffer that the next one is put together in, hence the copy; others are still there at the end.
-        return {name: as_bytes(tensor.to("cpu", copy=outgoing.lazy)) for name, tensor in outgoing.tensors}
+    def _post(self, outgoing: Outgoing) -> dict[str, Bytes]:
+        # NumPy, because messages carry its arrays without pickling them one by one. A lazy tensor is copied: the next one may be
+        # put together in its memory; the others are still what they are when all have arrived.
+        return {name: as_bytes(tensor.to("cpu", copy=outgoing.lazy)).numpy() for name, tensor in outgoing.tensors}
 
     def _read(
-        self, parts: Iterator[dict[str, Tensor]], current: Mapping[str, Tensor], manifest: Manifest, place: str
+        self, parts: Iterator[dict[str, Bytes]], current: Mapping[str, Tensor], manifest: Manifest, place: str
     ) -> Mapping[str, Tensor]:
-        data = {name: tensor for part in parts for name, tensor in part.items()}
+        data = {name: array for part in parts for name, array in part.items()}
         return {entry.name: whole(data.get(entry.name), entry, current[entry.name].device, place) for entry in manifest.entries}
 
 
@@ -100,18 +104,21 @@ def empty(entry: Entry, device: torch.device) -> Tensor:
     return torch.empty(entry.shape, dtype=dtype_of(entry.dtype), device=device)
 
 
-def whole(data: Tensor | None, entry: Entry, device: torch.device, place: str) -> Tensor:
+def whole(data: Tensor | Bytes | None, entry: Entry, device: torch.device, place: str) -> Tensor:
     """A tensor of the bytes of all of it, in memory of its own.
 
     Raises:
         WeightSyncError: there are none, or not as many as expected.
     """
-    tensor = empty(entry, device)
-    into, found = as_bytes(tensor), 0 if data is None else data.numel()
+    tensor = empty(entry, device if isinstance(data, Tensor) else torch.device("cpu"))
+    into, found = as_bytes(tensor), 0 if data is None else len(data)
     if data is None or found != into.numel():
         raise WeightSyncError(place, f"{entry.name} came with {found} bytes, expected {into.numel()}", "Synchronise again.")
-    into.copy_(data)
-    return tensor
+    if isinstance(data, Tensor):
+        into.copy_(data)
+    else:
+        into.numpy()[...] = data
+    return tensor.to(device)
 
 
 class Buckets:

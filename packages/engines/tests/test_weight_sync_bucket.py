@@ -19,8 +19,8 @@ from rlinf.engines.checksum import checksums
 from rlinf.engines.lazy import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, PatchWeightSync
-from rlinf.engines.weight_sync.exchange import Announcement, Part, Receipt
 from rlinf.engines.weight_sync.bucket import Buckets, fill
+from rlinf.engines.weight_sync.exchange import Announcement, Part, Receipt
 
 torch.set_num_threads(1)
 

@@ -38,7 +38,8 @@ PARTS = (
 
 def face(module: ModuleType) -> list[str]:
     """One line for each public name: functions and classes with their parameters, other values by name."""
-    return [describe(name, value) for name, value in sorted(vars(module).items()) if is_public(name, value)]
+    names = [(name, getattr(module, name)) for name in dir(module)]  # `dir` also has what a package loads lazily
+    return [describe(name, value) for name, value in names if is_public(name, value)]
 
 
 def is_public(name: str, value: object) -> bool:

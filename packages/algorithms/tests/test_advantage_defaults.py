@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-from rlinf.algorithms.advantages.gae import GAE
 from rlinf.algorithms.advantages.group import GRPO, grpo
-from rlinf.algorithms.advantages.moments import whiten
-from rlinf.algorithms.advantages.multi_turn import GrpoDynamic, GrpoVideo, grpo_dynamic, grpo_video
+from rlinf.algorithms.advantages.multi_turn import GRPODynamic, GRPOVideo, grpo_dynamic, grpo_video
 from rlinf.algorithms.advantages.off_policy import VTrace
 from rlinf.algorithms.advantages.per_decision import Raw, raw
-from rlinf.algorithms.advantages.reinforce_plus_plus import ReinforcePlusPlus
-from rlinf.algorithms.advantages.returns import DiscountedReturns, NStep
+from rlinf.algorithms.advantages.reinforce_pp import ReinforcePlusPlus
+from rlinf.algorithms.advantages.returns import GAE, DiscountedReturns, NStep
+from rlinf.algorithms.advantages.statistics import whiten
 
 
 @pytest.mark.parametrize(
@@ -21,8 +20,8 @@ from rlinf.algorithms.advantages.returns import DiscountedReturns, NStep
         (NStep(), NStep(gamma=0.99, n=5, lam=1.0, normalize_advantages=False)),
         (VTrace(), VTrace(gamma=0.99, lam=1.0, clip_rho=1.0, clip_c=1.0, clip_pg_rho=1.0)),
         (GRPO(), GRPO(scale="group", unbiased=True, eps=1e-6, leave_one_out=False)),
-        (GrpoDynamic(), GrpoDynamic(advantage_mode="turn", scale="group", unbiased=True, eps=1e-6)),
-        (GrpoVideo(advantage_mode="frame"), GrpoVideo(advantage_mode="frame", unbiased=True, eps=1e-6)),
+        (GRPODynamic(), GRPODynamic(advantage_mode="turn", scale="group", unbiased=True, eps=1e-6)),
+        (GRPOVideo(advantage_mode="frame"), GRPOVideo(advantage_mode="frame", unbiased=True, eps=1e-6)),
         (ReinforcePlusPlus(), ReinforcePlusPlus(use_reinpp_baseline=False, reinpp_kl_beta=0.0, gamma=1.0, unbiased=False)),
         (Raw(), Raw(normalize_advantages=False, eps=1e-5)),
     ],

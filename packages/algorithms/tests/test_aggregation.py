@@ -7,7 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, aggregate, joined, like, per_decision, precise, summed
+from rlinf.algorithms.losses.terms import (
+    TOKEN_MEAN,
+    Aggregation,
+    Terms,
+    aggregate,
+    at_least_float32,
+    joined,
+    like,
+    per_decision,
+    summed,
+)
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric, means, merge
 
@@ -170,8 +180,8 @@ def test_elements_of_a_decision_are_averaged(shape):
     for b, t in itertools.product(range(2), range(3)):
         assert per_decision(x)[b, t] == x[b, t].mean()
     assert like(x[..., 0], x).shape == (*x.shape[:-1], 1)
-    assert precise(x) is x
-    assert precise(x.bfloat16()).dtype == torch.float32
+    assert at_least_float32(x) is x
+    assert at_least_float32(x.bfloat16()).dtype == torch.float32
 
 
 def test_shapes_and_parameters_are_checked():

@@ -20,8 +20,8 @@ from rlinf.algorithms.losses.correction import (
     truncated_importance,
     veto,
 )
-from rlinf.algorithms.losses.mismatch import mismatch
 from rlinf.algorithms.losses.policy.decoupled import interpolated_proximal
+from rlinf.algorithms.losses.rollout_gap import mismatch
 from rlinf.algorithms.losses.terms import Terms
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, ShapeError

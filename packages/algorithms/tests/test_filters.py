@@ -128,7 +128,11 @@ def test_a_delta_out_of_range_is_refused(bad):
         (lambda: overlong_filtering(SCORE, SCORE), ShapeError, r"overlong_filtering\(mask\): expected \[B, T\]"),
         (lambda: overlong_filtering(SCORE[None], SCORE), ShapeError, r"overlong_filtering\(truncated\)"),
         (lambda: opsm(SCORE[None], SCORE, SCORE, GROUP > 0, delta=0.0), ShapeError, r"opsm\(logprob_old\)"),
-        (lambda: dynamic_sampling(SCORE, GROUP, tolerance=-1.0), ConfigError, r"\(tolerance\): expected a value in \[0, inf\], found -1"),
+        (
+            lambda: dynamic_sampling(SCORE, GROUP, tolerance=-1.0),
+            ConfigError,
+            r"\(tolerance\): expected a value in .*, found -1",
+        ),
         (lambda: dynamic_sampling(SCORE, GROUP, low=1.0, high=0.0), ConfigError, r"at most the upper bound 0, found 1"),
     ],
 )

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms.advantages.estimator import CreditInputs
-from rlinf.algorithms.advantages.gae import GAE, gae
-from rlinf.algorithms.advantages.moments import whiten
+from rlinf.algorithms.advantages.returns import GAE, gae
+from rlinf.algorithms.advantages.statistics import whiten
 from rlinf.core import Batch, Trajectory
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import ADVANTAGES

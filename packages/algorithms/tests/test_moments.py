@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.moments import divisor, moments, root
+from rlinf.algorithms.advantages.statistics import divisor, moments, root
 from rlinf.core.errors import ShapeError
 
 X = torch.tensor([[1.0, 2.0, math.nan], [3.0, 6.0, math.inf]])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.group import grpo
-from rlinf.algorithms.advantages.multi_turn import GrpoDynamic, GrpoVideo, grpo_dynamic, grpo_video
+from rlinf.algorithms.advantages.multi_turn import GRPODynamic, GRPOVideo, grpo_dynamic, grpo_video
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 
@@ -130,11 +130,11 @@ def test_a_wrong_shape_names_the_argument(call, message):
     [
         lambda: grpo_dynamic(SCORE, EPISODE, GROUP, mode="turns"),
         lambda: grpo_video(SCORE[None], GROUP[:1], SCORE[None] > 0, mode="turn"),
-        lambda: GrpoDynamic(advantage_mode="frame"),
-        lambda: GrpoDynamic(scale="bach"),
-        lambda: GrpoDynamic(eps=-1.0),
-        lambda: GrpoVideo(advantage_mode="turn"),
-        lambda: GrpoVideo(advantage_mode="video", eps=-1.0),
+        lambda: GRPODynamic(advantage_mode="frame"),
+        lambda: GRPODynamic(scale="bach"),
+        lambda: GRPODynamic(eps=-1.0),
+        lambda: GRPOVideo(advantage_mode="turn"),
+        lambda: GRPOVideo(advantage_mode="video", eps=-1.0),
     ],
 )
 def test_a_wrong_option_is_refused(call):
@@ -146,10 +146,10 @@ def test_a_wrong_option_is_refused(call):
 @pytest.mark.parametrize(
     "estimator",
     [
-        GrpoDynamic(),
-        GrpoDynamic(advantage_mode="trajectory", scale="batch"),
-        GrpoVideo(advantage_mode="frame"),
-        GrpoVideo(advantage_mode="video"),
+        GRPODynamic(),
+        GRPODynamic(advantage_mode="trajectory", scale="batch"),
+        GRPOVideo(advantage_mode="frame"),
+        GRPOVideo(advantage_mode="video"),
     ],
 )
 def test_contract(estimator, group_size):
@@ -169,17 +169,17 @@ def test_turns_by_name():
     for mode in ("turn", "trajectory"):
         options = {"unbiased": False, "eps": 0.5, "scale": "batch"}
         expected = grpo_dynamic(SCORE, EPISODE, group, mode=mode, valid=MASK.any(1), all_reduce=lambda x: x * 2, **options)
-        found, target = GrpoDynamic(advantage_mode=mode, **options).of(x, all_reduce=lambda x: x * 2)
+        found, target = GRPODynamic(advantage_mode=mode, **options).of(x, all_reduce=lambda x: x * 2)
         torch.testing.assert_close(found, torch.where(MASK, expected[:, None], 0.0))
         assert target is None
-    alone, _ = GrpoDynamic(advantage_mode="trajectory").of(replace(x, episode=None))
+    alone, _ = GRPODynamic(advantage_mode="trajectory").of(replace(x, episode=None))
     torch.testing.assert_close(alone, torch.where(MASK, grpo(SCORE, group, valid=MASK.any(1))[:, None], 0.0))
 
 
 def test_videos_by_name():
     reward = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
     for mode in ("frame", "video"):
-        found, target = GrpoVideo(advantage_mode=mode, unbiased=False, eps=0.5).of(
+        found, target = GRPOVideo(advantage_mode=mode, unbiased=False, eps=0.5).of(
             CreditInputs(reward=reward, group=GROUP, mask=MASK)
         )
         torch.testing.assert_close(found, grpo_video(reward, GROUP, MASK, mode=mode, unbiased=False, eps=0.5))

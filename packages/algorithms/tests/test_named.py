@@ -5,7 +5,7 @@ import torch
 
 from rlinf.algorithms.advantages.estimator import INPUT_NAMES as CREDIT_INPUTS
 from rlinf.algorithms.advantages.estimator import Estimator
-from rlinf.algorithms.advantages.gae import gae
+from rlinf.algorithms.advantages.returns import gae
 from rlinf.algorithms.compat import ADVANTAGES, ALIASES, ARGUMENTS, LOSSES
 from rlinf.algorithms.losses.correction import CorrectionConfig
 from rlinf.algorithms.losses.policy.gmpo import GMPO

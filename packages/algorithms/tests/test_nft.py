@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, expect_same
 
-from rlinf.algorithms.losses.nft import advantage_to_unit, nft, time_weight
+from rlinf.algorithms.losses.flow import advantage_to_unit, nft, time_weight
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means
 

@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 
@@ -30,7 +32,8 @@ SAID_OTHERWISE = {
 
 
 def functions(module):
-    return {name: item for name, item in vars(module).items() if inspect.isfunction(item) and not name.startswith("_")}
+    items = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+    return {name: item for name, item in items.items() if inspect.isfunction(item)}
 
 
 PUBLIC = {name: f for module in (advantages, losses, logits, objectives, rewards) for name, f in functions(module).items()}
@@ -40,6 +43,39 @@ OURS = [
     for name in registry.names()
     if registry.owner(name).startswith("rlinf.algorithms.")
 ]
+
+
+PACKAGES = (algorithms, advantages, losses, objectives, rewards)
+LOADED = """
+import sys
+{statement}
+print(*(name for name in sys.modules if name.startswith("rlinf.algorithms")), "torch" if "torch" in sys.modules else "")
+"""
+
+
+def loaded(statement):
+    """The modules that a statement loads in a fresh interpreter."""
+    run = subprocess.run([sys.executable, "-c", LOADED.format(statement=statement)], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_one_loss_does_not_load_all_others():
+    assert loaded("import rlinf.algorithms.losses") == {"rlinf.algorithms", "rlinf.algorithms.lazy", "rlinf.algorithms.losses"}
+    modules = loaded("from rlinf.algorithms.losses import PPOClip; PPOClip()")
+    assert "rlinf.algorithms.losses.policy.gspo" not in modules
+    assert "rlinf.algorithms.advantages.estimator" not in modules
+    assert len(modules) <= 24
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_every_name_of_a_package_can_be_loaded_and_is_no_module(package):
+    names = dir(package)
+    assert names
+    # A module's name would hide what is lazily loaded under the same one, as soon as anybody imports the module.
+    assert not [name for name in names if inspect.ismodule(getattr(package, name))]
+    assert not {name for name in names if (Path(package.__file__).parent / f"{name}.py").exists()}
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'nothing'"):
+        package.nothing  # noqa: B018
 
 
 def test_every_function_has_a_specification():

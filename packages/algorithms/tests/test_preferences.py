@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from loss_cases import AGGREGATIONS, CASES, case, expect_same
 
 from rlinf.algorithms import policy_loss
-from rlinf.algorithms.losses.dpo import dpo
 from rlinf.algorithms.losses.policy.reinforce import OPMD, opmd, reinforce
 from rlinf.algorithms.losses.policy.vespo import VESPO, vespo
 from rlinf.algorithms.losses.policy_loss import LossInputs
+from rlinf.algorithms.losses.preferences import dpo
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means, merge
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms.advantages.estimator import CreditInputs
-from rlinf.algorithms.advantages.moments import whiten
-from rlinf.algorithms.advantages.reinforce_plus_plus import ReinforcePlusPlus, reinforce_plus_plus
+from rlinf.algorithms.advantages.reinforce_pp import ReinforcePlusPlus, reinforce_plus_plus
+from rlinf.algorithms.advantages.statistics import whiten
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 

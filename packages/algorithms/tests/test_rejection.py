@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rlinf.algorithms import policy_loss
 from rlinf.algorithms.losses.correction import CorrectionConfig, divergence_rejection, geometric_rejection
-from rlinf.algorithms.losses.mismatch import mismatch, perplexity
 from rlinf.algorithms.losses.policy.ppo import PPOClip
 from rlinf.algorithms.losses.policy_loss import LossInputs
+from rlinf.algorithms.losses.rollout_gap import mismatch, perplexity
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import means, merge

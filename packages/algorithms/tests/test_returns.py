@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms.advantages.estimator import CreditInputs
-from rlinf.algorithms.advantages.gae import gae
-from rlinf.algorithms.advantages.moments import whiten
 from rlinf.algorithms.advantages.off_policy import vtrace
 from rlinf.algorithms.advantages.returns import (
     DiscountedReturns,
     NStep,
     discounted_returns,
+    gae,
     lambda_returns,
     n_step_returns,
     td_errors,
 )
+from rlinf.algorithms.advantages.statistics import whiten
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 

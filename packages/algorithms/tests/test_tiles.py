@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rlinf.algorithms import tiling
-from rlinf.algorithms.advantages.gae import gae
+from rlinf.algorithms.advantages.returns import gae
 from rlinf.algorithms.losses.correction import CorrectionConfig
 from rlinf.algorithms.losses.kl import kl_loss
 from rlinf.algorithms.losses.policy.cispo import cispo

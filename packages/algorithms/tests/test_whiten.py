@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.algorithms.advantages.moments import whiten
+from rlinf.algorithms.advantages.statistics import whiten
 from rlinf.core.errors import ConfigError, ShapeError
 
 

@@ -5,11 +5,15 @@ metrics. It is written from the paper's equation, number by number, and imports 
 """
 
 # ruff: noqa: F403
+from reference.corrections import *
 from reference.critics import *
+from reference.discrete import *
 from reference.groups import *
+from reference.imitation import *
 from reference.logits import *
 from reference.losses import *
 from reference.offline import *
 from reference.policy import *
 from reference.returns import *
 from reference.rewards import *
+from reference.terms import *

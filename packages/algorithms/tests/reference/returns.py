@@ -6,7 +6,11 @@ import math
 from dataclasses import dataclass
 
 Floats = list[list[float]]
+
+
 Bools = list[list[bool]]
+
+
 Factor = float | Floats
 
 

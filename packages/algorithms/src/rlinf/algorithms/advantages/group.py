@@ -11,10 +11,10 @@ from torch import Tensor
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.grouping import Grouping, checked
-from rlinf.algorithms.advantages.moments import moments
 from rlinf.algorithms.advantages.score import to_decisions
+from rlinf.algorithms.advantages.statistics import moments
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.core.declarations import Need
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
@@ -122,7 +122,7 @@ def opo(score: Tensor, group: Tensor, length: Tensor, *, valid: Tensor | None = 
     centred = groups.centred(score)
     weight = groups.sum(length)
     mean = groups.sum(centred * length) / torch.where(weight > 0, weight, torch.inf)
-    return groups.known(centred - groups.of_rows(mean)).to(torch.promote_types(score.dtype, torch.float32))
+    return groups.counted(centred - groups.of_rows(mean)).to(torch.promote_types(score.dtype, torch.float32))
 
 
 def remax(score: Tensor, baseline: Tensor, *, valid: Tensor | None = None) -> Tensor:
@@ -144,7 +144,7 @@ def remax(score: Tensor, baseline: Tensor, *, valid: Tensor | None = None) -> Te
         ShapeError: a size disagrees; the message names the argument.
     """
     expect_shape("remax(baseline)", baseline, score.shape)
-    found = precise(score) - precise(baseline)
+    found = at_least_float32(score) - at_least_float32(baseline)
     if valid is None:
         return found
     expect_shape("remax(valid)", valid, score.shape)
@@ -283,7 +283,7 @@ def grpo_passk(
         raise ShapeError("grpo_passk(score)", f"expected [B], found {tuple(score.shape)}")
     counted = checked("grpo_passk", score, group, valid)
     groups = Grouping.of(group, counted)
-    exact = groups.known(score.detach().double(), -torch.inf)
+    exact = groups.counted(score.detach().double(), -torch.inf)
     best = groups.of_rows(groups.highest(exact))
     row = torch.arange(len(score), dtype=torch.float64, device=score.device)
     first = groups.of_rows(groups.lowest(torch.where(exact == best, row, torch.inf)))

@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.advantages.moments import divisor, root
+from rlinf.algorithms.advantages.statistics import divisor, root
 from rlinf.algorithms.checks import expect_names, expect_shape
 
 
@@ -39,13 +39,13 @@ class Grouping:
         alone = cls(index, valid, nobody, size)
         return cls(index, valid, alone.sum(torch.ones_like(index)), size)
 
-    def known(self, x: Tensor, otherwise: float = 0.0) -> Tensor:
+    def counted(self, x: Tensor, otherwise: float = 0.0) -> Tensor:
         """`x` of rows that count, `otherwise` of the others: `[B]` from `[B]`."""
         return x if self.valid is None else torch.where(self.valid, x, otherwise)
 
     def sum(self, x: Tensor) -> Tensor:
         """Σ over the rows of each group that count: `[G]` from `[B]`."""
-        x = self.known(x.double())
+        x = self.counted(x.double())
         if self.size is not None:
             return x.view(-1, self.size).sum(1)
         return torch.zeros_like(self.count).index_add(0, self.index, x)
@@ -63,7 +63,7 @@ class Grouping:
     def centred(self, x: Tensor) -> Tensor:
         """Each row less the mean of its group, `[B]`; exactly 0 where a group agrees, and where a row does not count."""
         above = self._above(x)
-        return self.known(above - self.of_rows(self.sum(above) / self.count))
+        return self.counted(above - self.of_rows(self.sum(above) / self.count))
 
     def deviation(self, centred: Tensor, *, unbiased: bool) -> Tensor:
         """The standard deviation of each group, `[G]`; exactly 0 where it agrees.
@@ -84,7 +84,7 @@ class Grouping:
 
     def lowest(self, x: Tensor) -> Tensor:
         """The least of each group, `[G]` from `[B]`; ∞ where no row counts."""
-        counted = self.known(x.detach().double(), torch.inf)
+        counted = self.counted(x.detach().double(), torch.inf)
         if self.size is not None:
             return counted.view(-1, self.size).amin(1)
         return torch.full_like(self.count, torch.inf).scatter_reduce(0, self.index, counted, "amin")

@@ -74,7 +74,7 @@ def grpo_dynamic(
         eps=eps,
         all_reduce=all_reduce,
     )
-    return episodes.known(episodes.of_rows(advantage)).to(torch.promote_types(score.dtype, torch.float32))
+    return episodes.counted(episodes.of_rows(advantage)).to(torch.promote_types(score.dtype, torch.float32))
 
 
 def grpo_video(
@@ -120,7 +120,7 @@ def grpo_video(
 
 
 @dataclass(frozen=True, slots=True)
-class GrpoDynamic(Estimator):
+class GRPODynamic(Estimator):
     """Turn- and trajectory-level GRPO by name: `algorithm.adv_type: grpo_dynamic`. Without `episode`, every row is its own."""
 
     has_targets: ClassVar[bool] = False
@@ -142,9 +142,9 @@ class GrpoDynamic(Estimator):
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask, group = x.decided(by="GrpoDynamic"), x.need("group", by="GrpoDynamic")
+        mask, group = x.decided(by="GRPODynamic"), x.need("group", by="GRPODynamic")
         advantage = grpo_dynamic(
-            x.outcome(by="GrpoDynamic"),
+            x.outcome(by="GRPODynamic"),
             torch.arange(len(group), device=group.device) if x.episode is None else x.episode,
             group,
             mode=self.advantage_mode,
@@ -158,7 +158,7 @@ class GrpoDynamic(Estimator):
 
 
 @dataclass(frozen=True, slots=True)
-class GrpoVideo(Estimator):
+class GRPOVideo(Estimator):
     """Frame- and video-level GRPO by name: `algorithm.adv_type: grpo_video`."""
 
     has_targets: ClassVar[bool] = False
@@ -177,6 +177,6 @@ class GrpoVideo(Estimator):
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, one for each step; no targets."""
-        reward, group = (x.need(name, by="GrpoVideo") for name in ("reward", "group"))
-        mask = x.decided(by="GrpoVideo")
+        reward, group = (x.need(name, by="GRPOVideo") for name in ("reward", "group"))
+        mask = x.decided(by="GRPOVideo")
         return grpo_video(reward, group, mask, mode=self.advantage_mode, unbiased=self.unbiased, eps=self.eps), None

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.advantages.grouping import Grouping
-from rlinf.algorithms.advantages.moments import EPSILON, whiten
+from rlinf.algorithms.advantages.statistics import EPSILON, whiten
 from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
 
@@ -58,7 +58,7 @@ def normalize_advantages(
         return whiten(advantage, mask, all_reduce, unbiased=unbiased, eps=eps)
     valid = mask.bool()
     if over == "none":
-        return torch.where(valid, precise(advantage), 0.0)
+        return torch.where(valid, at_least_float32(advantage), 0.0)
     if group is None:
         raise ShapeError("normalize_advantages(group)", "expected a tensor, found None", "Say which rows form a group.")
     expect_names("normalize_advantages(group)", group)

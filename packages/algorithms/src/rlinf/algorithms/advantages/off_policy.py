@@ -14,7 +14,7 @@ from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.returns import lambda_returns
 from rlinf.algorithms.advantages.transitions import transitions
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 
@@ -71,7 +71,7 @@ def vtrace(
         expect_range(f"vtrace({name})", cap, 0.0, math.inf, open_low=True)
     t = transitions("vtrace", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     expect_shape("vtrace(log_ratio)", log_ratio, reward.shape)
-    exact = precise(log_ratio).to(t.reward.dtype)
+    exact = at_least_float32(log_ratio).to(t.reward.dtype)
     log_ratio = exact if t.valid is None else torch.where(t.valid, exact, torch.zeros_like(exact))
     onward = t.factor("vtrace(lam)", lam)
     delta = _capped(log_ratio, clip_rho) * (t.ahead(t.after) - t.now)
@@ -120,7 +120,7 @@ class VTrace(Estimator):
         reward, value, terminated, truncated = (
             x.need(name, by="VTrace") for name in ("reward", "value", "terminated", "truncated")
         )
-        log_ratio = torch.zeros_like(precise(reward))
+        log_ratio = torch.zeros_like(at_least_float32(reward))
         if x.logprob_proximal is not None:
             log_ratio = x.log_ratio("logprob_proximal", "logprob", by="VTrace")
         return vtrace(
@@ -182,7 +182,7 @@ def retrace(
         ConfigError: `gamma` or `lam` is outside [0, 1].
     """
     expect_shape("retrace(log_ratio)", log_ratio, reward.shape)
-    cut = precise(log_ratio).clamp(max=0.0).exp()
+    cut = at_least_float32(log_ratio).clamp(max=0.0).exp()
     return _corrected(
         "retrace", reward, action_value, value, terminated, truncated, cut, gamma=gamma, lam=lam, mask=mask, value_next=value_next
     )
@@ -226,7 +226,7 @@ def q_lambda(
         ShapeError: a rank or a size disagrees; the message names the argument.
         ConfigError: `gamma` or `lam` is outside [0, 1].
     """
-    whole = torch.ones_like(precise(reward))
+    whole = torch.ones_like(at_least_float32(reward))
     return _corrected(
         "q_lambda",
         reward,
@@ -297,8 +297,8 @@ def _corrected(
     """Q plus the sum of temporal-difference errors to come, each under the traces λ `cut` of the decisions before it."""
     t = transitions(place, reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     expect_shape(f"{place}(action_value)", action_value, reward.shape)
-    known, trace = (x if t.valid is None else torch.where(t.valid, x, 0.0) for x in (precise(action_value), cut))
-    known, trace = known.to(torch.promote_types(known.dtype, t.reward.dtype)), trace.to(t.reward.dtype)
+    q, trace = (x if t.valid is None else torch.where(t.valid, x, 0.0) for x in (at_least_float32(action_value), cut))
+    q, trace = q.to(torch.promote_types(q.dtype, t.reward.dtype)), trace.to(t.reward.dtype)
     trace = t.factor(f"{place}(lam)", lam) * trace
     following = t.next_of(trace, torch.zeros_like(trace))
-    return known + t.scan(t.ahead(t.after) - known, t.gamma * following)
+    return q + t.scan(t.ahead(t.after) - q, t.gamma * following)

@@ -14,7 +14,7 @@ from rlinf.algorithms.advantages.grouping import Grouping, checked, pairs
 from rlinf.algorithms.advantages.returns import discounted_returns
 from rlinf.algorithms.advantages.score import at_last_decision
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.core.declarations import Need
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
@@ -67,7 +67,7 @@ def optimal_token_baseline(
     checked("optimal_token_baseline", reward[:, :1].sum(1), group, None)
     valid, never = mask.bool(), torch.zeros_like(mask, dtype=torch.bool)
     returns = discounted_returns(reward, never, never, gamma=gamma, mask=valid)
-    energy = 1.0 - 2.0 * precise(logprob).exp() + precise(sum_pi_squared)
+    energy = 1.0 - 2.0 * at_least_float32(logprob).exp() + at_least_float32(sum_pi_squared)
     weight = torch.where(valid, energy, 0.0).double().clamp(min=0.0).cumsum(1)
     column = torch.arange(reward.shape[1], device=reward.device).expand(reward.shape)
     cells = Grouping.of(pairs(group[:, None].expand(reward.shape).flatten(), column.flatten()), valid.flatten())
@@ -75,7 +75,7 @@ def optimal_token_baseline(
     baseline = cells.sum(weight.flatten() * exact) / (cells.sum(weight.flatten()) + eps)
     if handle_zero_tail:
         baseline = torch.where(cells.count > 1, baseline, 0.0)
-    return cells.known(exact - cells.of_rows(baseline)).reshape(reward.shape).to(returns.dtype)
+    return cells.counted(exact - cells.of_rows(baseline)).reshape(reward.shape).to(returns.dtype)
 
 
 @dataclass(frozen=True, slots=True)

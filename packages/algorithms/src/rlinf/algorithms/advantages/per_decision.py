@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
-from rlinf.algorithms.advantages.moments import whiten
 from rlinf.algorithms.advantages.score import joint
+from rlinf.algorithms.advantages.statistics import whiten
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import difference, precise
+from rlinf.algorithms.elementwise import at_least_float32, difference
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 
@@ -50,7 +50,7 @@ def raw(
     expect_shape("raw(mask)", mask, reward.shape)
     if normalize:
         return whiten(reward, mask, all_reduce, unbiased=unbiased, eps=eps)
-    return torch.where(mask.bool(), precise(reward), 0.0)
+    return torch.where(mask.bool(), at_least_float32(reward), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

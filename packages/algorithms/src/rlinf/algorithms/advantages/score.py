@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 
 
 def row_score(reward: Tensor, mask: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def row_score(reward: Tensor, mask: Tensor) -> Tensor:
         ShapeError: `mask` has another shape than `reward`.
     """
     expect_shape("row_score(mask)", mask, reward.shape)
-    return torch.where(mask.bool(), precise(reward), 0.0).sum(1)
+    return torch.where(mask.bool(), at_least_float32(reward), 0.0).sum(1)
 
 
 def at_last_decision(score: Tensor, mask: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def at_last_decision(score: Tensor, mask: Tensor) -> Tensor:
     expect_shape("at_last_decision(score)", score, mask.shape[:1])
     decisions = mask.long().cumsum(1)
     last = mask.bool() & (decisions == decisions[:, -1:])
-    return torch.where(last, precise(score)[:, None], 0.0)
+    return torch.where(last, at_least_float32(score)[:, None], 0.0)
 
 
 def to_decisions(advantage: Tensor, mask: Tensor) -> Tensor:
@@ -79,5 +79,5 @@ def joint(logprob: Tensor) -> Tensor:
     Returns:
         `[B, T]`, float32 or finer.
     """
-    exact = precise(logprob)
+    exact = at_least_float32(logprob)
     return exact if exact.dim() == 2 else exact.flatten(2).sum(2)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rlinf.algorithms.checks import expect_range
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.core.errors import ConfigError, ShapeError
 
 CHUNK_CPU: Final = 2**18
@@ -48,7 +48,7 @@ class Categorical:
 
     def scaled(self, logits: Tensor) -> Tensor:
         """Logits over temperature in float32 or finer, −∞ beyond the top k; the logits themselves if nothing changes."""
-        z = precise(logits)
+        z = at_least_float32(logits)
         z = z if self.temperature == 1.0 else z / self.temperature
         if self.top_k is None or self.top_k >= z.shape[-1]:
             return z
@@ -129,7 +129,7 @@ class Fused(torch.autograd.Function):
         ctx: Any, logits: Tensor, tokens: Tensor | None, head: Categorical, with_entropy: bool
     ) -> tuple[Tensor | None, Tensor | None]:
         """Reads the logits once."""
-        count, dtype = logits.shape[:-1].numel(), precise(logits[:0]).dtype
+        count, dtype = logits.shape[:-1].numel(), at_least_float32(logits[:0]).dtype
         logprob = None if tokens is None else logits.new_empty(tokens.shape, dtype=dtype)
         entropy = logits.new_empty(count, dtype=dtype) if with_entropy else None
         for rows, part in chunks(logits, head.rows(logits)):

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from rlinf.algorithms.checks import expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.logits.categorical import Categorical, Upstream, differentiate, indices, observe
 from rlinf.core.errors import ShapeError
 
@@ -120,7 +120,7 @@ class _FusedLinear(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, head: Categorical, with_entropy: bool
     ) -> tuple[Tensor, Tensor | None]:
-        dtype = precise(hidden[:0]).dtype
+        dtype = at_least_float32(hidden[:0]).dtype
         logprob = hidden.new_empty(tokens.shape, dtype=dtype)
         entropy = hidden.new_empty(len(hidden), dtype=dtype) if with_entropy else None
         slices, z = _slices(hidden, head), None
@@ -150,7 +150,10 @@ class _FusedLinear(torch.autograd.Function):
         by_hidden, by_weight, by_bias = (
             torch.zeros_like(x, dtype=dtype) if needed else None
             for x, dtype, needed in zip(
-                (hidden, weight, bias), (hidden.dtype, *[precise(weight[:0]).dtype] * 2), ctx.needs_input_grad, strict=False
+                (hidden, weight, bias),
+                (hidden.dtype, *[at_least_float32(weight[:0]).dtype] * 2),
+                ctx.needs_input_grad,
+                strict=False,
             )
         )
         for rows in _slices(hidden, head):

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
 from rlinf.algorithms.compat import CORRECTIONS
-from rlinf.algorithms.elementwise import precise
-from rlinf.algorithms.losses.mismatch import joint, mismatch, perplexity
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
+from rlinf.algorithms.losses.rollout_gap import joint, mismatch, perplexity
 from rlinf.algorithms.losses.terms import Aggregation, Terms
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.protocols import AllReduce
@@ -23,8 +23,6 @@ Level = Literal["token", "sequence", "geometric"]
 
 Divergence = Literal["token_k2", "token_k3", "seq_sum_k2", "seq_sum_k3", "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"]
 """What is measured of a decision, or of a row: the sum, the mean or the maximum over its decisions; and by which estimator."""
-
-_LEVELS = ["token", "sequence", "geometric"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ def truncated_importance(
     ratio = _ratio(logprob_train, logprob_rollout, mask, level, (low, high), by="truncated_importance")
     keep = mask.bool()
     weight = torch.where(keep, ratio.clamp(low, high), 0.0)
-    return Correction(weight, keep, {**_moments(weight), "rollout_truncated": (keep & (weight != ratio)).float()})
+    return Correction(weight, keep, {**_observed_weight(weight), "rollout_truncated": (keep & (weight != ratio)).float()})
 
 
 def masked_importance(
@@ -116,7 +114,7 @@ def masked_importance(
     valid = mask.bool()
     keep = valid & (ratio >= low) & (ratio <= high)
     dropped = {"rollout_dropped": (valid & ~keep).float()}
-    return Correction(torch.where(valid, ratio, 0.0), keep, {**_moments(torch.where(keep, ratio, 0.0)), **dropped})
+    return Correction(torch.where(valid, ratio, 0.0), keep, {**_observed_weight(torch.where(keep, ratio, 0.0)), **dropped})
 
 
 def rejection(
@@ -307,14 +305,14 @@ def _ratio(train: Tensor, rollout: Tensor, mask: Tensor, level: Level, bounds: t
     return log.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
 
 
-def _moments(weight: Tensor) -> dict[str, Tensor]:
+def _observed_weight(weight: Tensor) -> dict[str, Tensor]:
     return {"rollout_weight": weight, "rollout_weight_square": weight.square()}
 
 
 def check_bounds(level: str, low: float, high: float, *, keys: str) -> None:
     """Refuses a level that does not exist and bounds that contain nothing; `keys` is the pattern of the names: `rejection({})`."""
-    if level not in _LEVELS:
-        raise ConfigError(keys.format("level"), f"no level '{level}'", did_you_mean(level, _LEVELS))
+    if level not in get_args(Level):
+        raise ConfigError(keys.format("level"), f"no level '{level}'", did_you_mean(level, get_args(Level)))
     if not 0.0 <= low <= high:
         raise ConfigError(keys.format("low"), f"expected 0 <= low <= high, found {low:g} and {high:g}")
 
@@ -324,9 +322,6 @@ def corrected(terms: Terms, correction: Correction) -> Terms:
     loss = terms.loss * correction.factor
     observed = {**terms.observed, **correction.observed, "policy_loss": loss.detach()}
     return Terms(loss, observed, terms.explained, {**terms.by_row, **correction.by_row})
-
-
-_MODES = ["truncate", "mask", "reject", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,8 +355,9 @@ class CorrectionConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", CORRECTIONS.get(self.mode, self.mode))
-        if self.mode not in _MODES:
-            raise ConfigError("mode", f"no mode '{self.mode}'", did_you_mean(self.mode, _MODES))
+        modes = ("truncate", "mask", "reject", "none")
+        if self.mode not in modes:
+            raise ConfigError("mode", f"no mode '{self.mode}'", did_you_mean(self.mode, modes))
         check_bounds(self.level, self.low, self.high, keys="{}")
         if (self.geometric_low is None) != (self.geometric_high is None):
             problem = f"expected both bounds or none, found {self.geometric_low} and {self.geometric_high}"
@@ -390,7 +386,7 @@ class CorrectionConfig:
         if self.mode == "reject":
             found = rejection(*pair, level=self.level, low=self.low, high=self.high, inverse=self.inverse)
         elif self.mode == "none":
-            found = Correction(mask.to(precise(logprob_train).dtype), mask.bool())
+            found = Correction(mask.to(at_least_float32(logprob_train).dtype), mask.bool())
         else:
             weigh = truncated_importance if self.mode == "truncate" else masked_importance
             found = weigh(*pair, level=self.level, low=self.low, high=self.high)

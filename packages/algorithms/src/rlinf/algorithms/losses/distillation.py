@@ -13,7 +13,7 @@ from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.losses.policy.reinforce import policy_gradient
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import masked_gain
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, known, summed
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, summed, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 
@@ -153,7 +153,7 @@ def generalized_jsd(
     if beta == 1.0:
         return _summed(_divergence(student, teacher), mask, aggregation)
     never = student.isneginf() & teacher.isneginf()
-    parts = (known(p, ~never) for p in (student, teacher))
+    parts = (zero_masked(p, ~never) for p in (student, teacher))
     mixture = torch.logaddexp(next(parts) + math.log1p(-beta), next(parts) + math.log(beta))
     loss = beta * _divergence(teacher, mixture) + (1.0 - beta) * _divergence(student, mixture)
     return _summed(loss, mask, aggregation)
@@ -166,15 +166,15 @@ def _distributions(place: str, student: Tensor, teacher: Tensor, mask: Tensor, t
         raise ShapeError(f"{place}(student)", f"expected [B, T, V], found {tuple(student.shape)}")
     expect_shape(f"{place}(teacher)", teacher, student.shape)
     expect_shape(f"{place}(mask)", mask, student.shape[:2])
-    return [torch.log_softmax(known(x, mask) / temperature, dim=-1) for x in (student, teacher.detach())]
+    return [torch.log_softmax(zero_masked(x, mask) / temperature, dim=-1) for x in (student, teacher.detach())]
 
 
 def _divergence(p: Tensor, q: Tensor) -> Tensor:
     """KL(p ‖ q) of log-probabilities `[B, T, V]`, where what p never says adds nothing."""
     said = ~p.isneginf()
-    return (p.exp() * (known(p, said) - known(q, said))).sum(-1)
+    return (p.exp() * (zero_masked(p, said) - zero_masked(q, said))).sum(-1)
 
 
 def _summed(loss: Tensor, mask: Tensor, aggregation: Aggregation) -> LossOutput[Tensor]:
-    loss = known(loss, mask)
+    loss = zero_masked(loss, mask)
     return summed(Terms(loss, {"divergence": loss.detach()}), mask, aggregation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_leading
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Terms, in_tiles, known, per_decision
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Terms, in_tiles, per_decision, zero_masked
 from rlinf.core.data import LossOutput
 
 
@@ -33,5 +33,5 @@ def entropy_loss(entropy: Tensor, mask: Tensor) -> LossOutput[Tensor]:
 def entropy_terms(entropy: Tensor, mask: Tensor) -> Terms:
     """`entropy_loss` before it is summed."""
     expect_leading("entropy_loss(entropy)", entropy, mask.shape)
-    found = per_decision(known(entropy, mask))
+    found = per_decision(zero_masked(entropy, mask))
     return Terms(-found, {"entropy": found.detach()})

@@ -11,7 +11,7 @@ from rlinf.algorithms.advantages.grouping import Grouping, checked
 from rlinf.algorithms.checks import expect_ordered, expect_range, expect_shape
 from rlinf.algorithms.elementwise import difference
 from rlinf.algorithms.losses.ratio import at_granularity, check_logprobs
-from rlinf.algorithms.losses.terms import known
+from rlinf.algorithms.losses.terms import zero_masked
 from rlinf.core.errors import ShapeError
 
 
@@ -103,6 +103,6 @@ def opsm(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, 
     expect_range("opsm(delta)", delta, 0.0, float("inf"))
     check_logprobs("opsm", advantage, mask, logprob=logprob, logprob_old=logprob_old)
     valid = mask.bool()
-    left = -at_granularity(known(difference(logprob, logprob_old), mask), "chunk_level")
+    left = -at_granularity(zero_masked(difference(logprob, logprob_old), mask), "chunk_level")
     mean = left.sum(1, keepdim=True) / valid.sum(1, keepdim=True).clamp(min=1)
     return valid & ~((advantage < 0) & (mean > delta))

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import bounded, precise
+from rlinf.algorithms.elementwise import at_least_float32, bounded
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, at_granularity
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, known, per_decision
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, per_decision, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 
@@ -55,7 +55,7 @@ def kl_penalty(logprob: Tensor, logprob_ref: Tensor, kind: KLType) -> Tensor:
     """
     expect_shape("kl_penalty(logprob_ref)", logprob_ref, logprob.shape)
     check_kl_type(kind, place="kl_penalty(kind)")
-    toward = precise(logprob_ref) - precise(logprob)
+    toward = at_least_float32(logprob_ref) - at_least_float32(logprob)
     value = _estimate(toward, _CANONICAL[kind.removesuffix("+")])
     if not kind.endswith("+"):
         return value
@@ -118,7 +118,7 @@ def kl_terms(logprob: Tensor, logprob_ref: Tensor, mask: Tensor, kind: KLType) -
         raise ShapeError("kl_loss(logprob)", f"expected [B, T], [B, T, K] or [B, T, K, A], found {tuple(logprob.shape)}")
     expect_shape("kl_loss(mask)", mask, logprob.shape[:2])
     expect_shape("kl_loss(logprob_ref)", logprob_ref, mask.shape if logprob_ref.dim() == 2 else logprob.shape)
-    logprob, logprob_ref = (known(x, mask) for x in (logprob, logprob_ref))
+    logprob, logprob_ref = (zero_masked(x, mask) for x in (logprob, logprob_ref))
     if logprob_ref.dim() == 2:
         logprob = at_granularity(logprob, "chunk_level")
     loss = per_decision(kl_penalty(logprob, logprob_ref, kind))
@@ -152,4 +152,4 @@ def reward_with_kl(
     for name, tensor in (("logprob", logprob), ("logprob_ref", logprob_ref), ("mask", mask)):
         expect_shape(f"reward_with_kl({name})", tensor, reward.shape)
     with torch.no_grad():
-        return precise(reward) - beta * kl_terms(logprob, logprob_ref, mask, kind).loss
+        return at_least_float32(reward) - beta * kl_terms(logprob, logprob_ref, mask, kind).loss

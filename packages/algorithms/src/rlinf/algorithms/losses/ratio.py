@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_shape
-from rlinf.algorithms.elementwise import bounded, precise
-from rlinf.algorithms.losses.terms import known, like
+from rlinf.algorithms.elementwise import at_least_float32, bounded
+from rlinf.algorithms.losses.terms import like, zero_masked
 from rlinf.core import sequences
 from rlinf.core.errors import ShapeError
 from rlinf.core.sequences import Granularity, check_granularity
@@ -64,12 +64,12 @@ def ratio_of(
 
 def log_ratio(logprob: Tensor, logprob_old: Tensor, mask: Tensor) -> Tensor:
     """`[B, T, …]`, log π − log π_old; 0 where masked."""
-    return known(precise(logprob) - precise(logprob_old), mask)
+    return zero_masked(at_least_float32(logprob) - at_least_float32(logprob_old), mask)
 
 
 def masked_gain(advantage: Tensor, mask: Tensor) -> Tensor:
     """`[B, T]`, the advantage as a constant, 0 where masked."""
-    return known(advantage.detach(), mask)
+    return zero_masked(advantage.detach(), mask)
 
 
 @torch.no_grad()
@@ -131,7 +131,7 @@ def at_granularity(x: Tensor, granularity: Granularity, executed: Tensor | None 
     if not 2 <= x.dim() <= 4:
         raise ShapeError("at_granularity(x)", f"expected [B, T], [B, T, K] or [B, T, K, A], found {tuple(x.shape)}")
     check_granularity(granularity, place="at_granularity(granularity)")
-    x = precise(x)
+    x = at_least_float32(x)
     if executed is not None:
         expect_shape("at_granularity(executed)", executed, _steps(x))
         x = torch.where(like(executed.bool(), x), x, 0.0)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, summed
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, summed, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 
@@ -49,12 +48,11 @@ def sft_loss(
         found = "None" if logprob_mean is None else "a tensor"
         raise ShapeError("sft_loss(logprob_mean)", f"expected a tensor with label smoothing and None without, found {found}")
     expect_shape("sft_loss(logprob)", logprob, mask.shape)
-    valid = mask.bool()
-    known = torch.where(valid, precise(logprob), 0.0)
-    loss = -known
+    logprob = zero_masked(logprob, mask)
+    loss = -logprob
     if logprob_mean is not None:
         expect_shape("sft_loss(logprob_mean)", logprob_mean, mask.shape)
-        loss = torch.lerp(loss, -torch.where(valid, precise(logprob_mean), 0.0), label_smoothing)
+        loss = torch.lerp(loss, -zero_masked(logprob_mean, mask), label_smoothing)
     if dft:
-        loss = loss * known.detach().exp()
-    return summed(Terms(loss, {"sft_loss": loss.detach(), "nll": -known.detach()}), mask, aggregation)
+        loss = loss * logprob.detach().exp()
+    return summed(Terms(loss, {"sft_loss": loss.detach(), "nll": -logprob.detach()}), mask, aggregation)

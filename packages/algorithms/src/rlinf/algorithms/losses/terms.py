@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.compat import AGGREGATIONS
-from rlinf.algorithms.elementwise import keep, precise
+from rlinf.algorithms.elementwise import at_least_float32, keep
 from rlinf.algorithms.tiling import rows_at_once
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
@@ -186,18 +186,18 @@ def aggregate(loss: Tensor, mask: Tensor, aggregation: Aggregation = TOKEN_MEAN)
         ShapeError: a shape disagrees; the message names the argument.
     """
     expect_shape("aggregate(loss)", loss, mask.shape)
-    known = torch.where(mask.bool(), precise(loss), 0.0)
-    return summed(Terms(known, {"loss": known.detach()}), mask, aggregation)
+    loss = zero_masked(loss, mask)
+    return summed(Terms(loss, {"loss": loss.detach()}), mask, aggregation)
 
 
-def known(x: Tensor, mask: Tensor) -> Tensor:
+def zero_masked(x: Tensor, mask: Tensor) -> Tensor:
     """`x` in float32 or finer, 0 without a gradient where masked: what stands there may be anything.
 
     Args:
         x: `[B, T, …]`.
         mask: bool, the leading axes of `x`.
     """
-    return keep(precise(x), like(mask.bool(), x))
+    return keep(at_least_float32(x), like(mask.bool(), x))
 
 
 def in_tiles(
@@ -252,7 +252,7 @@ class _Run:
         for start in range(0, len(self.tensors["mask"]), self.rows):
             tile = slice(start, start + self.rows)
             rows: dict[str, Any] = {name: None if x is None else x.detach()[tile] for name, x in self.tensors.items()}
-            leaves = {name: precise(rows[name]).requires_grad_() for name in self.leaves}
+            leaves = {name: at_least_float32(rows[name]).requires_grad_() for name in self.leaves}
             part = self._summed({**rows, **leaves})
             total = total + part.detach()
             if not part.requires_grad:

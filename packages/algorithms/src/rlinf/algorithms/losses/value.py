@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import above, bounded, larger
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, known
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, zero_masked
 from rlinf.core.data import LossOutput
 
 
@@ -58,7 +58,7 @@ def value_terms(
     """`clipped_value_loss` before it is summed."""
     for name, tensor in (("value", value), ("value_old", value_old), ("target", target)):
         expect_shape(f"clipped_value_loss({name})", tensor, mask.shape)
-    value, value_old, target = (known(x, mask) for x in (value, value_old, target))
+    value, value_old, target = (zero_masked(x, mask) for x in (value, value_old, target))
     loss = _distance(value - target, huber_delta)
     observed: dict[str, Tensor] = {}
     if value_clip is not None:

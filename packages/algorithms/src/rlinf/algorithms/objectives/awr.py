@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
@@ -39,7 +39,7 @@ def awr_weights(advantage: Tensor, *, beta: float, max_weight: float = 20.0) -> 
     """
     expect_range("awr_weights(beta)", beta, 0.0, float("inf"))
     expect_range("awr_weights(max_weight)", max_weight, 0.0, float("inf"), open_low=True)
-    return (beta * precise(advantage.detach())).exp().clamp(max=max_weight)
+    return (beta * at_least_float32(advantage.detach())).exp().clamp(max=max_weight)
 
 
 def awac_weights(advantage: Tensor, *, beta: float, mask: Tensor | None = None) -> Tensor:
@@ -67,7 +67,7 @@ def awac_weights(advantage: Tensor, *, beta: float, mask: Tensor | None = None) 
     expect_range("awac_weights(beta)", beta, 0.0, float("inf"))
     expect_rows("awac_weights(advantage)", advantage, advantage.shape[0])
     valid = _valid("awac_weights", advantage, mask)
-    logit = torch.where(valid, beta * precise(advantage.detach()), -torch.inf)
+    logit = torch.where(valid, beta * at_least_float32(advantage.detach()), -torch.inf)
     return torch.where(valid, valid.sum() * logit.softmax(0), 0.0)
 
 
@@ -117,12 +117,12 @@ def advantage_threshold(advantage: Tensor, *, positive_fraction: float = 0.3, ma
         ConfigError: `positive_fraction` is out of range.
     """
     expect_range("advantage_threshold(positive_fraction)", positive_fraction, 0.0, 1.0)
-    known = advantage.detach()[_valid("advantage_threshold", advantage, mask)].double().sort().values
-    if known.numel() == 0:
+    ranked = advantage.detach()[_valid("advantage_threshold", advantage, mask)].double().sort().values
+    if ranked.numel() == 0:
         raise ShapeError("advantage_threshold(advantage)", "expected at least one advantage that counts, found none")
     # (1 − 0.9) · 10 is 0.9999…98 in floats: without rounding, a quantile that falls on a value would miss it
-    position = round((known.numel() - 1) * (1.0 - positive_fraction), 9)
-    low, high = known[math.floor(position)].item(), known[math.ceil(position)].item()
+    position = round((ranked.numel() - 1) * (1.0 - positive_fraction), 9)
+    low, high = ranked[math.floor(position)].item(), ranked[math.ceil(position)].item()
     return low if low == high else low + (position - math.floor(position)) * (high - low)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.objectives.critic import distance
 from rlinf.algorithms.objectives.rows import Rows, coefficient
 from rlinf.core.data import LossOutput
@@ -30,7 +30,7 @@ def uniform_log_density(low: Tensor, high: Tensor) -> Tensor:
         ShapeError: the shapes differ.
     """
     expect_shape("uniform_log_density(high)", high, low.shape)
-    return -(precise(high) - precise(low)).log().sum()
+    return -(at_least_float32(high) - at_least_float32(low)).log().sum()
 
 
 def cql_penalty(
@@ -67,14 +67,14 @@ def cql_penalty(
     """
     expect_range("cql_penalty(temperature)", temperature, 0.0, float("inf"), open_low=True)
     rows = Rows.of("cql_penalty", q.shape[0], weight, q)
-    known = rows.take("q", q, None)
+    q_data = rows.take("q", q, None)
     sampled = rows.take("q_samples", q_samples, None, q.shape[1])
     samples = sampled.shape[1]
     density = rows.take("log_density", log_density.detach(), samples)
     if floor is not None:
         sampled = torch.maximum(sampled, rows.take("floor", floor.detach(), samples)[..., None])
     logit = (sampled - density[..., None]) / temperature
-    return temperature * (logit.logsumexp(1) - math.log(samples)) - known
+    return temperature * (logit.logsumexp(1) - math.log(samples)) - q_data
 
 
 def cql_critic_loss(
@@ -140,8 +140,8 @@ def cql_alpha_loss(alpha: Tensor, penalty: Tensor, *, gap: float, weight: Tensor
     """
     expect_shape("cql_alpha_loss(alpha)", alpha, ())
     rows = Rows.of("cql_alpha_loss", penalty.shape[0], weight, penalty)
-    loss = -precise(alpha) * (rows.take("penalty", penalty.detach(), None).mean(1) - gap)
-    return rows.output(loss, {"cql_alpha_loss": loss, "cql_alpha": precise(alpha).expand_as(loss)})
+    loss = -at_least_float32(alpha) * (rows.take("penalty", penalty.detach(), None).mean(1) - gap)
+    return rows.output(loss, {"cql_alpha_loss": loss, "cql_alpha": at_least_float32(alpha).expand_as(loss)})
 
 
 def cql_discrete_penalty(q_all: Tensor, action: Tensor, *, weight: Tensor | None = None) -> Tensor:

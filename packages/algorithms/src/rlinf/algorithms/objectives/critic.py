@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_choice, expect_fraction, expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
@@ -41,7 +41,7 @@ def aggregate_q(q: Tensor, *, aggregate: Aggregate = "min", subset: Tensor | Seq
     """
     expect_choice("aggregate_q(aggregate)", aggregate, ("min", "mean"))
     expect_rows("aggregate_q(q)", q, q.shape[0], None)
-    asked = precise(q)
+    asked = at_least_float32(q)
     if subset is not None:
         asked = asked.index_select(1, torch.as_tensor(subset, dtype=torch.int64, device=q.device))
     if asked.shape[1] == 0:
@@ -80,10 +80,10 @@ def td_target(
     if isinstance(gamma, Tensor):
         expect_shape("td_target(gamma)", gamma, reward.shape)
     expect_fraction("td_target(gamma)", gamma)
-    after = precise(value_next)
+    after = at_least_float32(value_next)
     if bootstrap == "standard":
         after = torch.where(terminated.bool(), 0.0, after)
-    return (precise(reward) + gamma * after).detach()
+    return (at_least_float32(reward) + gamma * after).detach()
 
 
 def critic_loss(q: Tensor, target: Tensor, *, huber_delta: float | None = None, weight: Tensor | None = None) -> LossOutput[Tensor]:
@@ -135,7 +135,7 @@ def td_error(q: Tensor, target: Tensor) -> Tensor:
     """
     expect_rows("td_error(q)", q, q.shape[0], None)
     expect_rows("td_error(target)", target, q.shape[0])
-    return (precise(q) - precise(target)[:, None]).abs().mean(1).detach()
+    return (at_least_float32(q) - at_least_float32(target)[:, None]).abs().mean(1).detach()
 
 
 def distance(error: Tensor, huber_delta: float | None) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient, expect_rows
 from rlinf.core.data import LossOutput
@@ -69,7 +69,7 @@ def double_q_target(
     """
     expect_rows("double_q_target(q_next)", q_next, q_next.shape[0], None)
     expect_rows("double_q_target(q_next_selector)", q_next_selector, *q_next.shape)
-    chosen = precise(q_next).gather(1, q_next_selector.argmax(1, keepdim=True)).squeeze(1)
+    chosen = at_least_float32(q_next).gather(1, q_next_selector.argmax(1, keepdim=True)).squeeze(1)
     return td_target(reward, terminated, chosen, gamma=gamma, bootstrap=bootstrap)
 
 
@@ -121,8 +121,8 @@ def expected_logprob(logprob: Tensor) -> Tensor:
         ShapeError: `logprob` is not `[B, A]`.
     """
     expect_rows("expected_logprob(logprob)", logprob, logprob.shape[0], None)
-    prob, known = _allowed(precise(logprob))
-    return (prob * known).sum(1)
+    prob, finite = _allowed(at_least_float32(logprob))
+    return (prob * finite).sum(1)
 
 
 def discrete_sac_target(
@@ -163,11 +163,11 @@ def discrete_sac_target(
     """
     expect_rows("discrete_sac_target(q_next)", q_next, q_next.shape[0], None, None)
     expect_rows("discrete_sac_target(logprob_next)", logprob_next, *q_next.shape[:2])
-    prob, known = _allowed(precise(logprob_next))
+    prob, finite = _allowed(at_least_float32(logprob_next))
     value = _aggregated(q_next, aggregate)
     temper = coefficient("discrete_sac_target(alpha)", alpha)
     if backup_entropy:
-        value = value - temper * known
+        value = value - temper * finite
     return td_target(reward, terminated, (prob * value).sum(1), gamma=gamma, bootstrap=bootstrap)
 
 
@@ -197,8 +197,8 @@ def discrete_sac_actor_loss(
     """
     rows = Rows.of("discrete_sac_actor_loss", q.shape[0], weight, q)
     value = _aggregated(rows.take("q", q.detach(), None, None), aggregate)
-    prob, known = _allowed(rows.take("logprob", logprob, value.shape[1]))
-    entropy, mean_q = -(prob * known).sum(1), (prob * value).sum(1)
+    prob, finite = _allowed(rows.take("logprob", logprob, value.shape[1]))
+    entropy, mean_q = -(prob * finite).sum(1), (prob * value).sum(1)
     loss = -coefficient("discrete_sac_actor_loss(alpha)", alpha) * entropy - mean_q
     return rows.output(loss, {"actor_loss": loss, "entropy": entropy, "actor_q": mean_q})
 
@@ -206,8 +206,8 @@ def discrete_sac_actor_loss(
 def _allowed(logprob: Tensor) -> tuple[Tensor, Tensor]:
     """Probabilities and finite log-probabilities; both 0 for an action that is not allowed, and without a gradient."""
     allowed = ~logprob.isneginf()
-    known = torch.where(allowed, logprob, 0.0)
-    return torch.where(allowed, known.exp(), 0.0), known
+    finite = torch.where(allowed, logprob, 0.0)
+    return torch.where(allowed, finite.exp(), 0.0), finite
 
 
 def _aggregated(q: Tensor, aggregate: Aggregate) -> Tensor:

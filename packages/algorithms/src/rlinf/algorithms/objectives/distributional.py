@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_fraction, expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.objectives.critic import distance
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
 from rlinf.core.data import LossOutput
@@ -36,9 +36,9 @@ def categorical_projection(position: Tensor, prob: Tensor, atoms: Tensor) -> Ten
     expect_shape("categorical_projection(prob)", prob, position.shape)
     if atoms.dim() != 1 or atoms.shape[0] < 2:
         raise ShapeError("categorical_projection(atoms)", f"expected [Z] with Z of 2 at least, found {tuple(atoms.shape)}")
-    z, mass = precise(atoms.detach()), precise(prob.detach())
+    z, mass = at_least_float32(atoms.detach()), at_least_float32(prob.detach())
     gap = z.diff()
-    offset = precise(position.detach()).clamp(z[0], z[-1])[:, :, None] - z
+    offset = at_least_float32(position.detach()).clamp(z[0], z[-1])[:, :, None] - z
     above = torch.cat([gap, gap[-1:]])
     below = torch.cat([gap[:1], gap])
     share = 1.0 - torch.where(offset >= 0, offset / above, -offset / below)
@@ -71,8 +71,8 @@ def categorical_target(reward: Tensor, terminated: Tensor, prob_next: Tensor, at
     if isinstance(gamma, Tensor):
         expect_shape("categorical_target(gamma)", gamma, reward.shape)
     expect_fraction("categorical_target(gamma)", gamma)
-    discount = torch.where(terminated.bool(), 0.0, gamma * torch.ones_like(precise(reward)))
-    position = precise(reward)[:, None] + discount[:, None] * precise(atoms)
+    discount = torch.where(terminated.bool(), 0.0, gamma * torch.ones_like(at_least_float32(reward)))
+    position = at_least_float32(reward)[:, None] + discount[:, None] * at_least_float32(atoms)
     return categorical_projection(position, prob_next, atoms)
 
 
@@ -95,8 +95,8 @@ def categorical_loss(logit: Tensor, target: Tensor, *, weight: Tensor | None = N
         ShapeError: a shape disagrees; the message names the argument.
     """
     rows = Rows.of("categorical_loss", logit.shape[0], weight, logit)
-    known = rows.take("logit", logit, None)
-    loss = -(rows.take("target", target.detach(), known.shape[1]) * known.log_softmax(1)).sum(1)
+    rows_logit = rows.take("logit", logit, None)
+    loss = -(rows.take("target", target.detach(), rows_logit.shape[1]) * rows_logit.log_softmax(1)).sum(1)
     return rows.output(loss, {"critic_loss": loss})
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, distance
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
 from rlinf.algorithms.objectives.sac import sac_target
@@ -64,9 +64,9 @@ def bounded_noise(raw: Tensor, logprob: Tensor, *, bound: float = 1.0) -> tuple[
     """
     expect_range("bounded_noise(bound)", bound, 0.0, float("inf"), open_low=True)
     expect_rows("bounded_noise(logprob)", logprob, raw.shape[0])
-    u = precise(raw)
+    u = at_least_float32(raw)
     shrink = 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u)) + math.log(bound)
-    return bound * u.tanh(), precise(logprob) - shrink.reshape(raw.shape[0], -1).sum(1)
+    return bound * u.tanh(), at_least_float32(logprob) - shrink.reshape(raw.shape[0], -1).sum(1)
 
 
 def dsrl_target(
@@ -113,7 +113,7 @@ def dsrl_target(
     discount = chunk_discount(gamma, steps)
     if isinstance(discount, Tensor):
         expect_shape("dsrl_target(steps)", discount, reward.shape)
-        discount = discount.to(precise(reward).dtype)
+        discount = discount.to(at_least_float32(reward).dtype)
     return sac_target(
         reward,
         terminated,

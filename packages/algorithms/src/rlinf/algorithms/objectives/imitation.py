@@ -40,8 +40,8 @@ def bc_loss(logprob: Tensor, *, executed: Tensor | None = None, weight: Tensor |
     if not 1 <= logprob.dim() <= 3:
         raise ShapeError("bc_loss(logprob)", f"expected [B], [B, K] or [B, K, A], found {tuple(logprob.shape)}")
     rows = _rows("bc_loss", logprob, executed, weight)
-    known = rows.take("logprob", logprob, *[None] * (logprob.dim() - 1))
-    loss = -_mean(_executed_only(known, executed), executed)
+    logprob = rows.take("logprob", logprob, *[None] * (logprob.dim() - 1))
+    loss = -_mean(_executed_only(logprob, executed), executed)
     return rows.output(loss, {"bc_loss": loss})
 
 

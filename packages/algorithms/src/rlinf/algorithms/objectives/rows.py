@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
@@ -43,9 +43,9 @@ class Rows:
             ShapeError: `weight` is not `[B]`.
         """
         if weight is None:
-            return cls(torch.ones(rows, dtype=precise(like).dtype, device=like.device), by)
+            return cls(torch.ones(rows, dtype=at_least_float32(like).dtype, device=like.device), by)
         expect_shape(f"{by}(weight)", weight, (rows,))
-        return cls(precise(weight.detach()), by)
+        return cls(at_least_float32(weight.detach()), by)
 
     def take(self, name: str, x: Tensor, *tail: int | None) -> Tensor:
         """The tensor in at least float32, 0 in rows of weight 0.
@@ -60,7 +60,7 @@ class Rows:
         """
         expect_rows(f"{self.by}({name})", x, self.weight.shape[0], *tail)
         valid = (self.weight != 0).reshape(-1, *[1] * len(tail))
-        return torch.where(valid, precise(x), 0.0)
+        return torch.where(valid, at_least_float32(x), 0.0)
 
     def output(self, loss: Tensor, observed: Mapping[str, Tensor]) -> LossOutput[Tensor]:
         """The sum of losses with its weight; metrics are means over rows of weight ≠ 0, whatever their weight.
@@ -98,6 +98,6 @@ def coefficient(place: str, value: float | Tensor, low: float = 0.0, high: float
     """
     if isinstance(value, Tensor):
         expect_shape(place, value, ())
-        return precise(value.detach())
+        return at_least_float32(value.detach())
     expect_range(place, value, low, high)
     return value

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient, expect_rows
 from rlinf.core.data import LossOutput
@@ -63,7 +63,7 @@ def sac_target(
     value = aggregate_q(q_next, aggregate=aggregate, subset=subset)
     temper = coefficient("sac_target(alpha)", alpha)
     if backup_entropy:
-        value = value - temper * precise(logprob_next)
+        value = value - temper * at_least_float32(logprob_next)
     return td_target(reward, terminated, value, gamma=gamma, bootstrap=bootstrap)
 
 
@@ -155,8 +155,8 @@ def temperature(raw: Tensor, *, parametrisation: Parametrisation = "exp") -> Ten
     expect_choice("temperature(parametrisation)", parametrisation, ("exp", "softplus", "fixed"))
     expect_shape("temperature(raw)", raw, ())
     if parametrisation == "fixed":
-        return precise(raw.detach())
-    return precise(raw).exp() if parametrisation == "exp" else torch.nn.functional.softplus(precise(raw))
+        return at_least_float32(raw.detach())
+    return at_least_float32(raw).exp() if parametrisation == "exp" else torch.nn.functional.softplus(at_least_float32(raw))
 
 
 def initial_temperature(alpha: float, *, parametrisation: Parametrisation = "exp") -> float:
@@ -203,5 +203,5 @@ def temperature_loss(alpha: Tensor, logprob: Tensor, *, target_entropy: float, w
     """
     expect_shape("temperature_loss(alpha)", alpha, ())
     rows = Rows.of("temperature_loss", logprob.shape[0], weight, logprob)
-    loss = -precise(alpha) * (rows.take("logprob", logprob).detach() + target_entropy)
-    return rows.output(loss, {"alpha_loss": loss, "alpha": precise(alpha).expand_as(loss)})
+    loss = -at_least_float32(alpha) * (rows.take("logprob", logprob).detach() + target_entropy)
+    return rows.output(loss, {"alpha_loss": loss, "alpha": at_least_float32(alpha).expand_as(loss)})

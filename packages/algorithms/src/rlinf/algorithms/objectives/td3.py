@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_choice, expect_range
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.imitation import squared_distance
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient
@@ -54,7 +54,7 @@ def smoothed_action(
     """
     expect_range("smoothed_action(std)", std, 0.0, float("inf"))
     expect_range("smoothed_action(noise_clip)", noise_clip, 0.0, float("inf"))
-    centre = precise(action.detach())
+    centre = at_least_float32(action.detach())
     noise = std * torch.randn(centre.shape, generator=generator, dtype=centre.dtype, device=centre.device)
     smooth = centre + noise.clamp(-noise_clip, noise_clip)
     return smooth.clamp(torch.as_tensor(low).to(smooth), torch.as_tensor(high).to(smooth))

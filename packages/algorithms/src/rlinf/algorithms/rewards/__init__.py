@@ -1,43 +1,5 @@
 """How completions are scored."""
 
-from rlinf.algorithms.rewards.choice import VQA as VQA
-from rlinf.algorithms.rewards.choice import MultipleChoice as MultipleChoice
-from rlinf.algorithms.rewards.choice import chosen_letter as chosen_letter
-from rlinf.algorithms.rewards.code import Case as Case
-from rlinf.algorithms.rewards.code import Code as Code
-from rlinf.algorithms.rewards.code import Limits as Limits
-from rlinf.algorithms.rewards.code import Run as Run
-from rlinf.algorithms.rewards.code import Sandbox as Sandbox
-from rlinf.algorithms.rewards.code import register_sandbox as register_sandbox
-from rlinf.algorithms.rewards.composite import Composite as Composite
-from rlinf.algorithms.rewards.composite import Part as Part
-from rlinf.algorithms.rewards.countdown import Countdown as Countdown
-from rlinf.algorithms.rewards.format import AnswerFormat as AnswerFormat
-from rlinf.algorithms.rewards.format import TagFormat as TagFormat
-from rlinf.algorithms.rewards.format import ThinkFormat as ThinkFormat
-from rlinf.algorithms.rewards.format import has_answer_format as has_answer_format
-from rlinf.algorithms.rewards.format import has_tags_in_order as has_tags_in_order
-from rlinf.algorithms.rewards.format import has_think_format as has_think_format
-from rlinf.algorithms.rewards.matching import ExactMatch as ExactMatch
-from rlinf.algorithms.rewards.matching import SearchEM as SearchEM
-from rlinf.algorithms.rewards.matching import SearchF1 as SearchF1
-from rlinf.algorithms.rewards.matching import SearchR1 as SearchR1
-from rlinf.algorithms.rewards.matching import exact_match_score as exact_match_score
-from rlinf.algorithms.rewards.matching import f1_score as f1_score
-from rlinf.algorithms.rewards.matching import substring_match_score as substring_match_score
-from rlinf.algorithms.rewards.math import Math as Math
-from rlinf.algorithms.rewards.penalties import Overlong as Overlong
-from rlinf.algorithms.rewards.penalties import Repetition as Repetition
-from rlinf.algorithms.rewards.penalties import overlong_penalty as overlong_penalty
-from rlinf.algorithms.rewards.penalties import repetition as repetition
-from rlinf.algorithms.rewards.pool import VerifierPool as VerifierPool
-from rlinf.algorithms.rewards.reward import IsolatedReward as IsolatedReward
-from rlinf.algorithms.rewards.reward import PairReward as PairReward
-from rlinf.algorithms.rewards.reward import RuleReward as RuleReward
-from rlinf.algorithms.rewards.reward import Verifier as Verifier
-from rlinf.algorithms.rewards.scores import Outcome as Outcome
-from rlinf.algorithms.rewards.scores import Scores as Scores
-from rlinf.algorithms.rewards.scoring import OneByOne as OneByOne
-from rlinf.algorithms.rewards.scoring import Verified as Verified
-from rlinf.algorithms.rewards.scoring import score as score
-from rlinf.algorithms.rewards.scoring import score_async as score_async
+from rlinf.algorithms.lazy import lazy_exports as _lazy_exports
+
+__getattr__, __dir__ = _lazy_exports(__name__, __file__)

@@ -12,7 +12,7 @@ from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import above
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, known, per_decision
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, per_decision, zero_masked
 from rlinf.core.data import LossOutput
 
 
@@ -59,7 +59,7 @@ def cispo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: T
     ratio = ratio_of("cispo", logprob.detach(), logprob_old.detach(), advantage, mask)
     weight = ratio.value.clamp(1.0 - low, 1.0 + high)
     clipped = {"clip_fraction": above((weight - ratio.value).abs(), 0.0)}
-    loss = per_decision(known(logprob, mask) * (-weight * ratio.gain))
+    loss = per_decision(zero_masked(logprob, mask) * (-weight * ratio.gain))
     return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask), **counted(clipped)})
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_ordered, expect_range, expect_shape
-from rlinf.algorithms.elementwise import keep, precise
+from rlinf.algorithms.elementwise import at_least_float32, keep
 from rlinf.algorithms.losses.policy.ppo import Clip
 from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, known
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, zero_masked
 from rlinf.core.data import LossOutput
 
 
@@ -41,7 +41,7 @@ def covariance(logprob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     expect_shape("covariance(logprob)", logprob, mask.shape)
     expect_shape("covariance(advantage)", advantage, mask.shape)
     count = mask.bool().sum().clamp(min=1)
-    found = known(logprob, mask)
+    found = zero_masked(logprob, mask)
     found -= found.sum() / count
     gain = masked_gain(advantage, mask)
     found *= gain - gain.sum() / count
@@ -164,7 +164,7 @@ def _number(mask: Tensor, share: float) -> int:
 
 def _greatest(score: Tensor, eligible: Tensor, number: int) -> Tensor:
     """Where the greatest scores of those eligible are, `[B, T]` bool: `number` of them, or all that there are."""
-    ranked = torch.where(eligible, precise(score), -torch.inf).flatten()
+    ranked = torch.where(eligible, at_least_float32(score), -torch.inf).flatten()
     found = ranked.topk(min(number, ranked.numel())).indices
     chosen = torch.zeros_like(ranked, dtype=torch.bool).index_fill(0, found, True).reshape(eligible.shape)
     return chosen & eligible

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
-from rlinf.algorithms.elementwise import above, difference, keep, precise
+from rlinf.algorithms.elementwise import above, at_least_float32, difference, keep
 from rlinf.algorithms.losses.policy.ppo import Clip, ClippedLoss, critic_terms
 from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.ratio import check_logprobs, observed_ratio, ratio_of
@@ -151,7 +151,7 @@ def interpolated_proximal(logprob: Tensor, logprob_old: Tensor, version: Tensor,
     """
     expect_shape("interpolated_proximal(logprob_old)", logprob_old, logprob.shape)
     expect_shape("interpolated_proximal(version)", version, logprob.shape[:2])
-    new, old = precise(logprob), precise(logprob_old)
+    new, old = at_least_float32(logprob), at_least_float32(logprob_old)
     lag = (version_now - version).clamp(min=1).to(new.dtype)
     return old + like((lag - 1.0) / lag, new) * difference(new, old)
 

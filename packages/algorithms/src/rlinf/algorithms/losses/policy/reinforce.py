@@ -11,7 +11,7 @@ from torch import Tensor
 from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_ratio, ratio_of
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, known, like, per_decision
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, like, per_decision, zero_masked
 from rlinf.core.data import LossOutput
 
 
@@ -54,7 +54,7 @@ def reinforce_terms(logprob: Tensor, advantage: Tensor, mask: Tensor, logprob_ol
         loss = policy_gradient("reinforce", logprob, advantage, mask)
         return Terms(loss, {"policy_loss": loss.detach()})
     ratio = ratio_of("reinforce", logprob.detach(), logprob_old.detach(), advantage, mask)
-    loss = per_decision(known(logprob, mask) * (-ratio.value * ratio.gain))
+    loss = per_decision(zero_masked(logprob, mask) * (-ratio.value * ratio.gain))
     return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask)})
 
 
@@ -65,7 +65,7 @@ def policy_gradient(place: str, logprob: Tensor, advantage: Tensor, mask: Tensor
         ShapeError: a shape disagrees; the message names the argument.
     """
     check_logprobs(place, advantage, mask, logprob=logprob)
-    return per_decision(known(logprob, mask) * -like(masked_gain(advantage, mask), logprob))
+    return per_decision(zero_masked(logprob, mask) * -like(masked_gain(advantage, mask), logprob))
 
 
 @dataclass(frozen=True, slots=True)

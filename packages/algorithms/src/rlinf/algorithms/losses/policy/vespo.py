@@ -13,7 +13,7 @@ from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import keep
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, check_logprobs, log_ratio, masked_gain
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, known, like, per_decision
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, like, per_decision, zero_masked
 from rlinf.core.data import LossOutput
 
 
@@ -78,7 +78,7 @@ def vespo_terms(
     log = log.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     above, below = (torch.exp(c1 * log + c2 * (1.0 - log.exp())) for c1, c2 in ((c1_pos, c2_pos), (c1_neg, c2_neg)))
     weight = torch.where(gain >= 0, above, below)
-    loss = per_decision(known(logprob, mask) * like(-weight * gain, logprob))
+    loss = per_decision(zero_masked(logprob, mask) * like(-weight * gain, logprob))
     valid = mask.bool()
     observed = {"sequence_weight": keep(weight, valid), "sequence_log_ratio": keep(log.expand_as(weight).contiguous(), valid)}
     return Terms(loss, {"policy_loss": loss.detach(), **observed})

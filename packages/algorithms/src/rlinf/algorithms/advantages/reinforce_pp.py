@@ -11,11 +11,11 @@ from torch import Tensor
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.grouping import Grouping, checked
-from rlinf.algorithms.advantages.moments import whiten
 from rlinf.algorithms.advantages.returns import discounted_returns
 from rlinf.algorithms.advantages.score import at_last_decision, row_score
+from rlinf.algorithms.advantages.statistics import whiten
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
+from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 
@@ -57,12 +57,12 @@ def reinforce_plus_plus(
     """
     expect_range("reinforce_plus_plus(kl_beta)", kl_beta, 0.0, float("inf"))
     expect_shape("reinforce_plus_plus(mask)", mask, reward.shape)
-    paid = precise(reward)
+    paid = at_least_float32(reward)
     if group is not None:
         paid = paid - at_last_decision(_group_mean(reward, mask, group).to(paid.dtype), mask)
     if kl is not None:
         expect_shape("reinforce_plus_plus(kl)", kl, reward.shape)
-        paid = paid - kl_beta * precise(kl)
+        paid = paid - kl_beta * at_least_float32(kl)
     never = torch.zeros_like(mask, dtype=torch.bool)
     returns = discounted_returns(paid, never, never, gamma=gamma, mask=mask)
     return whiten(returns, mask, all_reduce, unbiased=unbiased), returns

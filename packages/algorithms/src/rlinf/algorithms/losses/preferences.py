@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.losses.terms import Terms, known, summed
+from rlinf.algorithms.losses.terms import Terms, summed, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 
@@ -56,8 +56,8 @@ def dpo(
     valid = torch.ones_like(logprob_chosen, dtype=torch.bool) if mask is None else mask.bool()
     for name, tensor in {**others, "mask": valid}.items():
         expect_shape(f"dpo({name})", tensor, logprob_chosen.shape)
-    chosen = beta * (known(logprob_chosen, valid) - known(logprob_ref_chosen.detach(), valid))
-    rejected = beta * (known(logprob_rejected, valid) - known(logprob_ref_rejected.detach(), valid))
+    chosen = beta * (zero_masked(logprob_chosen, valid) - zero_masked(logprob_ref_chosen.detach(), valid))
+    rejected = beta * (zero_masked(logprob_rejected, valid) - zero_masked(logprob_ref_rejected.detach(), valid))
     margin = chosen - rejected
     loss = -(1.0 - label_smoothing) * logsigmoid(margin)
     if label_smoothing:
@@ -70,5 +70,5 @@ def dpo(
         "reward_accuracy": (margin > 0).to(margin.dtype),
     }
     pairs = valid[:, None]
-    found = {name: known(x.detach()[:, None], pairs) for name, x in observed.items()}
-    return summed(Terms(known(loss[:, None], pairs), found), pairs)
+    found = {name: zero_masked(x.detach()[:, None], pairs) for name, x in observed.items()}
+    return summed(Terms(zero_masked(loss[:, None], pairs), found), pairs)

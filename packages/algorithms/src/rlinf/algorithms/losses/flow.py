@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
-from rlinf.algorithms.elementwise import precise
-from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, known, per_decision, summed
+from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, per_decision, summed, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 
@@ -66,16 +66,16 @@ def nft(
     expect_range("beta", beta, 0.0, float("inf"), open_low=True)
     expect_range("dpo_beta", dpo_beta, 0.0, float("inf"), open_low=True)
     expect_choice("form", form, get_args(Form))
-    new, old, aim = (known(x, mask) for x in (prediction, prediction_old.detach(), target.detach()))
-    r = known(optimality.detach(), mask)
-    w = torch.ones_like(r) if weight is None else known(weight.detach(), mask)
+    new, old, aim = (zero_masked(x, mask) for x in (prediction, prediction_old.detach(), target.detach()))
+    r = zero_masked(optimality.detach(), mask)
+    w = torch.ones_like(r) if weight is None else zero_masked(weight.detach(), mask)
     step = beta * (new - old)
     good, bad = (w * _energy(error, adaptive) for error in (old + step - aim, old - step - aim))
     if form == "mse":
         loss = r * good + (1.0 - r) * bad
     else:
         loss = torch.nn.functional.softplus(0.5 * dpo_beta * (2.0 * r - 1.0) * (good - bad))
-    loss = known(loss, mask)
+    loss = zero_masked(loss, mask)
     deviation = per_decision((new - old).detach().square())
     observed = {"energy_positive": good.detach(), "energy_negative": bad.detach(), "old_deviation": deviation}
     return summed(Terms(loss, {"policy_loss": loss.detach(), **observed}), mask, aggregation)
@@ -99,7 +99,7 @@ def advantage_to_unit(advantage: Tensor, *, clip: float) -> Tensor:
         ConfigError: c is not above 0.
     """
     expect_range("clip", clip, 0.0, float("inf"), open_low=True)
-    return 0.5 + 0.5 * (precise(advantage) / clip).clamp(-1.0, 1.0)
+    return 0.5 + 0.5 * (at_least_float32(advantage) / clip).clamp(-1.0, 1.0)
 
 
 def time_weight(time: Tensor, *, weighting: TimeWeight) -> Tensor:
@@ -119,7 +119,7 @@ def time_weight(time: Tensor, *, weighting: TimeWeight) -> Tensor:
     Raises:
         ConfigError: the weighting is unknown.
     """
-    t = precise(time)
+    t = at_least_float32(time)
     expect_choice("weighting", weighting, get_args(TimeWeight))
     weights = {"constant": torch.ones_like(t), "t": t, "1-t": 1.0 - t, "inv_t2": t**-2, "inv_t3": t**-3}
     return weights[weighting]

@@ -8,7 +8,7 @@ from torch import Tensor
 from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import difference
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, at_granularity
-from rlinf.algorithms.losses.terms import known
+from rlinf.algorithms.losses.terms import zero_masked
 from rlinf.core.errors import ShapeError
 
 
@@ -94,12 +94,12 @@ def joint(train: Tensor, rollout: Tensor, mask: Tensor, *, by: str) -> Tensor:
         raise ShapeError(f"{by}(logprob_train)", f"expected [B, T], [B, T, K] or [B, T, K, A], found {tuple(train.shape)}")
     expect_shape(f"{by}(logprob_rollout)", rollout, train.shape)
     expect_shape(f"{by}(mask)", mask, train.shape[:2])
-    return at_granularity(known(difference(train, rollout), mask), "chunk_level")
+    return at_granularity(zero_masked(difference(train, rollout), mask), "chunk_level")
 
 
 def _row_sum(logprob: Tensor, mask: Tensor) -> Tensor:
     """`[B]`, the log-probability of a row."""
-    return known(logprob, mask).flatten(1).sum(1)
+    return zero_masked(logprob, mask).flatten(1).sum(1)
 
 
 def _bounded(x: Tensor) -> Tensor:

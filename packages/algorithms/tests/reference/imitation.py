@@ -1,0 +1,60 @@
+"""Imitation, on floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reference.critics import Loss, counted, mean, summed
+
+
+def rows_that_count(rows: int, executed: Sequence[Sequence[bool]] | None, weight: Sequence[float] | None) -> list[float]:
+    """The weight of each row; 0 of a row in which no step counts."""
+    w = [1.0] * rows if weight is None else list(weight)
+    return w if executed is None else [x if any(steps) else 0.0 for x, steps in zip(w, executed, strict=True)]
+
+
+def bc_loss(logprob: Sequence[Any], *, executed: Sequence[Sequence[bool]] | None = None, weight: Any = None) -> Loss:
+    """L = −mean of log π over the elements that count."""
+    loss = [-mean(counted(row, None if executed is None else executed[i])) for i, row in enumerate(logprob)]
+    return summed(loss, rows_that_count(len(loss), executed, weight), {"bc_loss": loss})
+
+
+def action_loss(
+    action: Sequence[Any],
+    action_data: Sequence[Any],
+    *,
+    norm: str = "l2",
+    executed: Sequence[Sequence[bool]] | None = None,
+    weight: Any = None,
+) -> Loss:
+    """L = mean of the square, or of the absolute value, of what differs."""
+    loss: list[float] = []
+    for i, (row, data) in enumerate(zip(action, action_data, strict=True)):
+        steps = None if executed is None else executed[i]
+        pairs = zip(counted(row, steps), counted(data, steps), strict=True)
+        loss.append(mean([(a - b) ** 2 if norm == "l2" else abs(a - b) for a, b in pairs]))
+    return summed(loss, rows_that_count(len(loss), executed, weight), {"bc_loss": loss})
+
+
+def hg_dagger_mask(intervened: Sequence[Sequence[bool]], *, executed: Sequence[Sequence[bool]] | None = None) -> list[list[bool]]:
+    """Steps that a human decided and that were executed."""
+    return [[flag and (executed is None or executed[i][k]) for k, flag in enumerate(row)] for i, row in enumerate(intervened)]
+
+
+def expert_share(step: int, *, initial: float = 0.5, decay: float = 0.99, minimum: float = 0.05) -> float:
+    """β₀ decays by d in every update, and never falls below its minimum."""
+    share = initial
+    for _ in range(step):
+        share *= decay
+    return max(share, minimum)
+
+
+def expert_mask(rows: int, *, share: float, draw: Sequence[float]) -> list[bool]:
+    """Whether each number drawn is below β."""
+    return [draw[i] < share for i in range(rows)]
+
+
+def mixed_action(expert: Sequence[Any], learner: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The expert's rows where the mask says so."""
+    return [expert[i] if flag else learner[i] for i, flag in enumerate(mask)]

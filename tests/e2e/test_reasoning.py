@@ -169,7 +169,7 @@ def test_the_cause_is_named_where_both_disagree(app: ReasoningApp, monkeypatch: 
 def other_weights(cfg: object, *, starting_weights: bool, rollout: bool = False) -> object:
     from toy_reasoning import TinyLM
 
-    return TinyLM().build(None, seed=12345)
+    return TinyLM().build(seed=12345)
 
 
 def test_the_rollout_runs_ahead_by_so_many_updates_and_no_more(app: ReasoningApp) -> None:

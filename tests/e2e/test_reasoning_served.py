@@ -31,7 +31,7 @@ def test_a_run_whose_responses_a_server_writes(tmp_path: Path, openai_server: Mo
     here, there = ReasoningApp(tmp_path / "here"), ReasoningApp(tmp_path / "there")
     here.train(*SHORT)
     monkeypatch.setenv("LOOPBACK_KEY", openai_server.KEY)
-    with openai_server.LoopbackServer(TinyLM().build(None, seed=5)) as server:
+    with openai_server.LoopbackServer(TinyLM().build(seed=5)) as server:
         update = f"update_path: /update_weights_from_disk, update_folder: '{tmp_path}'"
         client = f"rollout_backend: openai, base_url: '{server.url}', model: toy, api_key_env: LOOPBACK_KEY, {update}"
         there.train(*SHORT, f"rollout={{{client}}}")

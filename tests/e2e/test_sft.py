@@ -85,7 +85,7 @@ def test_adapters_are_trained_alone_and_merged_into_the_export(tmp_path: Path) -
     data = recipe(tmp_path, max_steps=1)
     data["actor"]["model"]["lora"] = {"rank": 2}
     cfg = read_sft(data)
-    before = cfg.actor.model.build(None, seed=keyed_seed(1, "model")).state_dict()  # pyright: ignore[reportArgumentType]
+    before = cfg.actor.model.build(seed=keyed_seed(1, "model")).state_dict()
     after = load_file(learn(data) / "actor/model.safetensors")
     adapters = {name for name in before if "lora_" in name}
     changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
@@ -94,7 +94,7 @@ def test_adapters_are_trained_alone_and_merged_into_the_export(tmp_path: Path) -
     assert changed <= adapters
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "sft/huggingface", local_files_only=True).state_dict()
     assert not any("lora_" in name for name in exported)
-    plain = read_sft(recipe(tmp_path)).actor.model.build(None, seed=keyed_seed(1, "model"))  # pyright: ignore[reportArgumentType]
+    plain = read_sft(recipe(tmp_path)).actor.model.build(seed=keyed_seed(1, "model"))
     base = plain.network.state_dict()
     assert any(not torch.equal(tensor, base[name]) for name, tensor in exported.items())
 

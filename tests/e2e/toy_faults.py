@@ -41,8 +41,8 @@ class HeldLM(TinyLM):
     folder: str = ""
     at: str = ""
 
-    def build(self, spec: Any, *, seed: int) -> Any:
-        model = super().build(spec, seed=seed)
+    def build(self, *, seed: int) -> Any:
+        model = super().build(seed=seed)
         if is_worker("rollout", 1):
             Path(self.folder, "rollout-1").write_text(str(os.getpid()))
             if self.at == "init":

@@ -53,7 +53,7 @@ class TinyLM:
     pids: str | None = None
     pass_s: float = 0.0
 
-    def build(self, spec: Any, *, seed: int) -> Any:
+    def build(self, *, seed: int) -> Any:
         overrides = {"vocab_size": FIRST + len(ALPHABET), "initializer_range": 0.02}
         model = CausalLMConfig(preset="tiny", overrides=overrides, add_value_head=self.add_value_head).build(seed=seed)
         if os.environ.get("GROUP_NAME") == "rollout":

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from rlinf.core.errors import ConfigError
+from rlinf.core.models import build_model
 from rlinf.core.protocols import LanguageModelConfig
 from rlinf.core.registry import MODELS
 from rlinf.core.testing import PolicyContract
@@ -26,7 +27,7 @@ def test_it_comes_back(name, tmp_path):
     torch.set_num_threads(1)
     config = configuration(name)
     spec = TEXT if isinstance(config, LanguageModelConfig) else TINY
-    policy = config.build(spec, seed=3)
+    policy = build_model(config, spec, seed=3, place=name)
     save_policy(policy, config, tmp_path / name)
     found = load_policy(tmp_path / name, None if spec is TEXT else spec, seed=4)
     assert found.weights().tensors.keys() == policy.weights().tensors.keys()

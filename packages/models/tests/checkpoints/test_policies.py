@@ -131,7 +131,7 @@ def test_a_checkpoint_of_a_run_comes_back(policy, tmp_path):
 
 
 def test_who_acts_needs_an_environment():
-    with pytest.raises(ConfigError, match=r"'mlp_policy' acts in an environment, whose description is missing\. Pass spec"):
+    with pytest.raises(ConfigError, match=r"a model that acts in an environment was given none\. Pass spec"):
         get_model({"model_type": "mlp_policy"})
 
 

@@ -299,7 +299,7 @@ def test_layout_of_tokens():
 def test_configurations_are_checked():
     settings = {"preset": "tiny", "architecture": "llama", "overrides": {"hidden_size": 32}, "lora": {"rank": 2}}
     config = MODELS.build("causal_lm", settings, place="model")
-    assert config.build(None, seed=0).network.config.hidden_size == 32
+    assert config.build(seed=0).network.config.hidden_size == 32
     for wrong, error, text in (
         ({}, ConfigError, "exactly one of model_path and preset, found neither"),
         ({"preset": "tiny", "model_path": "x"}, ConfigError, "found both"),

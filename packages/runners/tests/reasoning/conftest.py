@@ -67,7 +67,7 @@ class ToyWriter:
     def end_tokens(self) -> tuple[int, ...]:
         return self.ends
 
-    def build(self, spec: Any, *, seed: int) -> ToyPolicy:
+    def build(self, *, seed: int) -> ToyPolicy:
         policy = ToyPolicy()
         policy.temperature = self.temperature
         return policy.bfloat16() if self.precision == "bf16" else policy

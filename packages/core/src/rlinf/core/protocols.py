@@ -81,7 +81,7 @@ class ModelConfig(Protocol):
 class LanguageModelConfig(Protocol):
     """A registered language model: its vocabulary says what it reads and writes, and no environment does."""
 
-    def build(self, spec: EnvSpec | None = None, *, seed: int) -> Any:
+    def build(self, *, seed: int) -> Any:
         """The model, with fresh weights drawn from `seed` where there are no others."""
         ...
 

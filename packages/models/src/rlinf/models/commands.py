@@ -16,7 +16,8 @@ import numpy as np
 
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ContractError, RLinfError
-from rlinf.core.protocols import LanguageModelConfig, ModelConfig, Policy
+from rlinf.core.models import build_model
+from rlinf.core.protocols import LanguageModelConfig, Policy
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.finding import Finding
 from rlinf.core.testing.policy import PolicyContract
@@ -81,7 +82,7 @@ def _build(name: str, params: dict[str, Any], seed: int) -> tuple[Policy, EnvSpe
     item: Any = MODELS.build(name, params, place="check-policy")
     spec = TEXT if isinstance(item, LanguageModelConfig) else TINY
     with _offline():
-        policy = item.build(spec, seed=seed) if isinstance(item, ModelConfig) else item(spec, seed=seed)
+        policy = build_model(item, spec, seed=seed, place="check-policy")
     for needed in ("predict_action_batch", "default_forward", "weights", "load"):
         if not callable(getattr(policy, needed, None)):
             problem = f"{type(policy).__name__} has no {needed}(…), so it is no policy that acts"

@@ -10,7 +10,7 @@ import torch
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.protocols import LanguageModelConfig, ModelConfig
+from rlinf.core.models import build_model
 from rlinf.core.registry import MODELS
 from rlinf.models.base import BasePolicy
 
@@ -59,14 +59,7 @@ def build_policy(name: str, params: Mapping[str, Any], spec: EnvSpec | None, *, 
         ConfigError: the name or a hyper-parameter is unknown or wrong, or what is registered builds something else, or needs to
             know the environment.
     """
-    item: Any = MODELS.build(name, params, place=place)
-    if isinstance(item, LanguageModelConfig):
-        policy: Any = item.build(seed=seed)
-    elif spec is None:
-        found = f"'{name}' acts in an environment, whose description is missing"
-        raise ConfigError(place, found, "Pass spec, an EnvSpec; only language models need none.")
-    else:
-        policy = item.build(spec, seed=seed) if isinstance(item, ModelConfig) else item(spec, seed=seed)
+    policy: Any = build_model(MODELS.build(name, params, place=place), spec, seed=seed, place=f"{place}.model_type")
     if not isinstance(policy, BasePolicy):
         raise ConfigError(f"{place}.model_type", f"'{name}' built a {type(policy).__name__}", "Derive it from BasePolicy.")
     return policy

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.core.config import expect_range
-from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST
@@ -124,11 +123,10 @@ class CausalLMConfig(LanguageConfig):
     architecture: str = "qwen3"
     """The `model_type` of transformers (`llama`, `qwen2`, `qwen3`, `qwen3_moe`, …), for a preset."""
 
-    def build(self, spec: EnvSpec | None = None, *, seed: int) -> LanguageModel:
+    def build(self, *, seed: int) -> LanguageModel:
         """The model; torch's global generator is neither read nor moved.
 
         Args:
-            spec: not used: a language model has its own vocabulary.
             seed: decides the weights of a preset, of adapters and of the value head.
 
         Raises:
@@ -155,7 +153,7 @@ class VisionLanguageConfig(LanguageConfig):
         """Those of a preset; the largest of the bytes' default are those that stand for the parts of images and videos."""
         return self.tokens or TokensConfig(size=TokensConfig().size - IMAGE_TOKENS)
 
-    def build(self, spec: EnvSpec | None = None, *, seed: int) -> LanguageModel:
+    def build(self, *, seed: int) -> LanguageModel:
         """The model; see `CausalLMConfig.build`."""
         require_modules("transformers", place="vlm", extra="rlinf-models[language]")
         from rlinf.models.language._build import build_vision

@@ -116,12 +116,18 @@ def assemble_batch(batch: Batch, assembly: Assembly, *, render: bool, camera: Ca
     if camera is None:
         from rlinf.envs.rendering._schematic import panel
 
-        camera = base.photograph if "main_images" in cast("Any", batch.single_observation_space).spaces else panel
+        camera = base.photograph if "main_images" in batch.single_observation_space.spaces else panel
     return RecordVideo(env, camera)
 
 
 class BatchEnv(VectorEnv[Any, Any, Any]):
     """A batch in Gymnasium's words. It copies what the simulation gives, and a partial reset changes no other row."""
+
+    # Gymnasium types these for one kind of space only.
+    single_observation_space: Any
+    single_action_space: Any
+    observation_space: Any
+    action_space: Any
 
     def __init__(self, batch: Batch, assembly: Assembly) -> None:
         self.metadata = {
@@ -136,15 +142,13 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self.num_envs = batch.num_envs
         self._terminates = not assembly.ignore_terminations
         self._seen: dict[str, Tensor] = {}
-        spaces = dict(cast("Any", batch.single_observation_space).spaces)
+        spaces = dict(batch.single_observation_space.spaces)
         if batch.texts is not None:
             spaces["task_descriptions"] = TextArray(batch.texts.dtype.itemsize // 4)
-        # Gymnasium's spaces are only partly typed.
-        untyped = cast("Any", self)
-        untyped.single_observation_space = gymnasium.spaces.Dict(spaces)
-        untyped.single_action_space = batch.single_action_space
-        untyped.observation_space = batch_space(untyped.single_observation_space, batch.num_envs)
-        untyped.action_space = batch_space(batch.single_action_space, batch.num_envs)
+        self.single_observation_space = gymnasium.spaces.Dict(spaces)
+        self.single_action_space = batch.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, batch.num_envs)
+        self.action_space = batch_space(batch.single_action_space, batch.num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Infos]:
         """Starts episodes; `seed` holds one for each environment, `options` what `EnforceContract` passes on."""
@@ -191,8 +195,7 @@ class HostArrays(Wrapper):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes."""
-        inner = cast("Any", self.env)
-        return _on_host(inner.reset(seed=seed, options=options))
+        return _on_host(self.env.reset(seed=seed, options=options))
 
     def step(self, actions: Any) -> Any:
         """One step of all environments."""

@@ -41,9 +41,7 @@ def check_env(args: Sequence[str]) -> int:
     given = parser.parse_args(list(args))
     subject = _subject(given.env, _params(given.params), given.num_envs, given.max_episode_steps)
     if is_unverified(type(subject.config).__module__):
-        _write(
-            f"     '{given.env}' is unverified: it was written to documentation, and this run may be its first on the real thing"
-        )
+        _write(f"     '{given.env}' is unverified: written to documentation, and not known to have run on the real thing")
     factory = Measured(subject.factory)
     findings = EnvContract(factory=factory).examine(report=_tell)
     env = factory()

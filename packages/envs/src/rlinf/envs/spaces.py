@@ -29,20 +29,24 @@ def describe(env: VectorEnv[Any, Any, Any]) -> EnvSpec:
     Raises:
         ConfigError: a space that no policy of ours can serve.
     """
-    # Gymnasium's spaces are only partly typed, so they are read without types.
-    untyped = cast("Any", env)
-    space = untyped.single_observation_space
+    space, action_space = single_spaces(env)
     if not is_a(space, gymnasium.spaces.Dict):
         raise ConfigError("env", f"observations must be a Dict of boxes by key, found {space}", "Wrap the environment.")
-    limit = untyped.metadata.get("max_episode_steps")
+    limit = env.metadata.get("max_episode_steps")
     if limit is None:
         raise ConfigError("env.metadata['max_episode_steps']", "nothing is announced", "Wrap the environment in EpisodeStatistics.")
     return EnvSpec(
         observation={key: array_spec(box, f"env.observation.{key}") for key, box in space.items()},
-        action=array_spec(untyped.single_action_space, "env.action"),
+        action=array_spec(action_space, "env.action"),
         max_episode_steps=int(limit),
-        knows_success=bool(untyped.metadata.get("knows_success", True)),
+        knows_success=bool(env.metadata.get("knows_success", True)),
     )
+
+
+def single_spaces(env: VectorEnv[Any, Any, Any]) -> tuple[Any, Any]:
+    """The observation and the action space of one environment, without the types that Gymnasium knows only in part."""
+    untyped = cast("Any", env)
+    return untyped.single_observation_space, untyped.single_action_space
 
 
 def array_spec(space: Any, place: str) -> ArraySpec:

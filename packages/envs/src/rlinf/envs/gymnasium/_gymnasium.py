@@ -8,7 +8,7 @@ import io
 import sys
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -167,7 +167,7 @@ class _Reader:
         parts: dict[str, Any] = observation if self._named else {"": observation}
         found: dict[str, Any] = {}
         if self._rest.spaces:
-            found["states"] = np.asarray(gymnasium.spaces.flatten(self._rest, cast("Any", parts)), np.float32)
+            found["states"] = np.asarray(gymnasium.spaces.flatten(self._rest, parts), np.float32)
         if self._image is not None:
             found["main_images"] = parts[self._image]
         return found

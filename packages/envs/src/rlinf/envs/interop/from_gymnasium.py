@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, ContractError, did_you_mean
 from rlinf.core.random import keyed_seed
-from rlinf.envs.spaces import TextArray, is_a
+from rlinf.envs.spaces import TextArray, is_a, single_spaces
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, Step
@@ -75,7 +75,7 @@ def from_vector_env(
     limit = _limit(env, max_episode_steps, by_itself)
     if lagging and not (by_itself and mode is AutoresetMode.NEXT_STEP):
         raise ConfigError("env.lagging", "only NEXT_STEP environments that reset by themselves can lag", "Leave it away.")
-    foreign = _Foreign(env, mode, Reader(cast("Any", env).single_observation_space, keys), success_key, by_itself, lagging)
+    foreign = _Foreign(env, mode, Reader(single_spaces(env)[0], keys), success_key, by_itself, lagging)
     return EnforceContract(_ExecutedStatistics(foreign, limit) if lagging else EpisodeStatistics(foreign, limit))
 
 
@@ -92,9 +92,9 @@ class _Foreign(Wrapper):
         lagging: bool,
     ) -> None:
         super().__init__(env)
-        self._library = cast("Any", env)
-        self.single_observation_space = cast("Any", reader.space)
-        self.observation_space = batch_space(cast("Any", reader.space), env.num_envs)
+        self._library: Any = self.env
+        self.single_observation_space = reader.space
+        self.observation_space = batch_space(reader.space, env.num_envs)
         self.single_action_space = self._library.single_action_space
         self.action_space = batch_space(self._library.single_action_space, env.num_envs)
         waived: dict[str, str] = {}
@@ -305,8 +305,8 @@ class _ExecutedStatistics(EpisodeStatistics):
     """Statistics that leave out the steps which the library spent on resets, and say which these were."""
 
     def step(self, actions: Any) -> Step:
-        self._length -= cast("_Foreign", self.env).waiting
-        executed = ~cast("_Foreign", self.env).waiting
+        self._length -= self.env.waiting
+        executed = ~self.env.waiting
         result = super().step(actions)
         result[4]["executed"] = executed
         return result
@@ -355,7 +355,7 @@ def _mode(env: VectorEnv[Any, Any, Any], told: AutoresetMode | str | None) -> Au
 
 def _resets(env: VectorEnv[Any, Any, Any], mode: AutoresetMode, told: Resets | None) -> Resets:
     if told is None:
-        gymnasiums = isinstance(cast("Any", env.unwrapped), SyncVectorEnv | AsyncVectorEnv)
+        gymnasiums = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         return "each" if gymnasiums or mode is AutoresetMode.DISABLED else "own"
     if told == "own" and mode is AutoresetMode.DISABLED:
         raise ConfigError("env.resets", "a library without autoreset can't reset by itself", "Use resets='each'.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -81,7 +81,7 @@ def as_single_env(
         env = env.make(1, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
     if env.num_envs != 1:
         raise ConfigError("env", f"expected a vector environment of one, found {env.num_envs}", "Make it with num_envs=1.")
-    return _Single(cast("Any", env))
+    return _Single(env)
 
 
 class _Autoreset(Wrapper):
@@ -102,7 +102,7 @@ class _Autoreset(Wrapper):
         given = list(seed) if isinstance(seed, Sequence) else [None if seed is None else seed + i for i in range(self.num_envs)]
         drawn = np.random.default_rng().integers(_MAX_SEED, size=len(given)).tolist()
         seeds: list[int] = [d if s is None else s for s, d in zip(given, drawn, strict=True)]
-        result: tuple[Any, Infos] = cast("Any", self.env).reset(seed=seeds, options=options)
+        result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=options)
         fresh = np.asarray(options.get("reset_mask", np.ones(self.num_envs, np.bool_)))
         self._first = [s if new else old for s, new, old in zip(seeds, fresh, self._first, strict=True)]
         self._episodes[fresh] = 0
@@ -113,7 +113,7 @@ class _Autoreset(Wrapper):
         """All observations, after the environments in `mask` began their present episode."""
         numbers = zip(self._first, self._episodes.tolist(), strict=True)
         seeds = [keyed_seed(first, "autoreset", episode) % _MAX_SEED for first, episode in numbers]
-        observation, _ = cast("Any", self.env).reset(seed=seeds, options={"reset_mask": mask.copy()})
+        observation, _ = self.env.reset(seed=seeds, options={"reset_mask": mask.copy()})
         return observation
 
 

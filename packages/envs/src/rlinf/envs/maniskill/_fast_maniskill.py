@@ -7,7 +7,7 @@ the objects of our own simulations; other ManiSkill environments in the process 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import mani_skill
 import numpy as np
@@ -17,9 +17,9 @@ from mani_skill.utils.structs import Actor, Articulation, Link
 from mani_skill.utils.structs.pose import Pose
 
 _KNOWN_VERSION = "3.0.1"
-_SET_ACTION = cast("Any", BaseAgent).set_action
-_set_actor_pose = cast("Any", Actor.pose).fset
-_set_link_pose = cast("Any", Link.pose).fset
+_SET_ACTION = vars(BaseAgent)["set_action"]
+_set_actor_pose = vars(Actor)["pose"].fset
+_set_link_pose = vars(Link)["pose"].fset
 
 
 def shorten(simulation: Any) -> None:
@@ -27,7 +27,7 @@ def shorten(simulation: Any) -> None:
     if mani_skill.__version__ != _KNOWN_VERSION:
         return
     agent = simulation.agent
-    if agent is not None and cast("Any", type(agent)).set_action is _SET_ACTION and not isinstance(agent.controller, dict):
+    if agent is not None and agent.__class__.set_action is _SET_ACTION and not isinstance(agent.controller, dict):
         # Without the search for NaN, which `EnforceContract` has done before.
         agent.set_action = agent.controller.set_action
     for actor in simulation.scene.actors.values():
@@ -73,4 +73,4 @@ def _pose(pose: Any) -> Any:
     raw = np.empty((1, 7), np.float32)
     raw[0, :3] = pose.p
     raw[0, 3:] = pose.q
-    return Pose(raw_pose=cast("Any", torch).from_numpy(raw))
+    return Pose(raw_pose=torch.as_tensor(raw))

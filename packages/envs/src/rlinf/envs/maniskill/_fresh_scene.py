@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import sapien
 import sapien.physx as physx
@@ -20,11 +20,10 @@ def renew_scene(simulation: Any) -> None:
     """
     scenes: list[Any] = simulation.scene.sub_scenes
     old = scenes[0]
-    module = cast("Any", physx)
-    module.set_scene_config(old.physx_system.config)
-    system = module.PhysxCpuSystem()
+    physx.set_scene_config(old.physx_system.config)
+    system = physx.PhysxCpuSystem()
     system.timestep = old.physx_system.timestep
-    new = cast("Any", sapien).Scene([system])
+    new = sapien.Scene([system])
     entities: list[Any] = list(old.entities)
     # The links of an articulation can't be in two scenes at once: all leave before the first one enters.
     for entity in entities:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -71,4 +71,4 @@ def _stacked(images: list[torch.Tensor], view: str) -> torch.Tensor:
     if len(sizes) > 1:
         what = f"the {view} cameras have images of sizes {sorted(size[1:3] for size in sizes)}"
         raise ConfigError("env.image_size", what, "Set one size for all cameras.")
-    return cast("Any", torch).stack(images, dim=1)
+    return torch.stack(images, dim=1)

@@ -74,13 +74,13 @@ class MinariSource:
 
 
 def _load(config: Minari) -> Any:
-    minari = cast("Any", importlib.import_module("minari"))
+    minari = importlib.import_module("minari")
     dataset = importlib.import_module("minari.dataset.minari_dataset")
     name = config.minari_id
     folder = Path(name).expanduser()
     try:
         if (folder / "data").is_dir():
-            return cast("Any", dataset).MinariDataset(folder / "data")
+            return dataset.MinariDataset(folder / "data")
         if not config.download:
             known = list(cast("dict[str, Any]", minari.list_local_datasets()))
             if name not in known:

@@ -44,8 +44,7 @@ class RecordEpisodes(Wrapper):
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes, and forgets the running ones in their place."""
         mask = (options or {}).get("reset_mask")
-        inner = cast("Any", self.env)
-        observations, infos = inner.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=seed, options=options)
         given = (options or {}).get("seed") if seed is None else seed
         for row in range(self.num_envs) if mask is None else np.flatnonzero(mask):
             texts = observations.get(_TEXTS)

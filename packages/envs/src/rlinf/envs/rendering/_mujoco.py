@@ -8,12 +8,12 @@ import importlib
 import weakref
 from typing import Any, cast
 
-import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.envs.rendering.mujoco import Look, require_rendering
 
+_mujoco = importlib.import_module("mujoco")  # whose bindings have no types
 _MAX_GEOMS = 5000
 _COSTLY = ("SHADOW", "REFLECTION", "SKYBOX", "HAZE", "FOG")
 
@@ -66,33 +66,31 @@ class Painter:
     """
 
     def __init__(self, model: Any, size: int, look: Look, *, hidden: tuple[int, ...] = ()) -> None:
-        self._mujoco = engine = cast("Any", mujoco)
         self._gl: Any = importlib.import_module(f"mujoco.{require_rendering('env.render') or 'cgl'}").GLContext(size, size)
         self._gl.make_current()
         self._model, self._size = model, size
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, size)
         model.vis.global_.offheight = max(model.vis.global_.offheight, size)
-        self._scene, self._option, self._camera = engine.MjvScene(model, _MAX_GEOMS), engine.MjvOption(), engine.MjvCamera()
+        self._scene, self._option, self._camera = _mujoco.MjvScene(model, _MAX_GEOMS), _mujoco.MjvOption(), _mujoco.MjvCamera()
         if look == "fast":
             simplify(model=model, scene=self._scene)
         for group in hidden:
             self._option.geomgroup[group] = 0
-        self._camera.type = engine.mjtCamera.mjCAMERA_FIXED
-        self._context = engine.MjrContext(model, engine.mjtFontScale.mjFONTSCALE_100)
-        engine.mjr_setBuffer(engine.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        self._camera.type = _mujoco.mjtCamera.mjCAMERA_FIXED
+        self._context = _mujoco.MjrContext(model, _mujoco.mjtFontScale.mjFONTSCALE_100)
+        _mujoco.mjr_setBuffer(_mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         _close_at_exit().add(self)
 
     def paint(self, data: Any, camera: str) -> NDArray[np.uint8]:
         """What the camera of this name sees, `[size, size, 3]`, the right way up."""
-        engine = self._mujoco
         self._gl.make_current()
         self._camera.fixedcamid = self._model.camera(camera).id
-        every = engine.mjtCatBit.mjCAT_ALL
-        engine.mjv_updateScene(self._model, data, self._option, None, self._camera, every, self._scene)
-        area = engine.MjrRect(0, 0, self._size, self._size)
-        engine.mjr_render(area, self._scene, self._context)
+        every = _mujoco.mjtCatBit.mjCAT_ALL
+        _mujoco.mjv_updateScene(self._model, data, self._option, None, self._camera, every, self._scene)
+        area = _mujoco.MjrRect(0, 0, self._size, self._size)
+        _mujoco.mjr_render(area, self._scene, self._context)
         frame = np.empty((self._size, self._size, 3), np.uint8)
-        engine.mjr_readPixels(frame, None, area, self._context)
+        _mujoco.mjr_readPixels(frame, None, area, self._context)
         return np.ascontiguousarray(frame[::-1])
 
     def close(self) -> None:
@@ -121,7 +119,7 @@ def simplify(*, model: Any = None, scene: Any = None) -> None:
     if model is not None:
         model.vis.quality.offsamples = 0
     if scene is not None:
-        flags = cast("Any", mujoco).mjtRndFlag
+        flags = _mujoco.mjtRndFlag
         for name in _COSTLY:
             scene.flags[getattr(flags, f"mjRND_{name}")] = 0
 

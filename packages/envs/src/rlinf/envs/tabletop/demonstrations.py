@@ -61,7 +61,7 @@ def demonstrate(
     tables = cast("TabletopEnv", env.unwrapped)
     moving = tables.scene.motion_size
     jitter = Draws(np.arange(seed, seed + episodes), _NOISE)
-    observation, _ = cast("Any", env).reset(seed=seed)
+    observation, _ = env.reset(seed=seed)
     seen: list[dict[str, NDArray[Any]]] = []
     actions: list[NDArray[np.float32]] = []
     steps = int(env.metadata["max_episode_steps"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -41,6 +41,12 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         ignore_terminations: go on after success.
     """
 
+    # Gymnasium types these for one kind of space only.
+    single_observation_space: Any
+    single_action_space: Any
+    observation_space: Any
+    action_space: Any
+
     def __init__(
         self,
         scene: Scene,
@@ -69,12 +75,10 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         self._texts = np.array([scene.instruction(i) for i in range(len(scene.goals))], f"<U{_LONGEST_TEXT}")
         self._task = np.zeros(num_envs, np.int64)
         self._world: World = scene.start(Draws(np.zeros(num_envs, np.int64)), self._task)
-        # Gymnasium's spaces are only partly typed.
-        untyped, spaces = cast("Any", self), cast("Any", gymnasium.spaces)
-        untyped.single_action_space = spaces.Box(-1.0, 1.0, (scene.action_size,), np.float32)
-        untyped.single_observation_space = spaces.Dict(self._spaces(spaces))
-        untyped.action_space = batch_space(untyped.single_action_space, num_envs)
-        untyped.observation_space = batch_space(untyped.single_observation_space, num_envs)
+        self.single_action_space = gymnasium.spaces.Box(-1.0, 1.0, (scene.action_size,), np.float32)
+        self.single_observation_space = gymnasium.spaces.Dict(self._spaces())
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Infos]:
         """Starts episodes.
@@ -144,11 +148,11 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
             observation["wrist_images"] = painter.finish()
         return observation
 
-    def _spaces(self, spaces: Any) -> dict[str, Any]:
+    def _spaces(self) -> dict[str, Any]:
         states: Reals = self.scene.proprioception(self._world) if self._rgb else self.scene.states(self._world)
-        found: dict[str, Any] = {"states": spaces.Box(-np.inf, np.inf, states.shape[1:], np.float32)}
+        found: dict[str, Any] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, states.shape[1:], np.float32)}
         if self._rgb:
-            found["main_images"] = spaces.Box(0, 255, (self._size, self._size, 3), np.uint8)
+            found["main_images"] = gymnasium.spaces.Box(0, 255, (self._size, self._size, 3), np.uint8)
             found["task_descriptions"] = TextArray(_LONGEST_TEXT)
             if self.scene.wrist_view(self._world) is not None:
                 found["wrist_images"] = found["main_images"]

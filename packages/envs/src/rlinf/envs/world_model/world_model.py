@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -18,7 +18,7 @@ from rlinf.core.arrays import as_numpy
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_importable, require_modules
-from rlinf.envs.spaces import bounds, describe
+from rlinf.envs.spaces import bounds, describe, single_spaces
 
 ACTION_BOUNDS = ("action_low", "action_high")
 TEXTS = "task_descriptions"
@@ -124,8 +124,8 @@ def save_frames(path: str | Path, env: VectorEnv[Any, Any, Any], count: int, *, 
         for key, array in observation.items():
             rows.setdefault(key, []).append(as_numpy(array).copy())
     frames: dict[str, NDArray[Any]] = {key: np.concatenate(parts)[:count] for key, parts in rows.items()}
-    low, high = bounds(cast("Any", env).single_action_space, "env.action")
-    cast("Any", np).savez_compressed(path, **frames, **dict(zip(ACTION_BOUNDS, (low, high), strict=True)))
+    low, high = bounds(single_spaces(env)[1], "env.action")
+    np.savez_compressed(path, **frames, **dict(zip(ACTION_BOUNDS, (low, high), strict=True)))
 
 
 def load_frames(path: str, hidden: tuple[str, ...], place: str) -> dict[str, NDArray[Any]]:

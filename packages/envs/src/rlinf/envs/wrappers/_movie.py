@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import imageio
 import numpy as np
@@ -52,7 +52,7 @@ class Movie:
         self._fps = fps
         self._frame: NDArray[np.uint8] | None = None
         # An even size is all that the pixel format asks for; the default would stretch the frame to a multiple of 16.
-        self._writer = cast("Any", imageio).get_writer(self._part, fps=fps, codec="libx264", quality=7, macro_block_size=2)
+        self._writer = imageio.get_writer(self._part, fps=fps, codec="libx264", quality=7, macro_block_size=2)  # pyright: ignore[reportUnknownMemberType]
 
     def add(self, tiles: Mapping[int, Tile]) -> None:
         """One frame: new tiles where given, the former ones elsewhere."""
@@ -66,8 +66,9 @@ class Movie:
         """Holds the last frame for a moment and completes the file."""
         with failures_named(self._path):
             try:
-                for _ in range(int(_HOLD_S * self._fps) if self._frame is not None else 0):
-                    self._writer.append_data(self._frame)
+                if self._frame is not None:
+                    for _ in range(int(_HOLD_S * self._fps)):
+                        self._writer.append_data(self._frame)
             finally:
                 self._writer.close()
             os.replace(self._part, self._path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -49,7 +49,7 @@ class EnforceContract(Wrapper):
         self._on_device = "device" in env.metadata
         self._ready = np.zeros(env.num_envs, np.bool_)
         self._done = np.zeros(env.num_envs, np.bool_)
-        space = cast("Any", env).action_space
+        space = self.action_space
         low, high = bounds(space, "env.action")
         self._shape = tuple(space.shape)
         self._integers = not is_a(space, gymnasium.spaces.Box)
@@ -91,8 +91,7 @@ class EnforceContract(Wrapper):
         self._refuse_rows(tasks, numbers)
         seeds = self._seeds(given.get("seed") if seed is None else seed, mask)
         seeds = [s if number is None else _seed_of(number) for s, number in zip(seeds, numbers, strict=True)]
-        inner = cast("Any", self.env)
-        result: tuple[Any, Infos] = inner.reset(seed=seeds, options=self._options(mask, task=tasks, init_id=numbers))
+        result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=self._options(mask, task=tasks, init_id=numbers))
         _refuse_observation(result[0], "env.reset")
         self._ready |= mask
         self._done &= ~mask

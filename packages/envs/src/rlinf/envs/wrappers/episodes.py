@@ -97,9 +97,7 @@ class EpisodeStatistics(Wrapper):
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes, in all environments or where `options["reset_mask"]` says so."""
         fresh: NDArray[np.bool_] = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs)), np.bool_)
-        # Gymnasium's base class is typed for one seed; its vector environments take one for each.
-        inner = cast("Any", self.env)
-        observations, infos = inner.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=seed, options=options)
         # New arrays throughout: the former ones were given away.
         going = ~fresh
         self._length = self._length * going

@@ -5,7 +5,7 @@ Names as in RLinf's configuration: `group_size`, `use_fixed_reset_state_ids`, `u
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -118,7 +118,7 @@ class GroupReset(Wrapper):
         given["init_id"] = (ids // max(self._tasks, 1)).tolist()
         if self._tasks:
             given["task"] = (ids % self._tasks).tolist()
-        return cast("Any", self.env).reset(options=given)
+        return self.env.reset(options=given)
 
     def _next(self, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
         """The number of the episode that each environment is in after this reset."""

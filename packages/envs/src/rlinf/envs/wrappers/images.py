@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.random import keyed_generator
+from rlinf.envs.spaces import single_spaces
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.episodes import Infos, Step, episode_seeds, unmasked
 
@@ -194,8 +195,7 @@ class AugmentImages(Wrapper):
         seeds = episode_seeds(seed, self.num_envs)
         for row in range(self.num_envs) if mask is None else np.flatnonzero(mask):
             self._seeds[row], self._step[row] = seeds[row], 0
-        inner = cast("Any", self.env)
-        observations, infos = inner.reset(seed=seeds, options=options)
+        observations, infos = self.env.reset(seed=seeds, options=options)
         return self._augmented(observations), infos
 
     def step(self, actions: Any) -> Step:
@@ -240,18 +240,16 @@ class ResizeImages(Wrapper):
             raise ConfigError("resize", problem, "Give for instance (224, 224) and 0.9.")
         self._size, self._part = size, center_crop
         self._keys = _image_keys(env, "resize")
-        untyped = cast("Any", self)
-        spaces = dict(untyped.single_observation_space.spaces)
+        spaces = dict(self.single_observation_space.spaces)
         for key in self._keys:
             shape = (*spaces[key].shape[:-3], *size, spaces[key].shape[-1])
-            spaces[key] = cast("Any", gymnasium.spaces).Box(0, 255, shape, np.uint8)
-        untyped.single_observation_space = gymnasium.spaces.Dict(spaces)
-        untyped.observation_space = batch_space(untyped.single_observation_space, env.num_envs)
+            spaces[key] = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+        self.single_observation_space = gymnasium.spaces.Dict(spaces)
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes."""
-        inner = cast("Any", self.env)
-        observations, infos = inner.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=seed, options=options)
         return self._resized(observations), infos
 
     def step(self, actions: Any) -> Step:
@@ -272,7 +270,7 @@ class ResizeImages(Wrapper):
 
 
 def _image_keys(env: VectorEnv[Any, Any, Any], place: str) -> list[str]:
-    spaces = cast("Any", env).single_observation_space.spaces
+    spaces = single_spaces(env)[0].spaces
     found = [key for key in IMAGE_KEYS if key in spaces]
     if not found:
         raise ConfigError(place, f"there are no images among the observations {sorted(spaces)}", f"It works on {IMAGE_KEYS}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.random import keyed_generator
-from rlinf.envs.spaces import bounds, is_a
+from rlinf.envs.spaces import bounds, is_a, single_spaces
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.episodes import Infos, MaskedActions, Step, episode_seeds, unmasked
 
@@ -70,8 +70,7 @@ class Latency(Wrapper):
             self._seeds[row] = seeds[row]
             self._pending[row] = {}
             self._step[row], self._newest[row], self._last[row] = 0, -1, self._idle
-        inner = cast("Any", self.env)
-        result: tuple[Any, Infos] = inner.reset(seed=seeds, options=options)
+        result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=options)
         return result
 
     def step(self, actions: Any) -> Step:
@@ -103,7 +102,7 @@ class Latency(Wrapper):
 
 
 def _idle_action(env: VectorEnv[Any, Any, Any], given: ArrayLike | None) -> NDArray[Any]:
-    space = cast("Any", env).single_action_space
+    _, space = single_spaces(env)
     if not is_a(space, gymnasium.spaces.Box):
         raise ConfigError("latency", f"expected continuous actions, found {space}", "Only a Box has an idle action.")
     low, high = bounds(space, "env.action")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -54,8 +54,7 @@ class ShapedReward(Wrapper):
         """Starts episodes; nothing was earned in them yet."""
         mask = (options or {}).get("reset_mask")
         fresh = np.ones(self.num_envs, np.bool_) if mask is None else np.asarray(mask, np.bool_)
-        inner = cast("Any", self.env)
-        result: tuple[Any, Infos] = inner.reset(seed=seed, options=options)
+        result: tuple[Any, Infos] = self.env.reset(seed=seed, options=options)
         self._value = np.where(fresh, np.float32(0), self._value)
         self._return = np.where(fresh, 0.0, self._return)
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -90,8 +90,7 @@ class RecordVideo(Wrapper):
         tiles = int(options.pop("tiles", self._tiles))
         if tiles < 1:
             raise ConfigError("env.reset", f"option 'tiles' must be at least 1, found {tiles}", "Leave 'record' out for no video.")
-        inner = cast("Any", self.env)
-        observations, infos = inner.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=seed, options=options)
         fresh = np.asarray(options.get("reset_mask", np.ones(self.num_envs, np.bool_)))
         if path is not None or fresh.all():
             self._finish()

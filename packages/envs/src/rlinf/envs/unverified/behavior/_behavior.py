@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -43,7 +43,7 @@ class _House:
     """A `Simulation` over `omnigibson.Environment`."""
 
     def __init__(self, config: Behavior) -> None:
-        og = cast("Any", importlib.import_module("omnigibson"))
+        og = importlib.import_module("omnigibson")
         self._env = og.Environment(configs=_settings(config))
         self._config = config
         self._text = (config.description or config.activity.replace("_", " "))[:TEXT_LENGTH]
@@ -67,7 +67,7 @@ class _House:
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """One control step; OmniGibson's own time limit never ends an episode."""
-        torch = cast("Any", importlib.import_module("torch"))
+        torch = importlib.import_module("torch")
         seen, reward, terminated, _, info = self._env.step(torch.as_tensor(action))
         success = bool(info["done"]["success"])
         return Outcome(observation=self._observe(seen), reward=float(reward), success=success, terminated=bool(terminated))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -39,10 +39,10 @@ class _Table:
     """A `Simulation` over `PlayTableSimEnv`."""
 
     def __init__(self, config: Calvin) -> None:
-        hydra, omegaconf = (cast("Any", importlib.import_module(name)) for name in ("hydra", "omegaconf"))
-        table = cast("Any", importlib.import_module("calvin_env.envs.play_table_env"))
-        sequences = cast("Any", importlib.import_module("calvin_agent.evaluation.multistep_sequences"))
-        self._states = cast("Any", importlib.import_module("calvin_agent.evaluation.utils"))
+        hydra, omegaconf = (importlib.import_module(name) for name in ("hydra", "omegaconf"))
+        table = importlib.import_module("calvin_env.envs.play_table_env")
+        sequences = importlib.import_module("calvin_agent.evaluation.multistep_sequences")
+        self._states = importlib.import_module("calvin_agent.evaluation.utils")
         conf = Path(config.conf).expanduser()
         self._oracle = hydra.utils.instantiate(omegaconf.OmegaConf.load(conf / _TASKS))
         self._words = omegaconf.OmegaConf.load(conf / _ANNOTATIONS)

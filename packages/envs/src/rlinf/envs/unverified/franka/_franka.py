@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -48,7 +48,7 @@ class _Arm:
     """A `Simulation` that is none."""
 
     def __init__(self, config: Franka) -> None:
-        self._franky = cast("Any", importlib.import_module("franky"))
+        self._franky = importlib.import_module("franky")
         self._config = config
         self._operator = _operator(config.operator)
         kernel = self._franky.RealtimeConfig.Enforce if config.realtime else self._franky.RealtimeConfig.Ignore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -39,7 +39,7 @@ class _PickCube:
     """A `Simulation` over `PandaPickCubeGymEnv`."""
 
     def __init__(self, images: bool) -> None:
-        envs = cast("Any", importlib.import_module("franka_sim.envs"))
+        envs = importlib.import_module("franka_sim.envs")
         self._env = envs.PandaPickCubeGymEnv(image_obs=images, time_limit=_FOREVER)
         spaces: Any = self._env.observation_space
         self._keys = [key for key in _STATES if key in spaces["state"].spaces]

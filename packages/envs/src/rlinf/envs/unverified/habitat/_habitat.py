@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 from gymnasium.vector import VectorEnv
@@ -36,7 +36,7 @@ class _Walk:
     """A `Simulation` over `habitat.Env`."""
 
     def __init__(self, config: Habitat) -> None:
-        habitat = cast("Any", importlib.import_module("habitat"))
+        habitat = importlib.import_module("habitat")
         # 0 is no limit of Habitat's own: ours truncates.
         limits = ["habitat.environment.max_episode_steps=0", "habitat.environment.max_episode_seconds=0"]
         self._env = habitat.Env(config=habitat.get_config(config.config, [*config.overrides, *limits]))

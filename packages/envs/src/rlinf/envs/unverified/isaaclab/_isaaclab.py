@@ -1,4 +1,4 @@
-"""Isaac Lab itself. Only imported when an environment is built; written to its documents, not run here."""
+"""Isaac Lab itself. Only imported when an environment is built."""
 
 from __future__ import annotations
 
@@ -240,5 +240,5 @@ def _at(observation: Any, path: str) -> Any:
 
 def _vector(value: Any) -> torch.Tensor:
     if isinstance(value, Mapping):
-        return cast("Any", torch).cat([_vector(part) for part in cast("Mapping[str, Any]", value).values()], dim=-1)
+        return torch.cat([_vector(part) for part in cast("Mapping[str, Any]", value).values()], dim=-1)
     return value.flatten(start_dim=1)

@@ -28,9 +28,9 @@ def _policy_states() -> dict[str, str]:
 class IsaacLab:
     """A task of Isaac Lab, batched on a GPU.
 
-    Written to the documents of Isaac Lab 2.3 and tested against a fake that behaves as documented; it was not run here, as it needs
-    an NVIDIA GPU. Isaac Lab resets environments inside `step` and returns what comes after; here that reset is held back, so that
-    an observation is the final one, and is done when it is asked for.
+    Written to the documents of Isaac Lab 2.3 and tested against a fake that behaves as documented; it never ran on the real one,
+    which needs an NVIDIA GPU. Isaac Lab resets environments inside `step` and returns what comes after; here that reset is held
+    back, so that an observation is the final one, and is done when it is asked for.
     """
 
     task_id: str = "Isaac-Lift-Cube-Franka-v0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -53,7 +53,7 @@ class _Kitchen:
     def __init__(self, config: RoboCasa) -> None:
         size = {"camera_widths": config.image_size, "camera_heights": config.image_size}
         env = gymnasium.make(f"robocasa/{config.task}", split=config.split, disable_env_checker=True, **size, **config.kwargs)
-        self._env = cast("Any", env.unwrapped)
+        self._env: Any = env.unwrapped
         spaces: Any = self._env.observation_space.spaces
         main, extra, wrist = (tuple(spaces[_CAMERAS[view]].shape) for view in ("main", "extra", "wrist"))
         states = numbers(*(spaces[key] for key in _STATES))

@@ -49,7 +49,7 @@ class _TwoArms:
         self._text = (config.instruction or config.task.replace("_", " "))[:TEXT_LENGTH]
         with contextlib.chdir(self._root):
             self._settings: dict[str, Any] = _settings(self._root, config)
-            self._unstable = cast("Any", importlib.import_module("envs.utils.create_actor")).UnStableError
+            self._unstable = importlib.import_module("envs.utils.create_actor").UnStableError
             module = importlib.import_module(f"envs.{config.task}")
             self._env = vars(module)[config.task]()
         self._open, self._limit = False, limit
@@ -108,7 +108,7 @@ def _settings(root: Path, config: RoboTwin) -> dict[str, Any]:
     """The arguments of `setup_demo`: the task's configuration, with robots and cameras looked up in RoboTwin's tables."""
 
     def load(path: Path) -> Any:
-        return cast("Any", importlib.import_module("yaml")).safe_load(path.read_text(encoding="utf-8"))
+        return importlib.import_module("yaml").safe_load(path.read_text(encoding="utf-8"))
 
     tables = root / "task_config"
     settings = cast("dict[str, Any]", load(tables / f"{config.task_config}.yml"))

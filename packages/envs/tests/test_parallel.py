@@ -57,7 +57,7 @@ def test_contract():
 
 def test_the_same_numbers_as_in_one_process():
     env, local = make(5, ends=3.0), here(5, ends=3.0)
-    assert env.unwrapped.blocks == [range(2), range(2, 5)]
+    assert env.unwrapped.shards == [range(2), range(2, 5)]
     assert len(set(env.unwrapped.processes)) == 2
     assert play(env, 30) == play(local, 30)
     env.close()
@@ -88,7 +88,7 @@ def test_recycling_changes_no_number():
     env.close()
 
 
-def test_a_death_touches_only_its_own_block():
+def test_a_failure_touches_only_its_own_shard():
     env, local = make(4, ends=3.0), here(4, ends=3.0)
     for e in (env, local):
         e.reset(seed=1)
@@ -152,8 +152,8 @@ def test_send_and_recv_give_the_same_episodes_as_step():
         if done.any():
             local.reset(seed=[len(expected[i]) for i in range(4)], options={"reset_mask": done})
     told = {i: [] for i in range(4)}
-    for block in env.blocks:
-        env.send(actions[0, block], block)
+    for shard in env.shards:
+        env.send(actions[0, shard], shard)
     while env.unwrapped.pending:
         answer = env.recv(1)
         ids = answer.env_ids
@@ -176,7 +176,7 @@ def test_misuse_of_send_and_recv():
     with pytest.raises(EnvMisuse, match="never reset"):
         env.send(zeros, [0, 1])
     env.reset(seed=0)
-    with pytest.raises(EnvMisuse, match=r"env_ids \[1, 2\] are not whole blocks\. Blocks: \[\[0, 1\], \[2, 3\]\]"):
+    with pytest.raises(EnvMisuse, match=r"env_ids \[1, 2\] are not whole shards\. Shards: \[\[0, 1\], \[2, 3\]\]"):
         env.send(zeros, [1, 2])
     with pytest.raises(ShapeError, match="expected 2 actions"):
         env.send(zeros[:1], [0, 1])
@@ -191,7 +191,7 @@ def test_misuse_of_send_and_recv():
     env.close()
 
 
-def test_one_failing_block_leaves_the_others_in_step():
+def test_one_failing_shard_leaves_the_others_in_step():
     env = make(2, fails="raises")
     env.reset(seed=0)
     with pytest.raises(RLinfError, match="the gripper is stuck") as caught:

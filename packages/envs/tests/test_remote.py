@@ -161,12 +161,12 @@ def test_only_rlinf_is_lent(tmp_path):
     env = config.make(2, max_episode_steps=5, ignore_terminations=False, render=False)
     assert np.isfinite(env.reset(seed=0)[0]["states"]).all()
     environment = Path(f"/proc/{env.unwrapped.processes[0]}/environ").read_bytes().split(b"\0")
-    lent = next(v for v in environment if v.startswith(b"PYTHONPATH=")).decode().partition("=")[2].split(os.pathsep)
-    assert sorted(os.listdir(lent[0])) == ["rlinf"]
-    assert sorted(os.listdir(f"{lent[0]}/rlinf")) == ["core", "envs"]
-    assert lent[1:] == [str(site)]
+    import_path = next(v for v in environment if v.startswith(b"PYTHONPATH=")).decode().partition("=")[2].split(os.pathsep)
+    assert sorted(os.listdir(import_path[0])) == ["rlinf"]
+    assert sorted(os.listdir(f"{import_path[0]}/rlinf")) == ["core", "envs"]
+    assert import_path[1:] == [str(site)]
     env.close()
-    assert not os.path.exists(lent[0])
+    assert not os.path.exists(import_path[0])
 
 
 def test_maniskill_gives_the_same_numbers():

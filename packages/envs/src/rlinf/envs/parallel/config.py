@@ -13,7 +13,8 @@ from gymnasium.vector import VectorEnv
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENVS
-from rlinf.envs.remote.config import Deadlines, Remote
+from rlinf.envs.remote.config import Remote
+from rlinf.envs.remote.launch import Deadlines, Launch, target
 from rlinf.envs.spaces import describe
 
 
@@ -42,7 +43,7 @@ class Parallel:
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables to add in the processes."""
     restarts: int = 3
-    """How often in all a dead process is started again."""
+    """How often in all a failed process is started again."""
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     def check(self, place: str) -> None:
@@ -71,12 +72,11 @@ class Parallel:
             render: `render()` and `RecordVideo` work.
 
         Raises:
-            SimulatorDied: a process died before it was ready.
+            SimulatorDied: a process failed before it was ready.
             RLinfError: the environment can't be built; as a rule the error that it would raise here.
         """
         self.check("env")
         from rlinf.envs.remote.asynchronous import assemble_processes
-        from rlinf.envs.remote.launch import Launch, target
 
         cpus = tuple(sorted(os.sched_getaffinity(0)))
         launch = Launch(

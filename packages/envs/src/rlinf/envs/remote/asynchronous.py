@@ -10,10 +10,10 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ShapeError
-from rlinf.envs.remote.block import Block
 from rlinf.envs.remote.infos import join
-from rlinf.envs.remote.journal import Reset
 from rlinf.envs.remote.launch import Launch
+from rlinf.envs.remote.replay import ResetCall
+from rlinf.envs.remote.shard import Shard
 from rlinf.envs.remote.vector import Processes
 from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import Infos
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
     """What some environments answered; row `i` of everything belongs to environment `env_ids[i]`."""
 
     env_ids: NDArray[np.int64]
-    """`[k]`, whole blocks."""
+    """`[k]`, whole shards."""
     observations: dict[str, NDArray[Any]]
     rewards: NDArray[np.float32]
     terminated: NDArray[np.bool_]
@@ -38,13 +38,13 @@ class Asynchronous(EnforceContract):
     """`EnforceContract` for environments in processes, with `send` and `recv` beside `step`.
 
         env.reset(seed=0)
-        for block in env.blocks:
-            env.send(policy(…), block)
+        for shard in env.shards:
+            env.send(policy(…), shard)
         while …:
             answer = env.recv(4)
             env.send(policy(answer.observations), answer.env_ids)
 
-    What is sent goes to whole blocks, the environments of one process; with as many processes as environments each is on its own.
+    What is sent goes to whole shards, the environments of one process; with as many processes as environments each is on its own.
     Observations of `recv` are copies, as they come from several processes. A lost episode (see `Remote`) of an environment that
     can't be replayed is truncated with the first observation of its repetition.
 
@@ -59,26 +59,26 @@ class Asynchronous(EnforceContract):
         self._everything[:] = self._low if self._integers else np.clip(0, self._low, self._high)
 
     @property
-    def blocks(self) -> list[NDArray[np.int64]]:
+    def shards(self) -> list[NDArray[np.int64]]:
         """The environments of each process."""
-        return [np.arange(rows.start, rows.stop) for rows in self._processes.blocks]
+        return [np.arange(rows.start, rows.stop) for rows in self._processes.shards]
 
     def send(self, actions: Any, env_ids: Sequence[int] | NDArray[np.int64]) -> None:
         """Starts a step of some environments.
 
         Args:
             actions: `[k, *]`.
-            env_ids: `[k]`, whole blocks, none of which is still to answer.
+            env_ids: `[k]`, whole shards, none of which is still to answer.
 
         Raises:
-            EnvMisuse: as `step`, or `env_ids` has part of a block, or has not answered yet.
+            EnvMisuse: as `step`, or `env_ids` has part of a shard, or has not answered yet.
             ShapeError: the numbers of actions and environments differ.
         """
         self._refuse_closed("env.send")
         ids, actions = np.asarray(env_ids, np.int64), np.asarray(actions)
         if len(ids) != len(actions):
             raise ShapeError("env.send", f"expected {len(ids)} actions, one for each of env_ids, found {len(actions)}")
-        blocks = self._whole_blocks(ids)
+        shards = self._whole_shards(ids)
         unready = ids[~self._ready[ids] | self._done[ids]]
         if unready.size:
             problem = f"environments {unready.tolist()} have ended or were never reset"
@@ -86,12 +86,12 @@ class Asynchronous(EnforceContract):
         everything = self._everything.astype(np.result_type(actions, self._everything))
         everything[ids] = actions
         everything = self._actions(everything)
-        self._processes.begin(self._processes.moves(everything, blocks))
+        self._processes.begin(self._processes.steps_of(everything, shards))
 
     def send_reset(
         self, env_ids: Sequence[int] | NDArray[np.int64], *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Starts a reset of some environments; each block that has one of them answers as a whole.
+        """Starts a reset of some environments; each shard that has one of them answers as a whole.
 
         Args:
             env_ids: which environments.
@@ -118,24 +118,24 @@ class Asynchronous(EnforceContract):
         if not 0 < least <= asked:
             raise EnvMisuse("env.recv", f"{least} environments are waited for, but {asked} were asked", "Call env.send() first.")
         answered = self._processes.collect(least)
-        ids = np.concatenate([np.arange(block.rows.start, block.rows.stop) for block, _ in answered])
+        ids = np.concatenate([np.arange(shard.rows.start, shard.rows.stop) for shard, _ in answered])
         stepped = np.repeat(
-            [not isinstance(block.asked, Reset) for block, _ in answered], [len(block.rows) for block, _ in answered]
+            [not isinstance(shard.asked, ResetCall) for shard, _ in answered], [len(shard.rows) for shard, _ in answered]
         )
         observations, results = self._processes.partial_rows(ids)
         rewards = np.where(stepped, results["reward"], np.float32(0))
         terminated, truncated = results["terminated"] & stepped, results["truncated"] & stepped
         self._done[ids[stepped]] = (terminated | truncated)[stepped]
-        infos = join([(len(block.rows), infos) for block, infos in answered])
+        infos = join([(len(shard.rows), infos) for shard, infos in answered])
         infos["restarts"] = self._processes.restarts
         return Answer(ids, observations, rewards, terminated, truncated, infos, stepped)
 
-    def _whole_blocks(self, ids: NDArray[np.int64]) -> list[Block]:
-        blocks = self._processes.blocks_within(ids)
-        if sum(len(block.rows) for block in blocks) != len(ids):
-            whole = [rows.tolist() for rows in self.blocks]
-            raise EnvMisuse("env.send", f"env_ids {ids.tolist()} are not whole blocks", f"Blocks: {whole}.")
-        return blocks
+    def _whole_shards(self, ids: NDArray[np.int64]) -> list[Shard]:
+        shards = self._processes.shards_within(ids)
+        if sum(len(shard.rows) for shard in shards) != len(ids):
+            whole = [rows.tolist() for rows in self.shards]
+            raise EnvMisuse("env.send", f"env_ids {ids.tolist()} are not whole shards", f"Shards: {whole}.")
+        return shards
 
 
 def assemble_processes(launch: Launch, num_envs: int, processes: int) -> VectorEnv[Any, Any, Any]:

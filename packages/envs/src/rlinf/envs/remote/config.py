@@ -13,24 +13,8 @@ from gymnasium.vector import VectorEnv
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENVS
+from rlinf.envs.remote.launch import Deadlines, Launch, target
 from rlinf.envs.spaces import describe
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
-    """Seconds after which a simulator that doesn't answer counts as dead; it is killed and, but for `start`, started again."""
-
-    start: float = 300.0
-    """From the start of its process until it has built its environments."""
-    reset: float = 120.0
-    step: float = 60.0
-    close: float = 10.0
-    """What it is given to close its environments before it is killed."""
-
-    def __post_init__(self) -> None:
-        for name in ("start", "reset", "step", "close"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(name, f"a deadline must be above 0 s, found {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +38,7 @@ class Remote:
     threads: int | None = None
     """Threads of its numerical libraries; None leaves that to them."""
     restarts: int = 3
-    """How often in all a dead simulator is started again."""
+    """How often in all a failed simulator is started again."""
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     def check(self, place: str) -> None:
@@ -80,12 +64,11 @@ class Remote:
             render: `render()` and `RecordVideo` work.
 
         Raises:
-            SimulatorDied: it died before it was built; the message has its last words.
+            SimulatorDied: its process failed before it was built; the message has the end of its log.
             RLinfError: it can't be built; as a rule the error that it would raise here.
         """
         self.check("env")
         from rlinf.envs.remote.asynchronous import assemble_processes
-        from rlinf.envs.remote.launch import Launch, target
 
         launch = Launch(
             python=os.path.expanduser(self.python),

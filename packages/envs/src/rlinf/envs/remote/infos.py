@@ -14,11 +14,11 @@ _STATISTICS = {"success_once": np.bool_, "success_at_end": np.bool_, "return": n
 
 
 def join(parts: Sequence[tuple[int, Infos]]) -> Infos:
-    """The `infos` of consecutive blocks, one behind the other.
+    """The `infos` of consecutive shards, one behind the other.
 
     Args:
-        parts: for each block how many environments it has, and its `infos`: arrays whose first axis is that long, plain values, and
-            mappings of these. A key that one block lacks is zero there; of plain values the first one counts.
+        parts: for each shard how many environments it has, and its `infos`: arrays whose first axis is that long, plain values, and
+            mappings of these. A key that one shard lacks is zero there; of plain values the first one counts.
     """
     if len(parts) == 1:
         return parts[0][1]
@@ -37,7 +37,7 @@ def _join(parts: Sequence[tuple[int, Any]]) -> Any:
 
 
 def truncate(infos: Infos, last: Infos | None, rows: NDArray[np.bool_]) -> Infos:
-    """What is said of episodes that were cut off because their process died: what was known of them last.
+    """What is said of episodes that were cut off because their process failed: what was known of them last.
 
     Args:
         infos: of the step that was not taken; empty if the process took none.

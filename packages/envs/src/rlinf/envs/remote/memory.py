@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
+from rlinf.core.process import SharedMemory
 from rlinf.envs.spaces import is_a
 
 SLOTS = 4
@@ -104,15 +104,13 @@ class Memory:
     """One side's view of the shared memory.
 
     Args:
-        descriptor: of the memory; it stays the caller's.
-        layout: what lies where; the memory is made as large as that.
+        shared: the memory; it is made as large as the layout.
+        layout: what lies where.
     """
 
-    def __init__(self, descriptor: int, layout: Layout) -> None:
-        if os.fstat(descriptor).st_size < layout.size:
-            os.ftruncate(descriptor, layout.size)
+    def __init__(self, shared: SharedMemory, layout: Layout) -> None:
         self._layout = layout
-        self._bytes = mmap.mmap(descriptor, layout.size)
+        self._bytes = shared.map(layout.size)
         self.actions = layout.actions.of(np.frombuffer(self._bytes, np.uint8, layout.first_slot))
         self._free = list(range(SLOTS))
         self._leases: dict[int, weakref.ref[Any]] = {}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -23,14 +22,15 @@ from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.envs.remote.block import Block, Budget
+from rlinf.core.process import SharedMemory
+from rlinf.envs.remote.encoding import unpack
 from rlinf.envs.remote.infos import join, truncate
-from rlinf.envs.remote.journal import Call, Move, Reset, columns_of
-from rlinf.envs.remote.launch import Launch, SimulatorDied, Workplace
+from rlinf.envs.remote.launch import Launch, RunFolder, SimulatorDied
 from rlinf.envs.remote.memory import PARTIAL, Arrays, Memory, plan
-from rlinf.envs.remote.simulator import Death, Description, Simulator, raise_error, wait_for
+from rlinf.envs.remote.replay import Call, ResetCall, StepCall, columns_of
+from rlinf.envs.remote.shard import RestartBudget, Shard
+from rlinf.envs.remote.simulator import Description, SimulatorFailure, SimulatorProcess, raise_error, wait_for
 from rlinf.envs.remote.spaces import Json
-from rlinf.envs.remote.wire import unpack
 from rlinf.envs.wrappers.contract import EnvMisuse
 from rlinf.envs.wrappers.episodes import Infos, Step, unmasked
 from rlinf.envs.wrappers.video import Frame, Shot
@@ -40,9 +40,9 @@ _NEEDED = frozenset({"pure_reset", "seeds", "partial_reset", "instances"})
 
 
 class Processes(VectorEnv[Any, Any, Any]):
-    """Environments in processes, each with a block of consecutive ones; an `EnforceContract` around it checks the arguments.
+    """Environments in processes, each with a shard of consecutive ones; an `EnforceContract` around it checks the arguments.
 
-    `infos["restarts"]` counts, as an int, how often a dead process was started again so far.
+    `infos["restarts"]` counts, as an int, how often a failed process was started again so far.
 
     Args:
         launch: how the processes are started.
@@ -50,54 +50,54 @@ class Processes(VectorEnv[Any, Any, Any]):
         processes: at least 1; no more are started than there are environments.
 
     Raises:
-        SimulatorDied: one died before it was ready.
-        ConfigError: it can't be started, or the blocks disagree about what they are.
+        SimulatorDied: one failed before it was ready.
+        ConfigError: it can't be started, or the shards disagree about what they are.
     """
 
     def __init__(self, launch: Launch, num_envs: int, processes: int) -> None:
-        self._blocks: list[Block] = []
-        self._workplace = Workplace()
-        self._descriptor = os.memfd_create("rlinf-envs")
-        self._budget = Budget(launch.restarts)
-        self._pending: dict[Simulator, Block] = {}
+        self._shards: list[Shard] = []
+        self._folder = RunFolder()
+        self._shared = SharedMemory()
+        self._budget = RestartBudget(launch.restarts)
+        self._pending: dict[SimulatorProcess, Shard] = {}
         self._last: Arrays = {}
         self._asynchronous = False
-        self._frames: dict[Block, list[Frame]] = {}
+        self._frames: dict[Shard, list[Frame]] = {}
         self.num_envs = num_envs
-        for index, rows in enumerate(_shares(num_envs, processes)):
-            begin = partial(Simulator, launch, self._workplace, index, rows, self._descriptor)
-            self._blocks.append(Block(rows, launch, begin, self._budget))
+        for index, rows in enumerate(_partition(num_envs, processes)):
+            start = partial(SimulatorProcess, launch, self._folder, index, rows, self._shared)
+            self._shards.append(Shard(rows, launch, start, self._budget))
         try:
-            self._settle_in(launch)
+            self._attach(launch)
         except BaseException:
             self.close()
             raise
 
-    def _settle_in(self, launch: Launch) -> None:
-        about, num_envs = self._introductions(), self.num_envs
+    def _attach(self, launch: Launch) -> None:
+        described, num_envs = self._descriptions(), self.num_envs
         untyped = cast("Any", self)
-        untyped.single_observation_space = about.observation
-        untyped.single_action_space = about.action
-        untyped.observation_space = batch_space(about.observation, num_envs)
-        untyped.action_space = batch_space(about.action, num_envs)
-        self.metadata = {**about.metadata, "autoreset_mode": AutoresetMode.DISABLED}
+        untyped.single_observation_space = described.observation
+        untyped.single_action_space = described.action
+        untyped.observation_space = batch_space(described.observation, num_envs)
+        untyped.action_space = batch_space(described.action, num_envs)
+        self.metadata = {**described.metadata, "autoreset_mode": AutoresetMode.DISABLED}
         self.metadata.pop("device", None)  # what comes from there are arrays
-        self.versions = about.versions
-        layout = plan(about.observation, about.action, num_envs)
-        self._memory = Memory(self._descriptor, layout)
+        self.versions = described.versions
+        layout = plan(described.observation, described.action, num_envs)
+        self._memory = Memory(self._shared, layout)
         can_replay = not _NEEDED & set(self.metadata.get("waived", {}))
-        for block in self._blocks:
-            block.settle_in(self._memory, layout.size, num_envs, can_replay=can_replay)
+        for shard in self._shards:
+            shard.attach(self._memory, layout.size, num_envs, can_replay=can_replay)
 
     @property
-    def blocks(self) -> list[range]:
+    def shards(self) -> list[range]:
         """The environments of each process."""
-        return [block.rows for block in self._blocks]
+        return [shard.rows for shard in self._shards]
 
     @property
     def processes(self) -> list[int]:
-        """The number of each process."""
-        return [block.simulator.process.pid for block in self._blocks]
+        """The process id of each process."""
+        return [shard.simulator.process.pid for shard in self._shards]
 
     @property
     def recycled(self) -> int:
@@ -112,43 +112,41 @@ class Processes(VectorEnv[Any, Any, Any]):
             return {}, {}
         with self._slot() as slot:
             self._run(calls, slot)
-            for block in self._blocks:
-                if block not in calls:
-                    block.query("show", slot)
-                if block.lost.any():
-                    self._show_last(block, slot)
-        return self._give(slot), {"restarts": self._budget.spent}
+            for shard in self._shards:
+                if shard not in calls:
+                    shard.query("show", slot)
+                if shard.lost.any():
+                    self._show_last(shard, slot)
+        return self._lease(slot), {"restarts": self._budget.spent}
 
     def step(self, actions: Any) -> Step:
         """One step of every environment, in all processes at once."""
-        calls = self.moves(actions, self._blocks)
+        calls = self.steps_of(actions, self._shards)
         with self._slot() as slot:
             infos = self._run(calls, slot)
         results = self._memory.results[slot]
-        parts = [(len(block.rows), self._honest(block, infos[block], slot)) for block in self._blocks]
+        parts = [(len(shard.rows), self._truncate_lost(shard, infos[shard], slot)) for shard in self._shards]
         flags = (results["reward"].copy(), results["terminated"].copy(), results["truncated"].copy())
-        return self._give(slot), *flags, {**join(parts), "restarts": self._budget.spent}
+        return self._lease(slot), *flags, {**join(parts), "restarts": self._budget.spent}
 
     def render(self) -> tuple[Frame, ...]:
         """A frame of each environment, `[H, W, 3]` uint8."""
-        return tuple(frame for block in self._blocks for frame in self._photographs(block))
+        return tuple(frame for shard in self._shards for frame in self._photographs(shard))
 
     def photograph(self, shot: Shot) -> Frame:
-        """The frame of one environment; all of its block are drawn, once after each step."""
-        block = next(block for block in self._blocks if shot.index in block.rows)
-        return self._photographs(block)[shot.index - block.rows.start]
+        """The frame of one environment; all of its shard are drawn, once after each step."""
+        shard = next(shard for shard in self._shards if shot.index in shard.rows)
+        return self._photographs(shard)[shot.index - shard.rows.start]
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the processes."""
-        for block in self._blocks:
-            block.simulator.part()
-        for block in self._blocks:
-            block.close()
-        self._blocks = []
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-        self._workplace.clear()
+        for shard in self._shards:
+            shard.simulator.request_close()
+        for shard in self._shards:
+            shard.close()
+        self._shards = []
+        self._shared.close()
+        self._folder.clear()
 
     @contextlib.contextmanager
     def without_waiting(self) -> Generator[None]:
@@ -159,54 +157,56 @@ class Processes(VectorEnv[Any, Any, Any]):
         finally:
             self._asynchronous = False
 
-    def moves(self, actions: Any, blocks: Sequence[Block]) -> dict[Block, Call]:
-        """The step of each block, of actions `[N, *]`, which may be `MaskedActions`."""
+    def steps_of(self, actions: Any, shards: Sequence[Shard]) -> dict[Shard, Call]:
+        """The step of each shard, of actions `[N, *]`, which may be `MaskedActions`."""
         values, active = unmasked(actions, self.num_envs)
         values, everyone = as_numpy(values), bool(active.all())
-        rows = {block: slice(block.rows.start, block.rows.stop) for block in blocks}
-        return {block: Move(values[rows[block]], None if everyone else active[rows[block]]) for block in blocks}
+        rows = {shard: slice(shard.rows.start, shard.rows.stop) for shard in shards}
+        return {shard: StepCall(values[rows[shard]], None if everyone else active[rows[shard]]) for shard in shards}
 
-    def blocks_within(self, ids: NDArray[np.int64]) -> list[Block]:
-        """The blocks all of whose environments are named."""
+    def shards_within(self, ids: NDArray[np.int64]) -> list[Shard]:
+        """The shards all of whose environments are named."""
         named = set(ids.tolist())
-        return [block for block in self._blocks if named.issuperset(block.rows)]
+        return [shard for shard in self._shards if named.issuperset(shard.rows)]
 
-    def begin(self, calls: Mapping[Block, Call]) -> None:
-        """Asks some blocks for something without waiting; `collect` gets the answers.
+    def begin(self, calls: Mapping[Shard, Call]) -> None:
+        """Asks some shards for something without waiting; `collect` gets the answers.
 
         Raises:
-            EnvMisuse: one of them has not answered the question before.
+            EnvMisuse: one of them has not answered the request before.
         """
-        busy = [block for block in calls if block in self._pending.values()]
+        busy = [shard for shard in calls if shard in self._pending.values()]
         if busy:
             where = f"environments {busy[0].rows.start} to {busy[0].rows.stop - 1} have not answered yet"
             raise EnvMisuse("env.send", where, "Call env.recv() first.")
         self._frames.clear()
-        for block, call in calls.items():
-            block.post(call, PARTIAL)
-            self._pending[block.simulator] = block
+        for shard, call in calls.items():
+            shard.begin(call, PARTIAL)
+            self._pending[shard.simulator] = shard
 
-    def collect(self, least: int) -> list[tuple[Block, Infos]]:
-        """Waits until blocks with at least that many environments have answered, those asked first coming first.
+    def collect(self, least: int) -> list[tuple[Shard, Infos]]:
+        """Waits until shards with at least that many environments have answered, those asked first coming first.
 
         Their observations and results lie in the slot of partial batches, see `partial_rows`.
         """
-        answered: list[tuple[Block, Infos]] = []
-        while sum(len(block.rows) for block, _ in answered) < least:
+        answered: list[tuple[Shard, Infos]] = []
+        while sum(len(shard.rows) for shard, _ in answered) < least:
             for simulator, outcome in wait_for(list(self._pending), most=1).items():
-                block = self._pending.pop(simulator)
-                infos = block.finish(outcome)
-                answered.append((block, infos if isinstance(block.asked, Reset) else self._honest(block, infos, PARTIAL)))
+                shard = self._pending.pop(simulator)
+                infos = shard.result(outcome)
+                answered.append(
+                    (shard, infos if isinstance(shard.asked, ResetCall) else self._truncate_lost(shard, infos, PARTIAL))
+                )
         return answered
 
     @property
     def pending(self) -> int:
         """Environments that were asked and have not answered."""
-        return sum(len(block.rows) for block in self._pending.values())
+        return sum(len(shard.rows) for shard in self._pending.values())
 
     @property
     def restarts(self) -> int:
-        """How often a dead process was started again."""
+        """How often a failed process was started again."""
         return self._budget.spent
 
     def partial_rows(self, rows: NDArray[np.int64]) -> tuple[Arrays, Arrays]:
@@ -214,49 +214,49 @@ class Processes(VectorEnv[Any, Any, Any]):
         observation, results = self._memory.observation(PARTIAL), self._memory.results[PARTIAL]
         return {k: array[rows] for k, array in observation.items()}, {k: array[rows] for k, array in results.items()}
 
-    def _resets(self, seeds: Any, options: dict[str, Any]) -> dict[Block, Call]:
-        """The reset of each block that has an environment to reset."""
+    def _resets(self, seeds: Any, options: dict[str, Any]) -> dict[Shard, Call]:
+        """The reset of each shard that has an environment to reset."""
         mask: NDArray[np.bool_] = options.pop("reset_mask", np.ones(self.num_envs, np.bool_))
-        calls: dict[Block, Call] = {}
-        for block in self._blocks:
-            rows = slice(block.rows.start, block.rows.stop)
+        calls: dict[Shard, Call] = {}
+        for shard in self._shards:
+            rows = slice(shard.rows.start, shard.rows.stop)
             if mask[rows].any():
-                calls[block] = Reset(mask[rows].copy(), tuple(seeds[rows]), columns_of(options, block.rows))
+                calls[shard] = ResetCall(mask[rows].copy(), tuple(seeds[rows]), columns_of(options, shard.rows))
         return calls
 
-    def _introductions(self) -> Description:
-        """What all blocks say of themselves."""
-        said: dict[Block, Json] = {}
-        waiting = {block.simulator: block for block in self._blocks}
+    def _descriptions(self) -> Description:
+        """What the processes of all shards say of their environments."""
+        described: dict[Shard, Json] = {}
+        waiting = {shard.simulator: shard for shard in self._shards}
         while waiting:
             for simulator, outcome in wait_for(list(waiting)).items():
-                if isinstance(outcome, Death):
+                if isinstance(outcome, SimulatorFailure):
                     raise SimulatorDied("env", str(outcome)) from outcome
                 if "error" in outcome[0]:
                     raise_error(simulator, outcome[0]["error"])
-                said[waiting.pop(simulator)] = outcome[0]
-        first = said[self._blocks[0]]
-        for block, fields in said.items():
+                described[waiting.pop(simulator)] = outcome[0]
+        first = described[self._shards[0]]
+        for shard, fields in described.items():
             if fields != first:
-                where = f"environments {block.rows.start} to {block.rows.stop - 1}"
+                where = f"environments {shard.rows.start} to {shard.rows.stop - 1}"
                 raise ConfigError("env", f"{where} describe themselves otherwise than the first", "Build them all the same way.")
         return Description(first)
 
-    def _run(self, calls: Mapping[Block, Call], slot: int) -> dict[Block, Infos]:
-        """Asks blocks and waits for all of them, even if one fails."""
+    def _run(self, calls: Mapping[Shard, Call], slot: int) -> dict[Shard, Infos]:
+        """Asks shards and waits for all of them, even if one fails."""
         if self._pending:
             raise EnvMisuse("env", f"{self.pending} environments have not answered yet", "Call env.recv() first.")
         self._frames.clear()
-        for block, call in calls.items():
-            block.post(call, slot)
-        waiting = {block.simulator: block for block in calls}
-        infos: dict[Block, Infos] = {}
+        for shard, call in calls.items():
+            shard.begin(call, slot)
+        waiting = {shard.simulator: shard for shard in calls}
+        infos: dict[Shard, Infos] = {}
         failure: RLinfError | None = None
         while waiting:
             for simulator, outcome in wait_for(list(waiting)).items():
-                block = waiting.pop(simulator)
+                shard = waiting.pop(simulator)
                 try:
-                    infos[block] = block.finish(outcome)
+                    infos[shard] = shard.result(outcome)
                 except RLinfError as error:
                     failure = failure or error
         if failure is not None:
@@ -273,38 +273,38 @@ class Processes(VectorEnv[Any, Any, Any]):
             self._memory.release(slot)
             raise
 
-    def _give(self, slot: int) -> Arrays:
+    def _lease(self, slot: int) -> Arrays:
         """The observation in a slot, for the caller to keep."""
         self._last = self._memory.lease(slot)
         return dict(self._last)
 
-    def _honest(self, block: Block, infos: Infos, slot: int) -> Infos:
+    def _truncate_lost(self, shard: Shard, infos: Infos, slot: int) -> Infos:
         """Truncates episodes that were lost with their process, in the results of a step."""
-        lost = block.lost.copy()
+        lost = shard.lost.copy()
         if not lost.any():
             return infos
         if slot != PARTIAL:
-            self._show_last(block, slot)
-        rows = block.rows.start + np.flatnonzero(lost)
+            self._show_last(shard, slot)
+        rows = shard.rows.start + np.flatnonzero(lost)
         results = self._memory.results[slot]
         results["reward"][rows], results["terminated"][rows], results["truncated"][rows] = 0.0, False, True
-        block.lost[:] = False
-        return truncate(infos, block.known, lost)
+        shard.lost[:] = False
+        return truncate(infos, shard.known, lost)
 
-    def _show_last(self, block: Block, slot: int) -> None:
+    def _show_last(self, shard: Shard, slot: int) -> None:
         """Shows lost environments as they were seen last."""
-        rows = block.rows.start + np.flatnonzero(block.lost)
+        rows = shard.rows.start + np.flatnonzero(shard.lost)
         for key, array in self._memory.observation(slot).items():
             array[rows] = self._last[key][rows]
 
-    def _photographs(self, block: Block) -> list[Frame]:
-        if block not in self._frames:
-            fields, payload = block.query("render", PARTIAL)
-            self._frames[block] = list(unpack(fields["frames"], payload).values())
-        return self._frames[block]
+    def _photographs(self, shard: Shard) -> list[Frame]:
+        if shard not in self._frames:
+            fields, payload = shard.query("render", PARTIAL)
+            self._frames[shard] = list(unpack(fields["frames"], payload).values())
+        return self._frames[shard]
 
 
-def _shares(num_envs: int, processes: int) -> list[range]:
+def _partition(num_envs: int, processes: int) -> list[range]:
     """Consecutive environments for each process, as evenly as it goes."""
     if processes < 1:
         raise ConfigError("env.processes", f"expected at least 1 process, found {processes}")

@@ -1,4 +1,4 @@
-"""What happens when a simulator's process dies, hangs, is stopped, or loses its parent."""
+"""What happens when a simulator's process ends, hangs, is stopped, or loses its parent."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def test_a_stopped_simulator_is_replaced_and_gone():
     env.close()
 
 
-def test_an_error_says_how_it_died_and_its_last_words():
+def test_an_error_says_how_it_ended_and_the_end_of_its_log():
     env = make(fails="exits", restarts=1)
     env.reset(seed=0)
     with pytest.raises(SimulatorDied) as caught:
         env.step(FATAL)
     text = str(caught.value)
-    assert "simulator 0 (environments 0 to 1) ended with exit status 3 during step" in text
+    assert "simulator 0 (environments 0 to 1) exited with status 3 during step" in text
     assert "the licence has expired" in text
     assert "Restarts before: 1." in text
     env.close()
@@ -107,7 +107,7 @@ def test_an_error_says_how_it_died_and_its_last_words():
     env.close()
 
 
-def test_a_death_at_the_start_is_not_repeated(tmp_path):
+def test_a_failure_at_the_start_is_not_repeated(tmp_path):
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho no such library >&2\nkill -TERM $$\n")
     script.chmod(0o755)
@@ -215,7 +215,7 @@ def test_an_answer_that_nobody_waited_for_is_not_mistaken_for_another():
 def test_close_leaves_nothing():
     env = make()
     env.reset(seed=0)
-    pid, folder = env.unwrapped.processes[0], env.unwrapped._workplace.folder
+    pid, folder = env.unwrapped.processes[0], env.unwrapped._folder.folder
     env.close()
     assert not is_alive(pid)
     assert not folder.exists()

@@ -1,4 +1,4 @@
-"""The simulator's side: `python -m rlinf.envs.remote.child`, started by `rlinf.envs.remote.simulator` and by nobody else.
+"""The simulator's side: `python -m rlinf.envs.remote.server`, started by `rlinf.envs.remote.launch` only.
 
 It is asked and answers, one message at a time: `hello` builds the environment and describes it, `memory` maps the shared memory,
 then `reset`, `step`, `show`, `render`, and `close`. An exception is an answer, too. It needs rlinf-core, rlinf-envs, gymnasium,
@@ -7,11 +7,7 @@ numpy and the simulator; it prints nothing but to its log.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import select
-import signal
-import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -23,49 +19,36 @@ from gymnasium.vector import SyncVectorEnv
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.process import Connection, ConnectionLost, SharedMemory
 from rlinf.core.registry import ENVS
+from rlinf.envs.remote.encoding import PROTOCOL, pack
 from rlinf.envs.remote.memory import Arrays, Memory, plan
 from rlinf.envs.remote.spaces import Json, write_metadata, write_space
-from rlinf.envs.remote.wire import PROTOCOL, Wire, WireClosed, pack
 from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, MaskedActions
 from rlinf.envs.wrappers.video import RecordVideo
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serves until the other side hangs up.
+    """Serves until the other side closes the connection.
 
     Args:
-        arguments: the descriptors of the socket, of the shared memory and of the lifeline.
+        arguments: the descriptor of the shared memory.
     """
-    connection, memory, lifeline = map(int, arguments)
-    end_with_parent(lifeline)
-    Server(Wire(socket.socket(fileno=connection)), memory).serve()
-
-
-def end_with_parent(lifeline: int) -> None:
-    """Has the kernel kill this process when the other end of a pipe is closed, be it stuck, stopped or computing.
-
-    Not by PR_SET_PDEATHSIG, which fires already when the *thread* ends that started this process.
-    """
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it was closed before
-        os._exit(1)
+    Server(Connection.to_parent(), SharedMemory(int(arguments[0]))).serve()
 
 
 class Server:
-    """Answers messages about one block of environments.
+    """Answers messages about the environments of this process.
 
     Args:
-        wire: to the other side.
-        memory: the descriptor of the shared memory.
+        connection: to the other side.
+        memory: where observations and actions lie.
     """
 
-    def __init__(self, wire: Wire, memory: int) -> None:
-        self._wire = wire
-        self._descriptor = memory
+    def __init__(self, connection: Connection, memory: SharedMemory) -> None:
+        self._connection = connection
+        self._shared = memory
         self._env: Any = None
         self._rows = slice(0)
         self._slots: list[Arrays] = []
@@ -85,7 +68,7 @@ class Server:
         }
         try:
             while True:
-                asked, _ = self._wire.wait()
+                asked, _ = self._connection.wait()
                 if asked["call"] == "close":
                     break
                 try:
@@ -93,8 +76,8 @@ class Server:
                 except Exception as error:  # noqa: BLE001
                     traceback.print_exc()
                     fields, payload = {"error": _describe(error)}, b""
-                self._wire.send({**fields, "number": asked["number"]}, payload)
-        except WireClosed:
+                self._connection.send({**fields, "number": asked["number"]}, payload)
+        except ConnectionLost:
             pass
         finally:
             if self._env is not None:
@@ -109,7 +92,7 @@ class Server:
         config: Any = ENVS.build(asked["env"], asked["params"], place="env")
         if not callable(getattr(config, "make", None)):
             raise ConfigError("env", f"'{asked['env']}' is no environment's configuration", "It needs a method `make`.")
-        first, count = asked["block"]
+        first, count = asked["rows"]
         settings = {key: asked[key] for key in ("max_episode_steps", "ignore_terminations", "render")}
         self._env = _bare(config.make(count, **settings))
         self._rows = slice(first, first + count)
@@ -126,7 +109,7 @@ class Server:
         if layout.size != asked["size"]:
             problem = f"the memory is {asked['size']} bytes large, but the layout asks for {layout.size}"
             raise ConfigError("env.python", problem, "Give both sides the same version of rlinf-envs.")
-        memory = Memory(self._descriptor, layout)
+        memory = Memory(self._shared, layout)
         self._actions = memory.actions[self._rows]
         for index, results in enumerate(memory.results):
             whole = memory.observation(index) | {f"/{key}": array for key, array in results.items()}

@@ -1,4 +1,4 @@
-"""What a block of environments was asked since its running episodes began, so that another process can take its place.
+"""What a shard of environments was asked since its running episodes began, so that another process can take its place.
 
 By the contract an environment's state follows from its own last reset and the actions since. So the resets and actions of the
 running episodes are enough; as every episode ends, they are few.
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.tree import tree_leaves
-from rlinf.envs.remote.wire import unpack
+from rlinf.envs.remote.encoding import unpack
 
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
-    """Which environments of a block are reset, and how."""
+class ResetCall:
+    """Which environments of a shard are reset, and how."""
 
     mask: Flags
     """`[n]`."""
@@ -31,14 +31,14 @@ class Reset:
     """Columns `[n]`, such as `task`."""
 
     def fields(self) -> dict[str, Any]:
-        """As a question to a simulator."""
+        """As a request to a simulator's process."""
         options = {key: list(column) for key, column in self.options.items()}
         return {"seed": list(self.seeds), "mask": self.mask.tolist(), "options": options}
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """A step of a block."""
+class StepCall:
+    """A step of a shard."""
 
     actions: NDArray[Any]
     """`[n, *]`."""
@@ -46,16 +46,16 @@ class Move:
     """`[n]`, which environments take it; None: all."""
 
     def fields(self) -> dict[str, Any]:
-        """As a question to a simulator, but for the actions."""
+        """As a request to a simulator's process, but for the actions."""
         return {"active": None if self.active is None else self.active.tolist()}
 
 
-Call = Reset | Move
+Call = ResetCall | StepCall
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What a step said of a block, but for its observation."""
+class StepResult:
+    """What a step said of a shard, but for its observation."""
 
     reward: NDArray[np.float32]
     terminated: Flags
@@ -73,7 +73,7 @@ class Result:
         """`[n]`, which episodes have ended."""
         return self.terminated | self.truncated
 
-    def agrees(self, other: Result, rows: Flags) -> bool:
+    def agrees(self, other: StepResult, rows: Flags) -> bool:
         """Whether two results are the same to the bit in some rows."""
         mine, theirs = (
             {"reward": r.reward, "terminated": r.terminated, "truncated": r.truncated, **r.infos} for r in (self, other)
@@ -87,16 +87,16 @@ def _row_bytes(leaf: Any, rows: Flags) -> Any:
     return leaf[rows].tobytes() if np.ndim(leaf) and len(leaf) == len(rows) else leaf
 
 
-class Journal:
-    """The running episodes of a block of `n` environments."""
+class ReplayLog:
+    """The running episodes of a shard of `n` environments."""
 
     def __init__(self, n: int) -> None:
         self._begun = np.full(n, -1)
         self._seeds = [0] * n
         self._options: list[dict[str, Any]] = [{} for _ in range(n)]
-        self._moves: list[Move] = []
+        self._steps: list[StepCall] = []
         self._first = 0
-        self.last: Result | None = None
+        self.last: StepResult | None = None
         """What the last step said; None after a reset of all."""
 
     @property
@@ -107,7 +107,7 @@ class Journal:
     @property
     def steps(self) -> int:
         """Steps to take again."""
-        return len(self._moves)
+        return len(self._steps)
 
     @property
     def compared(self) -> Flags:
@@ -116,9 +116,9 @@ class Journal:
 
     @property
     def _now(self) -> int:
-        return self._first + len(self._moves)
+        return self._first + len(self._steps)
 
-    def reset(self, done: Reset) -> None:
+    def add_reset(self, done: ResetCall) -> None:
         """Notes a reset that was answered."""
         for index in np.flatnonzero(done.mask):
             self._begun[index] = self._now
@@ -126,47 +126,48 @@ class Journal:
             self._options[index] = {key: column[index] for key, column in done.options.items()}
         if done.mask.all():
             self.last = None
+        # No running episode began before this step, so that the log stays as short as the longest of them.
         needless = int(self._begun.min()) - self._first
         if needless > 0:
-            del self._moves[:needless]
+            del self._steps[:needless]
             self._first += needless
 
-    def step(self, move: Move, result: Result) -> None:
+    def add_step(self, step: StepCall, result: StepResult) -> None:
         """Notes a step that was answered; its actions are copied."""
-        self._moves.append(Move(move.actions.copy(), move.active))
+        self._steps.append(StepCall(step.actions.copy(), step.active))
         self.last = result
 
-    def again(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[Call]:
         """The resets and actions that bring a new process to the present.
 
         An environment whose episode began later than another's is stepped through actions that were not meant for it until its own
-        reset comes. Whoever replays may have to reset it in between; its seed is as good as any (`renew`).
+        reset comes. Whoever replays may have to reset it in between; its seed is as good as any (`beginning_of`).
         """
-        yield self.renew(np.ones(len(self._begun), np.bool_))
-        for time, move in enumerate(self._moves, start=self._first):
+        yield self.beginning_of(np.ones(len(self._begun), np.bool_))
+        for time, step in enumerate(self._steps, start=self._first):
             beginning = self._begun == time
             if time > self._first and beginning.any():
-                yield self.renew(beginning)
+                yield self.beginning_of(beginning)
             # What the former episodes did no longer matters, so that none of them has to stand still.
-            yield move if move.active is None else Move(move.actions, move.active | (self._begun > time))
+            yield step if step.active is None else StepCall(step.actions, step.active | (self._begun > time))
         beginning = self._begun == self._now
-        if self._moves and beginning.any():
-            yield self.renew(beginning)
+        if self._steps and beginning.any():
+            yield self.beginning_of(beginning)
 
-    def renew(self, mask: Flags) -> Reset:
+    def beginning_of(self, mask: Flags) -> ResetCall:
         """The reset with which the present episodes of some environments began."""
         keys = {key for options in self._options for key in options}
         columns = {key: tuple(options.get(key) for options in self._options) for key in keys}
-        return Reset(mask, tuple(self._seeds), columns)
+        return ResetCall(mask, tuple(self._seeds), columns)
 
 
-def columns_of(options: Mapping[str, Any], block: range) -> dict[str, tuple[Any, ...]]:
-    """The rows of a block of the options of a reset, `[N]` each, as plain values."""
-    return {key: tuple(map(_plain, _rows(column, block))) for key, column in options.items()}
+def columns_of(options: Mapping[str, Any], shard: range) -> dict[str, tuple[Any, ...]]:
+    """The rows of a shard of the options of a reset, `[N]` each, as plain values."""
+    return {key: tuple(map(_plain, _rows(column, shard))) for key, column in options.items()}
 
 
-def _rows(column: Any, block: range) -> Sequence[Any]:
-    return column[block.start : block.stop]
+def _rows(column: Any, shard: range) -> Sequence[Any]:
+    return column[shard.start : shard.stop]
 
 
 def _plain(value: Any) -> Any:

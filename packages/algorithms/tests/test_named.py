@@ -6,20 +6,23 @@ import torch
 from rlinf.algorithms.advantages.estimator import INPUT_NAMES as CREDIT_INPUTS
 from rlinf.algorithms.advantages.estimator import Estimator
 from rlinf.algorithms.advantages.returns import gae
-from rlinf.algorithms.compat import ADVANTAGES, ALIASES, ARGUMENTS, LOSSES
-from rlinf.algorithms.losses.correction import CorrectionConfig
-from rlinf.algorithms.losses.policy.gmpo import GMPO
-from rlinf.algorithms.losses.policy.ppo import PPOClip, ppo_clip
-from rlinf.algorithms.losses.policy_loss import INPUT_NAMES as LOSS_INPUTS
-from rlinf.algorithms.losses.policy_loss import PolicyLoss
-from rlinf.algorithms.losses.terms import Aggregation, Terms, aggregate
-from rlinf.algorithms.registry import (
+from rlinf.algorithms.compat import (
+    ADVANTAGES,
+    ALIASES,
+    ARGUMENTS,
+    LOSSES,
     calculate_adv_and_returns,
     get_adv_and_returns,
     get_policy_loss,
     get_reward_class,
     policy_loss,
 )
+from rlinf.algorithms.losses.correction import CorrectionConfig
+from rlinf.algorithms.losses.policy.gmpo import GMPO
+from rlinf.algorithms.losses.policy.ppo import PPOClip, ppo_clip
+from rlinf.algorithms.losses.policy_loss import INPUT_NAMES as LOSS_INPUTS
+from rlinf.algorithms.losses.policy_loss import PolicyLoss
+from rlinf.algorithms.losses.terms import Aggregation, Terms, aggregate
 from rlinf.core import Credit, register_advantage, register_policy_loss
 from rlinf.core.errors import ConfigError, DuplicateName, ShapeError, UnknownName
 from rlinf.core.registry import ADVANTAGES as ADVANTAGE_REGISTRY

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.normalize import normalize_advantages
 from rlinf.algorithms.advantages.returns import GAE
-from rlinf.algorithms.registry import calculate_adv_and_returns
+from rlinf.algorithms.compat import calculate_adv_and_returns
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import ADVANTAGES
 from rlinf.core.testing.advantage import AdvantageContract

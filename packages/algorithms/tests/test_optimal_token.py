@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.optimal_token import OptimalTokenBaseline, optimal_token_baseline
-from rlinf.algorithms.registry import calculate_adv_and_returns
+from rlinf.algorithms.compat import calculate_adv_and_returns
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.advantage import AdvantageContract
 from rlinf.core.trajectory import Credit

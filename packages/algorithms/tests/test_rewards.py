@@ -339,7 +339,7 @@ def test_any_text_has_a_finite_score(reward):
 
 
 def test_get_reward_class_by_any_case():
-    from rlinf.algorithms.registry import get_reward_class
+    from rlinf.algorithms.compat import get_reward_class
 
     name = "Reward_of_these_tests"
     register_reward(name, ExactMatch)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rlinf.algorithms.advantages.estimator import CreditInputs
 from rlinf.algorithms.advantages.normalize import loss_scale
 from rlinf.algorithms.advantages.per_decision import Raw
+from rlinf.algorithms.compat import calculate_adv_and_returns
 from rlinf.algorithms.losses.policy.ppo import ppo_clip
 from rlinf.algorithms.losses.terms import Aggregation, aggregate
-from rlinf.algorithms.registry import calculate_adv_and_returns
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import ADVANTAGES
 

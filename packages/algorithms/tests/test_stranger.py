@@ -88,7 +88,7 @@ class StrangerReward:
 SCRIPT = """
 import torch
 import stranger_things
-from rlinf.algorithms.registry import calculate_adv_and_returns, get_adv_and_returns, get_policy_loss, get_reward_class, policy_loss
+from rlinf.algorithms.compat import calculate_adv_and_returns, get_adv_and_returns, get_policy_loss, get_reward_class, policy_loss
 from rlinf.core.errors import RLinfError
 from rlinf.core.registry import LOSSES, REWARDS
 

@@ -42,6 +42,11 @@ from rlinf.algorithms.advantages import td_errors as td_errors
 from rlinf.algorithms.advantages import to_decisions as to_decisions
 from rlinf.algorithms.advantages import vtrace as vtrace
 from rlinf.algorithms.advantages import whiten as whiten
+from rlinf.algorithms.compat.by_name import calculate_adv_and_returns as calculate_adv_and_returns
+from rlinf.algorithms.compat.by_name import get_adv_and_returns as get_adv_and_returns
+from rlinf.algorithms.compat.by_name import get_policy_loss as get_policy_loss
+from rlinf.algorithms.compat.by_name import get_reward_class as get_reward_class
+from rlinf.algorithms.compat.by_name import policy_loss as policy_loss
 from rlinf.algorithms.distributed import all_reduce_over as all_reduce_over
 from rlinf.algorithms.logits import entropy_from_logits as entropy_from_logits
 from rlinf.algorithms.logits import logprob_and_entropy_from_hidden as logprob_and_entropy_from_hidden
@@ -107,11 +112,6 @@ from rlinf.algorithms.losses import time_weight as time_weight
 from rlinf.algorithms.losses import truncated_importance as truncated_importance
 from rlinf.algorithms.losses import vespo as vespo
 from rlinf.algorithms.losses import veto as veto
-from rlinf.algorithms.registry import calculate_adv_and_returns as calculate_adv_and_returns
-from rlinf.algorithms.registry import get_adv_and_returns as get_adv_and_returns
-from rlinf.algorithms.registry import get_policy_loss as get_policy_loss
-from rlinf.algorithms.registry import get_reward_class as get_reward_class
-from rlinf.algorithms.registry import policy_loss as policy_loss
 from rlinf.algorithms.scan import scan_from_right as scan_from_right
 from rlinf.core import register_advantage as register_advantage
 from rlinf.core import register_policy_loss as register_policy_loss

@@ -168,8 +168,8 @@ def _check_options(scale: str, eps: float, *, keys: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class GRPO(Estimator):
-    """Group-relative advantages by name: `algorithm.adv_type: grpo`. `scale: none` is Dr. GRPO."""
+class GroupEstimator(Estimator):
+    """What advantages by comparison within a group have in common: what they divide by."""
 
     needs: ClassVar[Mapping[Need, str]] = {"group": ""}
     has_targets: ClassVar[bool] = False
@@ -180,12 +180,18 @@ class GRPO(Estimator):
     """Whether a variance is divided by n − 1 rather than n."""
     eps: float = EPSILON
     """What is added to the deviation, ≥ 0."""
-    leave_one_out: bool = False
-    """Whether a row is compared with the other rows of its group only."""
 
     def __post_init__(self) -> None:
         Estimator.__post_init__(self)
         _check_options(self.scale, self.eps, keys="{}")
+
+
+@dataclass(frozen=True, slots=True)
+class GRPO(GroupEstimator):
+    """Group-relative advantages by name: `algorithm.adv_type: grpo`. `scale: none` is Dr. GRPO."""
+
+    leave_one_out: bool = False
+    """Whether a row is compared with the other rows of its group only."""
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
@@ -277,8 +283,7 @@ def grpo_passk(
         ShapeError: a rank or a size disagrees; the message names the argument.
         ConfigError: `scale` is unknown, or `eps` is negative.
     """
-    expect_choice("grpo_passk(scale)", scale, get_args(Scale))
-    expect_range("grpo_passk(eps)", eps, 0.0, float("inf"))
+    _check_options(scale, eps, keys="grpo_passk({})")
     if score.dim() != 1:
         raise ShapeError("grpo_passk(score)", f"expected [B], found {tuple(score.shape)}")
     counted = checked("grpo_passk", score, group, valid)
@@ -298,23 +303,8 @@ def grpo_passk(
 
 
 @dataclass(frozen=True, slots=True)
-class GRPOPassK(Estimator):
+class GRPOPassK(GroupEstimator):
     """GRPO for pass@k by name: `algorithm.adv_type: grpo_passk`. `rollout.group_size` is k."""
-
-    needs: ClassVar[Mapping[Need, str]] = {"group": ""}
-    has_targets: ClassVar[bool] = False
-
-    scale: Scale = "group"
-    """What to divide by: the deviation of the group, of the whole batch over all ranks, or nothing."""
-    unbiased: bool = True
-    """Whether a variance is divided by n − 1 rather than n."""
-    eps: float = EPSILON
-    """What is added to the deviation, ≥ 0."""
-
-    def __post_init__(self) -> None:
-        Estimator.__post_init__(self)
-        expect_choice("scale", self.scale, get_args(Scale))
-        expect_range("eps", self.eps, 0.0, float("inf"))
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
-from rlinf.algorithms.advantages.group import EPSILON, Scale, grpo
+from rlinf.algorithms.advantages.group import EPSILON, GroupEstimator, Scale, grpo
 from rlinf.algorithms.advantages.grouping import Grouping, checked, numbered, pairs
 from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
@@ -120,25 +120,15 @@ def grpo_video(
 
 
 @dataclass(frozen=True, slots=True)
-class GRPODynamic(Estimator):
+class GRPODynamic(GroupEstimator):
     """Turn- and trajectory-level GRPO by name: `algorithm.adv_type: grpo_dynamic`. Without `episode`, every row is its own."""
-
-    has_targets: ClassVar[bool] = False
 
     advantage_mode: TurnMode = "turn"
     """Whether statistics go over all turns of a question, or over the mean scores of its episodes."""
-    scale: Scale = "group"
-    """What to divide by: the deviation of the group, of the whole batch over all ranks, or nothing."""
-    unbiased: bool = True
-    """Whether a variance is divided by n − 1 rather than n."""
-    eps: float = EPSILON
-    """What is added to the deviation, ≥ 0."""
 
     def __post_init__(self) -> None:
-        Estimator.__post_init__(self)
+        GroupEstimator.__post_init__(self)
         expect_choice("advantage_mode", self.advantage_mode, get_args(TurnMode))
-        expect_choice("scale", self.scale, get_args(Scale))
-        expect_range("eps", self.eps, 0.0, float("inf"))
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, the same for all decisions of a row; no targets."""

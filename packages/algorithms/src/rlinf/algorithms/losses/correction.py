@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
-from rlinf.algorithms.compat import CORRECTIONS
+from rlinf.algorithms.compat.words import CORRECTIONS
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
 from rlinf.algorithms.losses.rollout_gap import joint, mismatch, perplexity

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.compat.words import KL_TYPES
 from rlinf.algorithms.elementwise import at_least_float32, bounded
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, at_granularity
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, per_decision, zero_masked
@@ -19,9 +20,7 @@ from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 KLType = Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl", "k1+", "kl+", "abs+", "k3+", "low_var_kl+"]
 """See `kl_penalty`."""
 
-_CANONICAL: dict[str, str] = {
-    "k1": "k1", "kl": "k1", "abs": "abs", "k2": "k2", "mse": "k2", "k3": "k3", "low_var_kl": "low_var_kl",
-}  # fmt: skip
+_KINDS = ("k1", "abs", "k2", "k3", "low_var_kl")
 
 
 def kl_penalty(logprob: Tensor, logprob_ref: Tensor, kind: KLType) -> Tensor:
@@ -56,7 +55,8 @@ def kl_penalty(logprob: Tensor, logprob_ref: Tensor, kind: KLType) -> Tensor:
     expect_shape("kl_penalty(logprob_ref)", logprob_ref, logprob.shape)
     check_kl_type(kind, place="kl_penalty(kind)")
     toward = at_least_float32(logprob_ref) - at_least_float32(logprob)
-    value = _estimate(toward, _CANONICAL[kind.removesuffix("+")])
+    base = kind.removesuffix("+")
+    value = _estimate(toward, KL_TYPES.get(base, base))
     if not kind.endswith("+"):
         return value
     square = _estimate(toward, "k2")
@@ -69,8 +69,9 @@ def check_kl_type(kind: str, *, place: str) -> None:
     Raises:
         ConfigError: the message has the nearest.
     """
-    if kind.removesuffix("+") not in _CANONICAL:
-        raise ConfigError(place, f"no estimate '{kind}'", did_you_mean(kind, list(_CANONICAL)))
+    kinds = [*_KINDS, *KL_TYPES]
+    if kind.removesuffix("+") not in kinds:
+        raise ConfigError(place, f"no estimate '{kind}'", did_you_mean(kind, kinds))
 
 
 def _estimate(toward: Tensor, kind: str) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rlinf.algorithms.checks import expect_shape
-from rlinf.algorithms.compat import AGGREGATIONS
+from rlinf.algorithms.compat.words import AGGREGATIONS
 from rlinf.algorithms.elementwise import at_least_float32, keep
 from rlinf.algorithms.tiling import rows_at_once
 from rlinf.core.data import LossOutput

@@ -36,6 +36,9 @@ AGGREGATIONS: Final[Mapping[str, str]] = {"seq-mean-token-sum-norm": "constant-l
 CORRECTIONS: Final[Mapping[str, str]] = {"tis": "truncate", "mis": "mask", "icepop": "mask"}
 """Modes of a correction, by the names of their papers."""
 
+KL_TYPES: Final[Mapping[str, str]] = {"kl": "k1", "mse": "k2"}
+"""Estimates of a divergence, by the names that verl and RLinf have for them."""
+
 _GRPO: Final = "{} names an advantage: set adv_type to '{}' and loss_type to 'ppo_clip' (or another loss)."
 
 LOSSES: Final[Mapping[str, str]] = {

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlinf.algorithms.advantages.estimator import INPUT_NAMES as CREDIT_INPUTS
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
-from rlinf.algorithms.compat import ALIASES, ARGUMENTS
+from rlinf.algorithms.compat.words import ALIASES, ARGUMENTS
 from rlinf.algorithms.losses.policy_loss import INPUT_NAMES as LOSS_INPUTS
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.core.config import read

@@ -1,0 +1,13 @@
+from rlinf.algorithms.compat.by_name import calculate_adv_and_returns as calculate_adv_and_returns
+from rlinf.algorithms.compat.by_name import get_adv_and_returns as get_adv_and_returns
+from rlinf.algorithms.compat.by_name import get_policy_loss as get_policy_loss
+from rlinf.algorithms.compat.by_name import get_reward_class as get_reward_class
+from rlinf.algorithms.compat.by_name import policy_loss as policy_loss
+from rlinf.algorithms.compat.words import ADVANTAGES as ADVANTAGES
+from rlinf.algorithms.compat.words import AGGREGATIONS as AGGREGATIONS
+from rlinf.algorithms.compat.words import ALIASES as ALIASES
+from rlinf.algorithms.compat.words import ARGUMENTS as ARGUMENTS
+from rlinf.algorithms.compat.words import CORRECTIONS as CORRECTIONS
+from rlinf.algorithms.compat.words import KL_TYPES as KL_TYPES
+from rlinf.algorithms.compat.words import LOSSES as LOSSES
+from rlinf.algorithms.compat.words import REWARDS as REWARDS

@@ -10,9 +10,9 @@ import pytest
 from rlinf.core.errors import ConfigError
 from rlinf.runners import read_embodied, write_checkpoint
 from rlinf.runners.config.composition import compose_recipe
-from rlinf.runners.embodied.reading import explain_embodied
 from rlinf.runners.evaluation.command import parse_evaluation
 from rlinf.runners.reasoning import read_reasoning
+from rlinf.runners.task_types import explain_run
 
 APPS = Path(__file__).parents[1] / "apps"
 CONFIG, REASONING = APPS / "embodied/config", APPS / "reasoning/config"
@@ -107,7 +107,7 @@ def test_a_fault_of_the_recipe_stays_a_fault(tmp_path: Path) -> None:
 def test_explain_tells_what_went() -> None:
     overrides = ["env.train.env_type=gymnasium", "env.train.init_params.env_id=Pendulum-v1"]
     composition = compose_recipe(CONFIG, "maniskill_ppo_mlp", overrides)
-    said = explain_embodied(read_embodied(composition.data), composition.provenance, "env.train.init_params")
+    said = explain_run(read_embodied(composition.data), composition.provenance, "env.train.init_params")
     assert "env.train.init_params.env_id = 'Pendulum-v1'  (command line)" in said
     line = "env.train.init_params.task_id: dropped, no parameter of the environment 'gymnasium' (maniskill_ppo_mlp.yaml)"
     assert line in said.splitlines()
@@ -119,8 +119,39 @@ def test_an_evaluation_replaces_them_too(tmp_path: Path) -> None:
     config = composed()
     write_checkpoint(folder, lambda part: None, config=config, state={"step": 1})
     arguments = [str(folder), "env.eval.env_type=gymnasium", "env.eval.init_params.env_id=Pendulum-v1"]
-    command = parse_evaluation(arguments, description="", example="")
+    command = parse_evaluation(arguments, config_dir=CONFIG, description="", example="")
     assert command.data["env"]["eval"]["init_params"] == {"env_id": "Pendulum-v1"}
     assert command.data["env"]["train"]["init_params"] == {"task_id": "PushCube-v1"}
-    command = parse_evaluation([str(folder), "actor.model.model_type=cnn_policy"], description="", example="")
+    command = parse_evaluation([str(folder), "actor.model.model_type=cnn_policy"], config_dir=CONFIG, description="", example="")
     assert "normalize_observations" not in command.data["actor"]["model"]
+
+
+def test_a_recipe_that_builds_on_another_one_replaces_them_too(tmp_path: Path) -> None:
+    for name in ("maniskill_ppo_mlp", "base"):
+        if (CONFIG / f"{name}.yaml").is_file():
+            (tmp_path / f"{name}.yaml").write_text((CONFIG / f"{name}.yaml").read_text())
+    child = """
+defaults: [maniskill_ppo_mlp, _self_]
+actor: {model: {model_type: cnn_policy, preset: tiny}}
+env: {train: {env_type: gymnasium, init_params: {env_id: Pendulum-v1}}}
+algorithm: {adv_type: n_step}
+"""
+    (tmp_path / "child.yaml").write_text(child)
+    (tmp_path / "grandchild.yaml").write_text("defaults: [child, _self_]\nactor: {model: {normalize_observations: true}}\n")
+    composition = compose_recipe(tmp_path, "child")
+    data: Any = composition.data
+    assert data["actor"]["model"] == {"model_type": "cnn_policy", "logstd_init": -1.5, "preset": "tiny"}
+    assert data["env"]["train"]["init_params"] == {"env_id": "Pendulum-v1"}
+    assert data["algorithm"] == {"adv_type": "n_step", "gamma": 0.9, "update_epoch": 8}
+    cfg = read_embodied(data)
+    gone = "actor.model.normalize_observations: dropped, no parameter of the model 'cnn_policy' (maniskill_ppo_mlp.yaml)"
+    assert gone in explain_run(cfg, composition.provenance, "actor.model").splitlines()
+    # What the last recipe or the command line sets itself stays, and is refused if nobody knows it.
+    for later in (
+        compose_recipe(tmp_path, "grandchild"),
+        compose_recipe(tmp_path, "child", ["actor.model.normalize_observations=true"]),
+    ):
+        with pytest.raises(ConfigError, match=r"actor\.model\.normalize_observations: unknown key"):
+            read_embodied(later.data)
+    back = compose_recipe(tmp_path, "child", ["actor.model={model_type: mlp_policy, preset: null}"]).data["actor"]["model"]
+    assert "preset" not in back or back["preset"] is None

@@ -18,37 +18,18 @@ from gymnasium.vector import VectorEnv
 from rlinf.core.config.reading import field_names, read
 from rlinf.core.errors import ConfigError, each_fault
 from rlinf.core.registry import (
-    ADVANTAGES,
     ENVS,
-    GENERATORS,
-    LOSSES,
-    MODELS,
-    REWARDS,
-    TASKS,
-    TRAINERS,
-    WEIGHT_SYNCS,
     Registry,
 )
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.config.sections import Section, resolved
-from rlinf.runners.embodied.reading import read_embodied
+from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
 from rlinf.runners.reasoning import ReasoningConfig, read_reasoning
 from rlinf.runners.sft import SFTConfig
 from rlinf.scheduler.config import ClusterConfig
 
 ROOT = Path(__file__).parents[1]
-CHOSEN: dict[str, Registry[Any]] = {
-    "advantage": ADVANTAGES,
-    "config": MODELS,
-    "generator": GENERATORS,
-    "loss": LOSSES,
-    "reward": REWARDS,
-    "sync": WEIGHT_SYNCS,
-    "task": TASKS,
-    "trainer": TRAINERS,
-}
-"""The fields of sections whose own fields stand in the section itself, and who registers what they may be."""
 KEY = re.compile(r"(?<![\w./{}-])(?:runner|cluster|env|rollout|actor|algorithm|data|reward|reference|eval|sft)\.[a-z_][a-z_.]*")
 FILES = ("data.parquet", "data.py", "eval.mp", "eval.py")
 ENVIRONMENT = ("env_type", "action", "recv", "send", "send_reset", "autoreset_mode", "keys", "lagging", "num_groups", "resets")
@@ -70,12 +51,12 @@ class Known:
         hints = typing.get_type_hints(cls)
         for field in dataclasses.fields(cls):
             if field.metadata.get("merged"):
-                self.walk_chosen(CHOSEN[field.name], prefix)
+                self.walk_chosen(field.metadata["registry"], prefix)
                 continue
             key = prefix + field.name
             self.keys.add(key)
-            if field.name == "init_params":
-                self.walk_chosen(ENVS, f"{key}.")
+            if "registry" in field.metadata:
+                self.walk_chosen(field.metadata["registry"], f"{key}.")
             for hint in _members(hints[field.name]):
                 if dataclasses.is_dataclass(hint):
                     section = typing.cast("type[Any]", hint)

@@ -10,7 +10,7 @@ from rlinf.core.errors import MissingExtra
 from rlinf.runners import check_run, read_embodied
 from rlinf.runners.commands import config
 from rlinf.runners.config.composition import compose_recipe
-from rlinf.runners.embodied.reading import resolved
+from rlinf.runners.config.sections import resolved
 from rlinf.runners.reasoning import read_reasoning
 from rlinf.runners.sft import read_sft
 from rlinf.runners.sft.warm_start import warm_start_config

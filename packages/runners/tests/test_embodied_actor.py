@@ -20,7 +20,7 @@ from rlinf.core.registry import GATES
 from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
-from rlinf.runners.embodied.reading import read_embodied
+from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.training.finite import SkippedSteps
 
 SEEN: list[tuple[Any, Scores[Any]]] = []
@@ -103,7 +103,7 @@ def actor(
     cfg = replace(cfg, algorithm=replace(cfg.algorithm, advantage=credit))
     with injected(WorkerContext(group="actor", rank=ranks[0], world_size=ranks[1])):
         worker: Any = EmbodiedFSDPActor(cfg)
-    topology: Any = SimpleNamespace(spec=None)
+    topology: Any = SimpleNamespace(spec=object())
     worker.init_worker(topology)
     worker._trajectory = trajectory
     return worker

@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -6,12 +7,13 @@ import pytest
 
 from rlinf.core.data import Decision
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
+from rlinf.core.evaluation import EvalReport
 from rlinf.core.random import keyed_seed
 from rlinf.core.registry import ENVS
 from rlinf.runners.embodied.env_worker import EnvWorker
-from rlinf.runners.embodied.evaluation import SEED_RANGE
-from rlinf.runners.embodied.reading import read_embodied
-from rlinf.runners.embodied.runner import slot_layout
+from rlinf.runners.embodied.evaluation import episode_protocol
+from rlinf.runners.embodied.rules import read_embodied
+from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 
 
@@ -138,16 +140,16 @@ def test_unfinished_episodes_go_on_only_with_auto_reset(toy_data: dict[str, Any]
 
 def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(toy_data: dict[str, Any], channels: Any) -> None:
     env = worker(toy_data)
-    results = env.evaluate(8, *channels, "film.mp4")
-    expected = [keyed_seed(3, "eval", number) % SEED_RANGE for number in range(8)]
+    protocol = episode_protocol(replace(env.cfg, env=replace(env.cfg.env, eval=replace(env.cfg.env.eval, episodes=8))), final=False)
+    results = env.evaluate(protocol, *channels, "film.mp4")
+    expected = [keyed_seed(3, "eval", number) % 2**31 for number in range(8)]
     envs: list[Any] = [env_slot._env for env_slot in env._eval_env_slots]
-    seen = [seed for e in envs for seed in e.seeds_seen if seed]
-    assert sorted(seen) == sorted(expected)
-    assert sorted(r.number for r in results) == list(range(8))
-    assert {r.number: r.episode_len for r in results} == {n: s % 5 + 1 for n, s in enumerate(expected)}
+    assert {seed for e in envs for seed in e.seeds_seen if seed} == set(expected)
+    assert EvalReport(protocol=protocol, results=tuple(results)).total is not None
+    assert {r.episode.number: r.episode_len for r in results} == {n: s % 5 + 1 for n, s in enumerate(expected)}
     assert [film for e in envs for film in e.recorded] == ["film.mp4"]
-    again = env.evaluate(8, *channels)
-    assert sorted(again, key=lambda r: r.number) == sorted(results, key=lambda r: r.number)
+    again = env.evaluate(protocol, *channels)
+    assert EvalReport(protocol=protocol, results=tuple(again)) == EvalReport(protocol=protocol, results=tuple(results))
 
 
 def test_a_worker_that_knows_nobody_says_so(toy_data: dict[str, Any], queues: Any) -> None:

@@ -6,7 +6,8 @@ import pytest
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import GATES
-from rlinf.runners.embodied.reading import read_embodied, resolved
+from rlinf.runners.config.sections import resolved
+from rlinf.runners.embodied.rules import read_embodied
 
 
 def test_every_choice_is_made_and_its_parameters_are_read(toy_data: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
 from rlinf.runners.checkpoints.resuming import check_resume, resumed_checkpoint
-from rlinf.runners.embodied.reading import read_embodied
+from rlinf.runners.embodied.rules import read_embodied
 
 
 @dataclass(frozen=True)

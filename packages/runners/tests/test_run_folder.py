@@ -6,7 +6,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners.checkpoints.run_folder import open_run_folder
-from rlinf.runners.embodied.reading import read_embodied
+from rlinf.runners.embodied.rules import read_embodied
 
 
 def test_an_earlier_run_is_kept(toy_data: dict[str, Any], tmp_path: Path) -> None:

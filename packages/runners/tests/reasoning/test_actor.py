@@ -16,7 +16,7 @@ from rlinf.core.registry import GATES
 from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
-from rlinf.runners.reasoning.reading import read_reasoning
+from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.topology import ReasoningTopology
 
 WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)

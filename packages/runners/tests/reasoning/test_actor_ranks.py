@@ -17,7 +17,7 @@ from rlinf.core.registry import GATES
 from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
-from rlinf.runners.reasoning.reading import read_reasoning
+from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.topology import ReasoningTopology
 
 

@@ -1,41 +1,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
-import pytest
-
+from rlinf.core.evaluation import ProblemProtocol, ProblemResult
 from rlinf.core.problems import Problem
 from rlinf.core.registry import TASKS
-from rlinf.runners.reasoning.evaluation import interval, pass_at_k, reasoning_protocol, summarise
+from rlinf.runners.reasoning.evaluation import problem_protocol, problem_result
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
-from rlinf.runners.reasoning.reading import read_reasoning
+from rlinf.runners.reasoning.rules import read_reasoning
 
 
-@pytest.mark.parametrize(("samples", "right"), [(5, 0), (5, 2), (5, 5), (4, 1)])
-def test_pass_at_k_counts_the_subsets_that_hold_a_right_one(samples: int, right: int) -> None:
-    for k in range(1, samples + 1):
-        subsets = list(combinations(range(samples), k))
-        solved = sum(any(member < right for member in subset) for subset in subsets)
-        assert pass_at_k(samples, right, k) == pytest.approx(solved / len(subsets))
-
-
-def report(number: int, *right: bool) -> GroupReport:
-    responses = tuple(Response(reward=float(r), success=r, tokens=4 + r, finish="stop" if r else "length") for r in right)
-    return GroupReport(group=number, problem=number, responses=responses, oldest=0)
-
-
-def test_a_summary_by_hand() -> None:
-    found = summarise([report(0, True, False), report(1, False, False), report(2, True, True)], (1, 2))
-    assert found["eval/accuracy"] == found["eval/pass@1"] == pytest.approx(0.5)
-    assert found["eval/pass@2"] == pytest.approx(2 / 3)
-    assert found["eval/response_length"] == pytest.approx(4.5)
-    assert found["eval/truncated"] == pytest.approx(0.5)
-
-
-def test_the_interval_is_that_of_problems_and_not_of_responses() -> None:
-    low, high = interval(0.5, 100)
-    assert (low, high) == pytest.approx((0.4038, 0.5962), abs=1e-4)
+def test_a_group_is_a_result_without_texts() -> None:
+    responses = tuple(Response(reward=float(r), success=r, tokens=4 + r, finish="stop", text="x") for r in (True, False))
+    found = problem_result(GroupReport(group=0, problem=7, responses=responses, oldest=0, prompt="1+1="))
+    assert found == ProblemResult(problem=7, success=(True, False), reward=(1.0, 0.0), tokens=(5, 4), finish=("stop", "stop"))
 
 
 @dataclass(frozen=True)
@@ -64,14 +42,22 @@ def reward(completions: Sequence[str], answers: Sequence[str]) -> list[float]:
 def test_the_protocol_knows_contents_and_names_and_no_addresses(reasoning_data: dict[str, Any]) -> None:
     """Files may be moved and not be changed; what only trains is no part of it; a function is its name."""
 
-    def protocol(path: str, held_out: str) -> dict[str, Any]:
+    def protocol(path: str, held_out: str, **data: Any) -> ProblemProtocol:
         task = {"type": "toy_filed", "path": path, "validation_path": held_out}
-        cfg = read_reasoning({**reasoning_data, "data": {**task, "rollout_batch_size": 4}})
-        return reasoning_protocol(replace(cfg, reward=replace(cfg.reward, reward=reward)), range(1))
+        cfg = read_reasoning({**reasoning_data, "data": {**task, "rollout_batch_size": 4, **data}})
+        return problem_protocol(replace(cfg, reward=replace(cfg.reward, reward=reward)), range(9), final=True)
 
     found = protocol("a/x", "a/y")
-    assert found["hash"] == protocol("b/z", "b/y")["hash"] != protocol("a/x", "a/z")["hash"]
-    assert found["data"]["validation_path"] == "y"
-    assert "path" not in found["data"]
-    assert found["reward"]["reward"]["function"].endswith("test_evaluation:reward")
+    assert found.hash == protocol("b/z", "b/y", rollout_batch_size=8).hash != protocol("a/x", "a/z").hash
+    assert found.data["validation_path"] == "y"
+    assert "path" not in found.data
+    assert found.reward["reward"]["function"].endswith("test_evaluation:reward")
     assert " at 0x" not in str(found)
+
+
+def test_the_last_evaluation_has_a_protocol_of_its_own(reasoning_data: dict[str, Any]) -> None:
+    cfg = read_reasoning(reasoning_data)
+    cfg = replace(cfg, data=replace(cfg.data, val_problems=2, final_problems=4))
+    interim, final = (problem_protocol(cfg, range(9), final=final) for final in (False, True))
+    assert (len(interim.problems), len(final.problems)) == (2, 4)
+    assert interim.hash != final.hash

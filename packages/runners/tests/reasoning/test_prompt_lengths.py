@@ -12,11 +12,11 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Problem
 from rlinf.core.registry import TASKS
 from rlinf.core.worker import WorkerContext, injected
-from rlinf.runners.reasoning.evaluation import reasoning_protocol
+from rlinf.runners.reasoning.evaluation import problem_protocol
 from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
 from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
-from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
+from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.topology import ReasoningTopology
 
 WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=2, reward_ranks=1)
@@ -96,8 +96,9 @@ def test_the_rest_is_drawn_as_if_there_were_no_other() -> None:
 def test_the_protocol_says_how_many_problems_were_left_out(reasoning_data: dict[str, Any]) -> None:
     """Whether anything could have been left out changes nothing; what was left out does."""
     cfg = read_reasoning(reasoning_data)
-    whole, fewer = reasoning_protocol(cfg, range(3)), reasoning_protocol(cfg, [0, 2, 3])
-    assert fewer["problems"] == "the first 3 of the validation split but for 1 with too long a prompt, each 1 times"
-    assert whole["hash"] != fewer["hash"]
+    cfg = replace(cfg, data=replace(cfg.data, val_problems=3))
+    whole, fewer = problem_protocol(cfg, range(4), final=False), problem_protocol(cfg, [0, 2, 3], final=False)
+    assert (whole.problems, fewer.problems) == ((0, 1, 2), (0, 2, 3))
+    assert whole.hash != fewer.hash
     other = replace(cfg, data=replace(cfg.data, max_prompt_length=500, filter_overlong_prompts=False))
-    assert reasoning_protocol(other, range(3))["hash"] == whole["hash"]
+    assert problem_protocol(other, range(4), final=False).hash == whole.hash

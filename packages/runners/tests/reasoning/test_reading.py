@@ -4,7 +4,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners.config.sections import resolved
-from rlinf.runners.reasoning.reading import read_reasoning
+from rlinf.runners.reasoning.rules import read_reasoning
 
 
 def test_every_choice_is_made_and_its_parameters_are_read(reasoning_data: dict[str, Any]) -> None:

@@ -15,9 +15,9 @@ from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer
-from rlinf.runners.reasoning.reading import read_reasoning
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import Generated, ReasoningRolloutWorker
+from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, WrittenGroup
 
 WIRING = ReasoningTopology(actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, reward_ranks=1)

@@ -210,7 +210,16 @@ class GroupSpec(Protocol[W_co]):
 
 
 class Placement(Protocol):
-    """Says where each process of one component runs."""
+    """Says where the processes of each component run."""
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The components that are placed."""
+        ...
+
+    def get_strategy(self, component: str) -> Any:
+        """The `placement_strategy` to launch a component with."""
+        ...
 
     def describe(self) -> str:
         """The plan as a table."""
@@ -219,6 +228,11 @@ class Placement(Protocol):
 
 class Cluster(Protocol):
     """Runs worker groups and carries what they say to each other."""
+
+    @property
+    def placement(self) -> Placement:
+        """What its configuration says of where components go."""
+        ...
 
     def launch(self, spec: GroupSpec[Any], *, name: str, placement_strategy: Any | None = None) -> Any:
         """Starts a worker group and returns it."""

@@ -6,14 +6,14 @@ from rlinf.runners.checkpoints.checkpoint import write_checkpoint as write_check
 from rlinf.runners.checkpoints.run_folder import RunFolder as RunFolder
 from rlinf.runners.checkpoints.run_folder import open_run_folder as open_run_folder
 from rlinf.runners.checkpoints.run_folder import run_folder as run_folder
+from rlinf.runners.commands import train_app as train_app
 from rlinf.runners.config.checks import check_evaluation as check_evaluation
 from rlinf.runners.config.checks import check_run as check_run
-from rlinf.runners.config.composition import parse_command_line as parse_command_line
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor as EmbodiedFSDPActor
 from rlinf.runners.embodied.env_worker import EnvWorker as EnvWorker
 from rlinf.runners.embodied.eval_runner import EmbodiedEvalRunner as EmbodiedEvalRunner
-from rlinf.runners.embodied.reading import read_embodied as read_embodied
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker as MultiStepRolloutWorker
+from rlinf.runners.embodied.rules import read_embodied as read_embodied
 from rlinf.runners.embodied.runner import EmbodiedRunner as EmbodiedRunner
 from rlinf.runners.embodied.schema import EmbodiedConfig as EmbodiedConfig
 from rlinf.runners.entry import run_app as run_app
@@ -30,3 +30,7 @@ from rlinf.runners.sft import SFTConfig as SFTConfig
 from rlinf.runners.sft import SFTRunner as SFTRunner
 from rlinf.runners.sft import read_sft as read_sft
 from rlinf.runners.sft import warm_start as warm_start
+from rlinf.runners.task_types import TASK_TYPES as TASK_TYPES
+from rlinf.runners.task_types import TaskType as TaskType
+from rlinf.runners.task_types import launch as launch
+from rlinf.runners.task_types import register_task_type as register_task_type

@@ -1,4 +1,4 @@
-"""The commands that this part brings to `rlinf`."""
+"""The commands that this part brings to `rlinf`, and what every training app does."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.config.composition import Composition, compose_recipe
-from rlinf.runners.config.sections import task_type
-from rlinf.runners.embodied.reading import explain_embodied, read_embodied
-from rlinf.runners.reasoning.reading import explain_reasoning, read_reasoning
-from rlinf.runners.sft.reading import explain_sft, read_sft
+from rlinf.core.registry import CLUSTERS
+from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
+from rlinf.runners.config.checks import check_run
+from rlinf.runners.config.composition import Composition, compose_recipe, parse_command_line
+from rlinf.runners.entry import run_app
+from rlinf.runners.task_types import explain_run, task_type_of
 
 
 def config(args: Sequence[str]) -> int:
@@ -24,20 +25,55 @@ def config(args: Sequence[str]) -> int:
             raise ConfigError("rlinf config --explain", "a key is missing", "Name one, such as runner.max_steps.")
         key = arguments.pop(at + 1)
         arguments.pop(at)
-    if not arguments:
-        raise ConfigError("rlinf config", "a recipe is missing", "rlinf config path/to/recipe.yaml [key=value …]")
-    recipe = Path(arguments[0])
-    composition = compose_recipe(recipe.parent, recipe.stem, arguments[1:])
-    sys.stdout.write(_explained(composition, key) + "\n")
+    composition = compose_recipe(*_recipe("config", arguments), arguments[1:])
+    cfg = task_type_of(composition.data).read(composition.data)
+    sys.stdout.write(explain_run(cfg, composition.provenance, key) + "\n")
     return 0
 
 
-def _explained(composition: Composition, key: str) -> str:
-    """Reads a recipe as what `runner.task_type` says it is, or else its sections, and explains a key."""
-    data = composition.data
-    kind = task_type(data)
-    if kind == "reasoning":
-        return explain_reasoning(read_reasoning(data), composition.provenance, key)
-    if kind == "sft":
-        return explain_sft(read_sft(data), composition.provenance, key)
-    return explain_embodied(read_embodied(data), composition.provenance, key)
+def train(args: Sequence[str]) -> int:
+    """Runs a recipe, of whichever task type it is: `rlinf train <recipe.yaml> [key=value …]`."""
+    folder, recipe = _recipe("train", args)
+    run_app(lambda argv: run_recipe(compose_recipe(folder, recipe, argv)), args[1:])
+    return 0
+
+
+def train_app(argv: Sequence[str], *, config_dir: Path, default: str, description: str) -> int:
+    """What a training app does with its arguments: options, then overrides such as `runner.max_steps=20`.
+
+    Args:
+        argv: the arguments.
+        config_dir: where recipes are looked for.
+        default: the recipe if none is named.
+        description: of the app.
+    """
+    command = parse_command_line(argv, config_dir=config_dir, default=default, description=description)
+    if command.explain is None:
+        return run_recipe(command.composition)
+    composition = command.composition
+    cfg = task_type_of(composition.data).read(composition.data)
+    sys.stdout.write(explain_run(cfg, composition.provenance, command.explain) + "\n")
+    return 0
+
+
+def run_recipe(composition: Composition) -> int:
+    """Reads a recipe as its task type says, refuses what could not begin, and runs the loop on a cluster."""
+    task_type = task_type_of(composition.data)
+    cfg = task_type.read(composition.data)
+    check_run(cfg)
+    planned = run_folder(cfg)
+    with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
+        folder = open_run_folder(cfg, planned)
+        sys.stderr.write(f"{cluster.placement.describe()}\nwriting to {folder.path}; starting workers\n")
+        loop = task_type.start(cfg, cluster, folder)
+        loop.init_workers()
+        loop.run()
+    return 0
+
+
+def _recipe(command: str, args: Sequence[str]) -> tuple[Path, str]:
+    """The folder and the name of the recipe that a command names first."""
+    if not args:
+        raise ConfigError(f"rlinf {command}", "a recipe is missing", f"rlinf {command} path/to/recipe.yaml [key=value …]")
+    recipe = Path(args[0])
+    return recipe.parent, recipe.stem

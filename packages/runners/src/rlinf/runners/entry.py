@@ -15,8 +15,8 @@ from rlinf.core.installing import import_from_here
 INTERRUPTED = 130
 
 
-def run_app(main: Callable[[Sequence[str]], int]) -> None:
-    """Runs an app's `main` and exits with its code.
+def run_app(main: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> None:
+    """Runs an app's `main` on the arguments of this process, or those of `argv`, and exits with its code.
 
     An error of ours is shown without our traceback, and a worker's with the frames of its own code only, unless `--traceback` or
     `RLINF_TRACEBACK=1` asks for all of both. Modules of the current folder can be imported, as with `python -m`. SIGINT and SIGTERM
@@ -26,7 +26,7 @@ def run_app(main: Callable[[Sequence[str]], int]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
-        code = main(sys.argv[1:])
+        code = main(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted: everything that this run started has been stopped.\n")
         code = INTERRUPTED

@@ -103,6 +103,11 @@ class Cluster:
         return self._config
 
     @property
+    def placement(self) -> HybridComponentPlacement:
+        """Where `cluster.component_placement` says that each component goes."""
+        return self._placement
+
+    @property
     def node(self) -> Node:
         """The first machine that the placement is for."""
         return self._inventory.nodes[0]
@@ -181,7 +186,7 @@ class Cluster:
         *,
         name: str,
         placement_strategy: PlacementStrategy | None = None,
-        supervisor: Supervisor | None = None,
+        supervisor: Supervisor | Mapping[str, Any] | None = None,
         **options: Any,
     ) -> WorkerGroup[Any]:
         """Starts a worker group, and returns once every rank is constructed.
@@ -191,7 +196,7 @@ class Cluster:
             name: the group's name, unique in this cluster.
             placement_strategy: which devices each rank gets; by default one process on each accelerator of the cluster, or one on
                 the first node if there is none.
-            supervisor: what happens when a process of the group dies; by default that ends the run.
+            supervisor: what happens when a process of the group ends unexpectedly, or the fields of it; by default that ends the run.
             options: see `LaunchOptions`.
 
         Raises:
@@ -209,7 +214,7 @@ class Cluster:
         chosen = LaunchOptions.read(options, f"group '{name}'")
         strategy = placement_strategy or everywhere(self._inventory)
         plans = strategy.plan(self._inventory, place=f"group '{name}'")
-        policy = supervisor or Supervisor()
+        policy = Supervisor(**supervisor) if isinstance(supervisor, Mapping) else supervisor or Supervisor()
         policy.check(spec.worker, f"group '{name}'")
         try:
             processes = self._running(place).launch(spec, name, plans, policy, chosen)

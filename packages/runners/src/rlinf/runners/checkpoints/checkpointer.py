@@ -11,34 +11,15 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rlinf.runners.checkpoints.checkpoint import BEST, in_use, write_checkpoint
 from rlinf.runners.checkpoints.interrupts import StopRequest
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.paths import absolute_paths, path_values
-from rlinf.runners.config.schema import RunnerConfig
+from rlinf.runners.config.schema import RunConfig
 
 Writer = Callable[[Path], None]
-
-
-class Trained(Protocol):
-    """The configuration of a run, as far as its checkpoints go."""
-
-    @property
-    def runner(self) -> RunnerConfig:
-        """When it saves, and what it keeps."""
-        ...
-
-    @property
-    def source(self) -> Mapping[str, Any]:
-        """The mapping that all of it was read from."""
-        ...
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps of the whole run, over which schedules span."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +43,7 @@ class Checkpointer:
         state: the counters of now; `step` is among them.
     """
 
-    def __init__(self, cfg: Trained, folder: RunFolder, *, write_actor: Writer, state: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, cfg: RunConfig, folder: RunFolder, *, write_actor: Writer, state: Callable[[], Mapping[str, Any]]) -> None:
         self._runner, self._folder = cfg.runner, folder.checkpoints
         self._config = absolute_paths(cfg.source)
         self._steps = cfg.optimizer_steps

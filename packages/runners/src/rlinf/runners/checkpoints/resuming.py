@@ -9,12 +9,11 @@ from typing import Any, cast
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, peek_checkpoint, read_checkpoint
-from rlinf.runners.checkpoints.checkpointer import Trained
+from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import resolved
-from rlinf.runners.embodied.schema import EmbodiedConfig
 
 
-def check_resume(cfg: Trained) -> None:
+def check_resume(cfg: RunConfig) -> None:
     """Refuses a checkpoint that a run can't go on from, and says where it will not go on exactly; nothing without `resume_dir`.
 
     Raises:
@@ -27,14 +26,11 @@ def check_resume(cfg: Trained) -> None:
     _refuse_other_length(cfg, checkpoint)
     if checkpoint.state["step"] == cfg.runner.max_steps:
         sys.stderr.write(f"resuming: all {cfg.runner.max_steps} iterations are done; only the last evaluation is run\n")
-    elif isinstance(cfg, EmbodiedConfig) and cfg.env.train.auto_reset:
-        sys.stderr.write(
-            "resuming: simulators are not saved, so that episodes under way begin anew; where any were, numbers differ from those "
-            "of a run without a break. env.train.auto_reset=false gives the same ones\n"
-        )
+    elif cfg.inexact_resume:
+        sys.stderr.write(f"resuming: {cfg.inexact_resume}\n")
 
 
-def resumed_checkpoint(cfg: Trained) -> Checkpoint | None:
+def resumed_checkpoint(cfg: RunConfig) -> Checkpoint | None:
     """The checkpoint that a run goes on from, every file compared with the manifest; None if it starts anew.
 
     Raises:
@@ -48,7 +44,7 @@ def resumed_checkpoint(cfg: Trained) -> Checkpoint | None:
     return checkpoint
 
 
-def _refuse_other_length(cfg: Trained, checkpoint: Checkpoint) -> None:
+def _refuse_other_length(cfg: RunConfig, checkpoint: Checkpoint) -> None:
     step, steps = checkpoint.state["step"], cfg.runner.max_steps
     if steps < step:
         problem = f"expected at least the {step} iterations that '{checkpoint.folder}' has behind it, found {steps}"
@@ -64,7 +60,7 @@ def _refuse_other_length(cfg: Trained, checkpoint: Checkpoint) -> None:
     raise ConfigError("actor.optim.total_training_steps", problem, remedy)
 
 
-def _spans_run(cfg: Trained) -> bool:
+def _spans_run(cfg: RunConfig) -> bool:
     """Whether the learning rate follows a schedule whose end nobody wrote down, so that it is that of the run."""
     optim = resolved(cfg)["actor"].get("optim")
     if not isinstance(optim, Mapping):

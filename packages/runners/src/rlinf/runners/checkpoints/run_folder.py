@@ -6,23 +6,14 @@ import fcntl
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners.checkpoints.starting_weights import find_weights
-from rlinf.runners.config.schema import RunnerConfig
+from rlinf.runners.config.schema import RunConfig
 
 _CLAIMS: dict[Path, TextIO] = {}
 """Held open for as long as this process lives."""
-
-
-class Run(Protocol):
-    """The configuration of a run, as far as its folder goes."""
-
-    @property
-    def runner(self) -> RunnerConfig:
-        """What the run is called, and where it writes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +60,12 @@ class RunFolder:
         return self.path / "summary.json"
 
 
-def run_folder(cfg: Run) -> RunFolder:
+def run_folder(cfg: RunConfig) -> RunFolder:
     """The folder of a run, whether or not it exists."""
     return RunFolder(Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.experiment_name)
 
 
-def open_run_folder(cfg: Run, planned: RunFolder | None = None) -> RunFolder:
+def open_run_folder(cfg: RunConfig, planned: RunFolder | None = None) -> RunFolder:
     """Makes the run's folder; an earlier run of the same name is kept as `<experiment_name>.1`, `.2`, ….
 
     A run that resumes a checkpoint of this very folder goes on in it.
@@ -119,7 +110,7 @@ def _claim(path: Path) -> None:
     _CLAIMS[path] = lock
 
 
-def _resumes_here(cfg: Run, path: Path) -> bool:
+def _resumes_here(cfg: RunConfig, path: Path) -> bool:
     resume = cfg.runner.resume_dir
     return resume is not None and Path(resume).expanduser().resolve().is_relative_to(path.resolve())
 

@@ -2,64 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from rlinf.core.declarations import Checks
 from rlinf.core.errors import CheckpointError, ConfigError, refuse
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.checkpoints.starting_weights import find_weights
-from rlinf.runners.embodied.schema import EmbodiedConfig
-from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.sft.schema import SFTConfig
-
-Trained = EmbodiedConfig | ReasoningConfig | SFTConfig
+from rlinf.runners.config.schema import RunConfig
+from rlinf.runners.config.sections import chosen_parts, keyed_fields
 
 
-def check_run(cfg: Trained) -> None:
+def check_run(cfg: RunConfig) -> None:
     """Refuses a run that could not begin: a simulator, an engine, a file or a checkpoint that is not there.
 
     Raises:
         ConfigError: one line for each of them, with its key.
     """
-    weights = {"runner.ckpt_path": cfg.runner.ckpt_path}
-    if isinstance(cfg, ReasoningConfig):
-        weights["reference.ckpt_path"] = cfg.reference.ckpt_path
-    faults = _lacking({**_evaluated(cfg), **_trained(cfg)})
-    for key, path in weights.items():
-        if path is not None:
-            _collect(faults, key, lambda path=path, key=key: find_weights(path, key))
+    faults = _lacking(cfg, training=True)
+    for key, path in _weights(cfg):
+        _collect(faults, key, lambda path=path, key=key: find_weights(path, key))
     _collect(faults, "runner.resume_dir", lambda: check_resume(cfg))
     refuse(faults)
 
 
-def check_evaluation(cfg: EmbodiedConfig | ReasoningConfig) -> None:
-    """Refuses the evaluation of a checkpoint that could not begin.
+def check_evaluation(cfg: RunConfig) -> None:
+    """Refuses an evaluation that could not begin; its weights come from elsewhere, and nothing trains.
 
     Raises:
         ConfigError: one line for each thing that is not there, with its key.
     """
-    refuse(_lacking(_evaluated(cfg)))
+    refuse(_lacking(cfg, training=False))
 
 
-def _evaluated(cfg: Trained) -> Mapping[str, Any]:
-    """What an evaluation needs, by its place."""
-    if isinstance(cfg, EmbodiedConfig):
-        return {"env.eval.init_params": cfg.env.eval.init_params, "actor.model": cfg.actor.model.config}
-    generator = {"rollout": cfg.rollout.generator} if isinstance(cfg, ReasoningConfig) else {}
-    return {"data": cfg.data.task, **generator, "actor.model": cfg.actor.model.config}
+def _weights(config: object, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every `ckpt_path` that is set, by its dotted path."""
+    for field in keyed_fields(cast("Any", type(config))):
+        value, key = getattr(config, field.name), f"{place}{field.name}"
+        if field.name == "ckpt_path" and value is not None:
+            yield key, value
+        elif "registry" not in field.metadata and dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield from _weights(value, f"{key}.")
 
 
-def _trained(cfg: Trained) -> Mapping[str, Any]:
-    """What training needs beside that."""
-    simulator = {"env.train.init_params": cfg.env.train.init_params} if isinstance(cfg, EmbodiedConfig) else {}
-    return {**simulator, "actor": cfg.actor.trainer}
-
-
-def _lacking(parts: Mapping[str, Any]) -> list[ConfigError]:
+def _lacking(cfg: RunConfig, *, training: bool) -> list[ConfigError]:
     faults: list[ConfigError] = []
-    for place, part in parts.items():
-        if isinstance(part, Checks):
+    for place, field, part in chosen_parts(cfg):
+        if isinstance(part, Checks) and (training or not field.metadata["trains"]):
             _collect(faults, place, lambda part=part, place=place: part.check(place))
     return faults
 

@@ -1,43 +1,26 @@
 """Another type by name: the parameters that were written for the old one go.
 
-A recipe names a model and its parameters. Where an override names another model, those of the recipe that it does not know would
-be refused one by one; they are dropped instead. What the override sets itself stays, as does what both types know, what belongs to
-the section, and what not even the old type knew, so that a fault of the recipe stays one.
+A recipe names a model and its parameters. Where an override names another model, or a recipe another one than the recipe that
+it builds on, those parameters that the new model does not know would be refused one by one; they are dropped instead. What the
+override sets itself stays, as does what both types know, what belongs to the section, and what not even the old type knew, so
+that a fault of the recipe stays one.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from rlinf.core.config.provenance import DROPPED, Provenance, origin
 from rlinf.core.config.reading import field_names
 from rlinf.core.errors import ConfigError
-from rlinf.core.registry import (
-    ADVANTAGES,
-    ENVS,
-    GENERATORS,
-    LOSSES,
-    MODELS,
-    REWARDS,
-    TASKS,
-    TRAINERS,
-    WEIGHT_SYNCS,
-    Registry,
-)
-from rlinf.runners.config.schema import ActorConfig, AlgorithmConfig, ModelSection, WeightSyncSection
-from rlinf.runners.config.sections import keys, task_type
-from rlinf.runners.reasoning.schema import (
-    DataConfig,
-    GenerationConfig,
-    ReasoningActorConfig,
-    ReasoningAlgorithmConfig,
-    RewardConfig,
-)
-from rlinf.runners.sft.schema import SFTActorConfig, SFTDataConfig
+from rlinf.core.registry import Registry
+from rlinf.runners.config.schema import RunConfig
+from rlinf.runners.config.sections import chosen_fields, keyed_fields, keys, section_type
+from rlinf.runners.task_types import task_type_of
 
 Section = Mapping[str, Any]
 
@@ -48,8 +31,8 @@ class Choices:
 
     section: str
     """Its dotted path."""
-    schema: type[Any] | None
-    """Its own dataclass; None where parameters have a section of their own."""
+    schema: type[Any]
+    """Its own dataclass."""
     names: Mapping[str, Registry[Any]]
     """The keys of the names."""
     params: str = ""
@@ -58,37 +41,26 @@ class Choices:
     """The section that says the names where this one does not."""
 
 
-_MODEL: Final = Choices("actor.model", ModelSection, {"model_type": MODELS})
-_SYNC: Final = Choices("actor.weight_syncer", WeightSyncSection, {"type": WEIGHT_SYNCS})
-_ALGORITHM: Final = {"adv_type": ADVANTAGES, "loss_type": LOSSES}
-_TRAINER: Final = {"training_backend": TRAINERS}
-CHOICES: Final[Mapping[str, Sequence[Choices]]] = {
-    "embodied": (
-        Choices("env.train", None, {"env_type": ENVS}, "init_params"),
-        Choices("env.eval", None, {"env_type": ENVS}, "init_params", like="env.train"),
-        Choices("actor", ActorConfig, _TRAINER),
-        _MODEL,
-        _SYNC,
-        Choices("algorithm", AlgorithmConfig, _ALGORITHM),
-    ),
-    "reasoning": (
-        Choices("data", DataConfig, {"type": TASKS}),
-        Choices("rollout", GenerationConfig, {"rollout_backend": GENERATORS}),
-        Choices("reward", RewardConfig, {"reward_type": REWARDS}),
-        Choices("actor", ReasoningActorConfig, _TRAINER),
-        _MODEL,
-        _SYNC,
-        Choices("algorithm", ReasoningAlgorithmConfig, _ALGORITHM),
-    ),
-    "sft": (Choices("data", SFTDataConfig, {"type": TASKS}), Choices("actor", SFTActorConfig, _TRAINER), _MODEL),
-}
-"""By `runner.task_type`."""
-NAMES: Final = frozenset(key for kind in CHOICES.values() for choices in kind for key in choices.names)
-"""The keys of all names, without their sections."""
+def choices_of(cls: type[Any], place: str = "", like: str = "") -> Iterator[Choices]:
+    """All that the sections of a dataclass choose by name."""
+    merged = {field.metadata["key"]: field.metadata["registry"] for field in chosen_fields(cls) if field.metadata["merged"]}
+    if merged:
+        yield Choices(place, cls, merged, like=like)
+    for field in keyed_fields(cls):
+        if field.metadata.get("merged") is False:
+            yield Choices(place, cls, {field.metadata["key"]: field.metadata["registry"]}, field.name, like)
+        elif "registry" not in field.metadata and (inner := section_type(cls, field.name)[0]) is not None:
+            other = field.metadata.get("like")
+            yield from choices_of(inner, _join(place, field.name), _join(place, other) if other else "")
 
 
 def replace_parameters(
-    before: Section, after: Section, *, explicit: Collection[str], provenance: Provenance | None = None
+    before: Section,
+    after: Section,
+    *,
+    explicit: Collection[str],
+    provenance: Provenance | None = None,
+    schema: type[RunConfig] | None = None,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The configuration without parameters of types that were replaced.
 
@@ -97,12 +69,13 @@ def replace_parameters(
         after: the one with them.
         explicit: the dotted paths that the overrides set.
         provenance: where the values of `before` came from.
+        schema: the run's dataclass; None for that of what `after` describes.
 
     Returns:
         The configuration, and why each dotted path that is gone went, as an entry of its provenance.
     """
     data, dropped = copy.deepcopy(dict(after)), dict[str, str]()
-    for choices in CHOICES.get(task_type(after), ()):
+    for choices in choices_of(schema or task_type_of(after).config):
         old, new = _chosen(choices, before), _chosen(choices, after)
         known = None if new is None or _folded(old) == _folded(new) else _known(choices, new)
         if known is None:
@@ -130,7 +103,7 @@ def _at(data: Section, path: str) -> dict[str, Any]:
 def _chosen(choices: Choices, data: Section) -> dict[str, str] | None:
     """The name at each key; None where one is no name, which is refused later."""
     section, like = _at(data, choices.section), _at(data, choices.like) if choices.like else {}
-    defaults = {f.name: f.default for f in dataclasses.fields(choices.schema)} if choices.schema else {}
+    defaults = {f.name: f.default for f in dataclasses.fields(choices.schema)}
     found = {key: section.get(key) or like.get(key) or defaults.get(key) for key in choices.names}
     return cast("dict[str, str]", found) if all(isinstance(name, str) for name in found.values()) else None
 
@@ -149,8 +122,12 @@ def _known(choices: Choices, names: Mapping[str, str]) -> set[str] | None:
 
 def _own(choices: Choices) -> list[str]:
     """The keys that belong to the section itself."""
-    return field_names(choices.schema) if choices.schema and not choices.params else []
+    return [] if choices.params else field_names(choices.schema)
 
 
 def _told(choices: Choices, names: Mapping[str, str]) -> str:
     return " or ".join(f"the {registry.kind} '{names[key]}'" for key, registry in choices.names.items())
+
+
+def _join(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name

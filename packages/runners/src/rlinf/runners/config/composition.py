@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,8 +17,10 @@ from yaml import YAMLError
 
 from rlinf.core.config.provenance import Provenance, flatten
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
-from rlinf.runners.config.choices import NAMES, replace_parameters
-from rlinf.runners.config.recipe_files import file_origins, refuse_hydra, refuse_sweep
+from rlinf.runners.config.choices import replace_parameters
+from rlinf.runners.config.recipe_files import Layer, recipe_layers, refuse_hydra, refuse_sweep
+from rlinf.runners.config.schema import RunConfig
+from rlinf.runners.task_types import task_type_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +82,63 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
     if not (config_dir / f"{name}.yaml").is_file():
         hint = did_you_mean(name, recipes(config_dir), label="Recipes")
         raise UnknownName("--config-name", f"no recipe '{name}'", hint)
-    origins = file_origins(config_dir, name)
+    layers = recipe_layers(config_dir, name)
+    origins = {path: layer.file for layer in layers for path in layer.values}
     forced = [_forced(override) for override in overrides]
-    data = _composed(config_dir, name, forced)
-    explicit, dropped = _set_by(overrides), dict[str, str]()
-    if any(path.rpartition(".")[2] in NAMES for path in explicit):
-        try:
-            data, dropped = replace_parameters(_composed(config_dir, name, []), data, explicit=explicit, provenance=origins)
-        except ConfigError:
-            dropped = {}  # without the overrides there is no whole recipe that would name another type
+    data, explicit = _composed(config_dir, name, forced), _set_by(overrides)
+    try:
+        schema = task_type_of(data).config
+        data, dropped = _replaced(data, layers, explicit, schema)
+        if explicit:
+            before, _ = _replaced(_composed(config_dir, name, []), layers, (), schema)
+            data, more = replace_parameters(before, data, explicit=explicit, provenance=origins, schema=schema)
+            dropped |= more
+    except ConfigError:
+        dropped = {}  # no such task type, or no whole recipe without the overrides: reading says what is wrong
     return Composition(name=name, data=data, provenance={**origins, **dict.fromkeys(explicit, "command line"), **dropped})
+
+
+def _replaced(
+    data: Mapping[str, Any], layers: Sequence[Layer], explicit: Collection[str], schema: type[RunConfig]
+) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """The configuration without parameters of types that a recipe replaces in the one that it builds on, and why each went."""
+    merged, dropped = dict[str, Any](), dict[str, str]()
+    seen = dict[str, str]()
+    for layer in layers:
+        after = OmegaConf.to_container(OmegaConf.merge(merged, _nested(layer.values)), resolve=False)
+        merged, gone = replace_parameters(
+            merged, cast("Mapping[str, Any]", after), explicit=layer.values, provenance=seen, schema=schema
+        )
+        seen |= dict.fromkeys(layer.values, layer.file)
+        dropped = {path: why for path, why in {**dropped, **gone}.items() if not _within(layer.values, path)}
+    dropped = {path: why for path, why in dropped.items() if not _within(explicit, path)}
+    return _without(data, dropped), dropped
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by dotted path as sections within sections."""
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        *parents, key = path.split(".")
+        section = nested
+        for name in parents:
+            section = section.setdefault(name, {})
+        section[key] = value
+    return nested
+
+
+def _within(paths: Collection[str], path: str) -> bool:
+    return any(each == path or each.startswith(f"{path}.") for each in paths)
+
+
+def _without(data: Mapping[str, Any], paths: Collection[str], place: str = "") -> dict[str, Any]:
+    """The configuration without some dotted paths."""
+    kept: dict[str, Any] = {}
+    for key, value in data.items():
+        path = f"{place}.{key}" if place else key
+        if path not in paths:
+            kept[key] = _without(cast("Mapping[str, Any]", value), paths, path) if isinstance(value, Mapping) else value
+    return kept
 
 
 def _composed(config_dir: Path, name: str, overrides: Sequence[str]) -> Mapping[str, Any]:

@@ -1,9 +1,10 @@
-"""The files of a recipe: what Hydra is going to merge, which value comes from where, and what it would only trip over."""
+"""The files of a recipe: what Hydra is going to merge, which value comes from where, and what it would stumble over."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,8 +22,18 @@ _GLOBAL = "_global_"
 _PACKAGE = re.compile(r"#\s*@package\s+(\S+)")
 
 
-def file_origins(config_dir: Path, name: str) -> dict[str, str]:
-    """Dotted path → file, following `defaults` in the order in which Hydra merges them.
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one file of a recipe sets; Hydra merges the later ones over the earlier ones."""
+
+    file: str
+    """Its name."""
+    values: Mapping[str, Any]
+    """By dotted path, interpolations unresolved."""
+
+
+def recipe_layers(config_dir: Path, name: str) -> list[Layer]:
+    """The files of a recipe, following `defaults`, in the order in which Hydra merges them.
 
     A file that `defaults` names and that is not there is left to Hydra, which looks for it elsewhere, too.
 
@@ -33,7 +44,7 @@ def file_origins(config_dir: Path, name: str) -> dict[str, str]:
     Raises:
         ConfigError: a file is no recipe: not UTF-8, not YAML, no mapping, or built on itself. The message names it.
     """
-    return _origins(config_dir, name, "", ())
+    return list(_layers(config_dir, name, "", ()))
 
 
 def refuse_hydra(key: str) -> None:
@@ -64,10 +75,10 @@ def refuse_sweep(override: str) -> None:
         raise ConfigError(key, problem, f"Loop in the shell ({loop}), or write a list as [1,2].")
 
 
-def _origins(config_dir: Path, name: str, package: str, parents: tuple[str, ...]) -> dict[str, str]:
+def _layers(config_dir: Path, name: str, package: str, parents: tuple[str, ...]) -> Iterator[Layer]:
     path = config_dir / f"{name}.yaml"
     if not path.is_file():
-        return {}
+        return
     if name in parents:
         raise ConfigError(str(path), f"builds on itself: {' → '.join([*parents, name])}", "Take it out of the defaults.")
     text = _text(path)
@@ -76,14 +87,17 @@ def _origins(config_dir: Path, name: str, package: str, parents: tuple[str, ...]
     if header is not None:
         package = "" if header[1] == _GLOBAL else header[1]
     defaults = sections.pop("defaults", [])
-    own = {_join(package, key): f"{name}.yaml" for key in flatten(sections) if key}
-    origins: dict[str, str] = {}
+    own = Layer(f"{name}.yaml", {_join(package, key): value for key, value in flatten(sections).items() if key})
     folder = "" if "/" not in name else f"{name.rpartition('/')[0]}/"
     entries = [(each if each == _SELF else folder + each, inner) for each, inner in _entries(path, defaults)]
     for option, inner in entries:
         inner_package = _join(package, inner) if inner != _GLOBAL else ""
-        origins.update(own if option == _SELF else _origins(config_dir, option, inner_package, (*parents, name)))
-    return origins if any(option == _SELF for option, _ in entries) else {**origins, **own}
+        if option == _SELF:
+            yield own
+        else:
+            yield from _layers(config_dir, option, inner_package, (*parents, name))
+    if all(option != _SELF for option, _ in entries):
+        yield own
 
 
 def _entries(path: Path, defaults: object) -> Iterator[tuple[str, str]]:

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.protocols import Advantage, Builder, Gate, Loss, ModelConfig, TrainerConfig, WeightSync
-from rlinf.core.registry import GATES
+from rlinf.core.models import Model, build_model
+from rlinf.core.protocols import Advantage, Gate, Loss, TrainerConfig, WeightSync
+from rlinf.core.registry import ADVANTAGES, GATES, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS, Registry
 
 _LONGEST_NAME = 200
 """Bytes: file systems take 255, and the names of locks and of earlier runs are a little longer."""
 GATE_DEFAULTS = {"fp32": (1e-3, 0.0), "fp16": (0.02, 0.01), "bf16": (0.1, 0.01)}
 """By precision: how far the ratio of a decision's probabilities may be from 1, and the share of decisions that may be farther."""
 _GATE_KEYS = {"tolerance": "actor.logprob_tolerance", "allowed_share": "actor.logprob_outliers"}
-MERGED = {"merged": True}
-"""Metadata of a field whose own fields stand in the section itself, such as `algorithm.gamma` of the advantage."""
-
 DERIVED = {"derived": True}
 """Metadata of a field that no key of YAML sets."""
+
+
+def chosen(registry: Registry[Any], key: str, *, merged: bool = True, trains: bool = False) -> Mapping[str, Any]:
+    """Metadata of a field that takes what its section names: `algorithm.advantage` is what `algorithm.adv_type` names.
+
+    Args:
+        registry: where the name is looked up.
+        key: the field of the same section that holds the name.
+        merged: whether the parameters of what was chosen stand in the section itself (`algorithm.gamma`); otherwise they have
+            a section of their own, called like the field (`env.train.init_params`).
+        trains: whether only training needs it, so that an evaluation does without.
+    """
+    return {"registry": registry, "key": key, "merged": merged, "trains": trains}
+
+
+def like(section: str, *names: str) -> Mapping[str, Any]:
+    """Metadata of a section that takes the keys of these names from its neighbour `section`, as far as it does not set them.
+
+    Parameters of something chosen are taken only if the same is chosen in both.
+    """
+    return {"like": section, "names": names}
 
 
 def positive(**values: float | None) -> None:
@@ -51,8 +71,8 @@ class LoggerConfig:
 class RunnerConfig:
     """`runner`."""
 
-    task_type: Literal["embodied", "reasoning", "sft"] = "embodied"
-    """Which kind of run this is: which sections there are, and which runner runs it."""
+    task_type: str = ""
+    """A registered task type: which sections there are, which workers and which loop. Without it the sections show which it is."""
     experiment_name: str
     """Names the folder of the run."""
     max_steps: int
@@ -97,12 +117,12 @@ class ModelSection:
 
     model_type: str
     """A registered model."""
-    config: ModelConfig | Builder = field(metadata=MERGED)
+    config: Model = field(metadata=chosen(MODELS, "model_type"))
     """Its hyper-parameters, or the function that builds it."""
 
-    def build(self, spec: EnvSpec, *, seed: int) -> Any:
-        """The policy with fresh weights; see `rlinf.core.protocols.ModelConfig`."""
-        return self.config.build(spec, seed=seed) if isinstance(self.config, ModelConfig) else self.config(spec, seed=seed)
+    def build(self, spec: EnvSpec | None = None, *, seed: int) -> Any:
+        """The policy with fresh weights; a language model needs no description of an environment."""
+        return build_model(self.config, spec, seed=seed, place="actor.model.model_type")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +131,8 @@ class WeightSyncSection:
 
     type: str = "full"
     """A registered weight sync."""
-    sync: WeightSync = field(metadata=MERGED)
+    sync: WeightSync = field(metadata=chosen(WEIGHT_SYNCS, "type", trains=True))
+    """Its own fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +141,7 @@ class TrainingConfig:
 
     training_backend: str = "fsdp"
     """A registered trainer."""
-    trainer: TrainerConfig = field(metadata=MERGED)
+    trainer: TrainerConfig = field(metadata=chosen(TRAINERS, "training_backend", trains=True))
     """The trainer's own fields, such as `optim`."""
     model: ModelSection
     """What is trained."""
@@ -181,12 +202,36 @@ class AlgorithmConfig:
 
     adv_type: str = "gae"
     """A registered advantage."""
-    advantage: Advantage = field(metadata=MERGED)
+    advantage: Advantage = field(metadata=chosen(ADVANTAGES, "adv_type", trains=True))
+    """Its own fields."""
     loss_type: str = "actor_critic"
     """A registered policy loss."""
-    loss: Loss = field(metadata=MERGED)
+    loss: Loss = field(metadata=chosen(LOSSES, "loss_type", trains=True))
+    """Its own fields."""
     update_epoch: int = 4
     """How often each decision is used in one iteration."""
 
     def __post_init__(self) -> None:
         positive(update_epoch=self.update_epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """A whole run; every choice by name is already made and its parameters are checked. Each task type adds its own sections."""
+
+    runner: RunnerConfig
+    """How long, how often, and where."""
+    cluster: Mapping[str, Any]
+    """Read by the cluster that is given it."""
+    source: Mapping[str, Any] = field(metadata=DERIVED)
+    """The mapping that all this was read from; a checkpoint carries it, so that an evaluation needs nothing else."""
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of the whole run, over which schedules span."""
+        return self.runner.max_steps
+
+    @property
+    def inexact_resume(self) -> str:
+        """Why a run that resumes a checkpoint does not repeat the numbers of one without a break; "" where it does."""
+        return ""

@@ -1,63 +1,160 @@
-"""Sections that every kind of run has: choices are made by name, and all faults are reported together."""
+"""Sections are read as their dataclasses say: choices are made by name, and all faults are reported together.
+
+What a section chooses, and which sections it is made of, stands in its dataclass (`rlinf.runners.config.schema.chosen` and `like`);
+reading, dropping the parameters of a type that was replaced, explaining and the key reference all follow from that.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import Field
 from typing import Any, TypeVar, cast
 
 from rlinf.core.config.reading import field_names, read
 from rlinf.core.errors import ConfigError, did_you_mean, refuse
-from rlinf.core.registry import ADVANTAGES, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS, Registry
-from rlinf.runners.config.schema import ActorConfig, AlgorithmConfig, ModelSection, TrainingConfig, WeightSyncSection
+from rlinf.runners.config.schema import RunConfig
 
 T = TypeVar("T")
+C = TypeVar("C", bound=RunConfig)
 Section = Mapping[str, Any]
 
 
-def read_all(data: Section, readers: Mapping[str, Callable[[Section], Any]], others: Sequence[str] = ()) -> dict[str, Any]:
-    """Each section read by its reader, an absent one as an empty one.
+def read_sections(cls: type[C], data: Section, *, task_type: str) -> C:
+    """A whole run, section by section; an absent section is read as an empty one.
 
     Args:
+        cls: the run's dataclass. Fields that are mappings are read by somebody else, and passed on.
         data: the whole configuration.
-        readers: by the name of the section.
-        others: sections that somebody else reads.
+        task_type: the name of the kind of run.
 
     Raises:
         ConfigError: one line per fault, each with its dotted path.
     """
-    known = [*readers, *others]
+    known = [field.name for field in keyed_fields(cls)]
     faults = [ConfigError(key, "unknown section", did_you_mean(key, known)) for key in data if key not in known]
-    parts: dict[str, Any] = {}
-    for name, reader in readers.items():
+    parts: dict[str, Any] = {"source": dict(data)}
+    for name in known:
+        inner, optional = section_type(cls, name)
         try:
-            parts[name] = reader(subsection(data, name))
+            section = subsection(data, name)
+            if optional and data.get(name) is None:
+                parts[name] = None
+            elif inner is None:
+                parts[name] = section
+            else:
+                parts[name] = read_section(inner, {"task_type": task_type, **section} if name == "runner" else section, name)
         except ConfigError as error:
             faults.append(error)
     refuse(faults)
-    return parts
+    return cls(**parts)
 
 
-def task_type(data: Section) -> str:
-    """Which kind of run a configuration describes: what `runner.task_type` says, or else what its sections show."""
-    runner: object = data.get("runner")
-    written: object = cast("Section", runner).get("task_type") if isinstance(runner, Mapping) else None
-    if isinstance(written, str):
-        return written
-    return "embodied" if "env" in data else "reasoning" if "rollout" in data else "sft"
+def read_section(cls: type[T], section: Section, place: str) -> T:
+    """A section, the sections within it, and what all of them choose.
 
-
-def expect_task_type(data: Section, expected: str) -> None:
-    """Refuses the configuration of another kind of run, of which all else would be refused, too.
-
-    Raises:
-        ConfigError: `runner.task_type` says something else.
+    Args:
+        cls: its dataclass.
+        section: what was configured.
+        place: its dotted path.
     """
-    runner: object = data.get("runner")
-    found: object = cast("Section", runner).get("task_type", expected) if isinstance(runner, Mapping) else expected
-    if found != expected:
-        problem = f"this program runs '{expected}', found {found!r}"
-        raise ConfigError("runner.task_type", problem, "Use the app of that kind, or leave the key out.")
+    built = _read_inner(cls, with_inherited(cls, section, place), place)
+    choices = chosen_fields(cls)
+    names = {str(field.metadata["key"]): _name(cls, field, section, place) for field in choices}
+    items = {
+        field.name: field.metadata["registry"].get(names[field.metadata["key"]], place=_key(place, field)) for field in choices
+    }
+    merged = {field.name: keys(items[field.name]) for field in choices if field.metadata["merged"]}
+    own = [name for name in field_names(cls) if name not in merged]
+    for field in choices:
+        if field.metadata["merged"]:
+            params, at = section, place
+            others = [*own, *(key for name, known in merged.items() if name != field.name for key in known)]
+        else:
+            params, at, others = subsection(section, field.name, place), f"{place}.{field.name}", list[str]()
+        built[field.name] = field.metadata["registry"].build(names[field.metadata["key"]], params, place=at, allowed=others)
+    allowed = [key for known in merged.values() for key in known]
+    return read(cls, {**section, **names, **built}, place=place, allowed=allowed)
+
+
+def _read_inner(cls: type[Any], section: Section, place: str) -> dict[str, Any]:
+    """The sections within a section that choose something; the others are read along with it."""
+    built: dict[str, Any] = {}
+    faults: list[ConfigError] = []
+    for field in keyed_fields(cls):
+        inner, optional = section_type(cls, field.name)
+        if inner is None or not _chooses(inner) or (optional and section.get(field.name) is None):
+            continue
+        try:
+            built[field.name] = read_section(inner, subsection(section, field.name, place), f"{place}.{field.name}")
+        except ConfigError as error:
+            faults.append(error)
+    refuse(faults)
+    return built
+
+
+def _name(cls: type[Any], field: Field[Any], section: Section, place: str) -> str:
+    """The name that a section gives to what it chooses, or that of its dataclass if it gives none."""
+    key = field.metadata["key"]
+    name = section.get(key)
+    if name is None:
+        name = next(other.default for other in dataclasses.fields(cls) if other.name == key)
+    if name is dataclasses.MISSING:
+        raise ConfigError(_key(place, field), "missing", f"Installed: {', '.join(field.metadata['registry'].names())}.")
+    return name
+
+
+def _key(place: str, field: Field[Any]) -> str:
+    return f"{place}.{field.metadata['key']}"
+
+
+def keyed_fields(cls: type[Any]) -> list[Field[Any]]:
+    """The fields of a dataclass that a key of YAML sets."""
+    return [field for field in dataclasses.fields(cls) if not field.metadata.get("derived")]
+
+
+def chosen_fields(cls: type[Any]) -> list[Field[Any]]:
+    """The fields of a section that take what a key of the same section names."""
+    return [field for field in dataclasses.fields(cls) if "registry" in field.metadata]
+
+
+def section_type(cls: type[Any], name: str) -> tuple[type[Any] | None, bool]:
+    """The dataclass of a section within a section, None if the field is no section; and whether it may be left out."""
+    hint = typing.get_type_hints(cls)[name]
+    members: tuple[Any, ...] = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    inner = next((member for member in members if isinstance(member, type) and dataclasses.is_dataclass(member)), None)
+    return inner, type(None) in members
+
+
+def _chooses(cls: type[Any]) -> bool:
+    inner = [section_type(cls, field.name)[0] for field in keyed_fields(cls)]
+    return bool(chosen_fields(cls)) or any(each is not None and _chooses(each) for each in inner)
+
+
+def inherited_names(cls: type[Any], section: Section, place: str) -> dict[str, tuple[str, list[str]]]:
+    """For each section that is `like` a neighbour: that neighbour, and the keys that are taken from it."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for field in keyed_fields(cls):
+        other = field.metadata.get("like")
+        inner, _ = section_type(cls, field.name)
+        if other is None or inner is None:
+            continue
+        own, neighbour = subsection(section, field.name, place), subsection(section, other, place)
+        apart = {c.name for c in chosen_fields(inner) if own.get(c.metadata["key"], n := neighbour.get(c.metadata["key"])) != n}
+        found[field.name] = other, [name for name in field.metadata["names"] if name not in own and name not in apart]
+    return found
+
+
+def with_inherited(cls: type[Any], section: Section, place: str) -> Section:
+    """A section in which each section within it also has what it takes from a neighbour."""
+    changed = dict(section)
+    for name, (other, names) in inherited_names(cls, section, place).items():
+        neighbour = subsection(section, other, place)
+        taken = {key: neighbour[key] for key in names if key in neighbour}
+        changed[name] = {**taken, **subsection(section, name, place)}
+    return changed
 
 
 def subsection(data: Section, name: str, place: str = "") -> Section:
@@ -70,105 +167,16 @@ def subsection(data: Section, name: str, place: str = "") -> Section:
     return cast("Section", section)
 
 
-def choose(registry: Registry[Any], section: Section, key: str, default: str, place: str) -> Any:
-    """What the section names at `key`.
-
-    Raises:
-        UnknownName: nobody registered it.
-    """
-    return registry.get(section.get(key, default), place=f"{place}.{key}")
-
-
 def keys(item: Any) -> list[str]:
     """The parameters of something registered."""
     return field_names(item) if isinstance(item, type) and dataclasses.is_dataclass(item) else []
 
 
-def read_merged(
-    cls: type[T],
-    section: Section,
-    *,
-    registry: Registry[Any],
-    key: str,
-    default: str | None,
-    into: str,
-    place: str,
-    built: Section | None = None,
-) -> T:
-    """A section that names something registered and also holds that thing's own fields.
-
-    Args:
-        cls: the dataclass of the section.
-        section: what was configured.
-        registry: where the name is looked up.
-        key: of the name in the section.
-        default: the name if there is none; None demands one.
-        into: the field of `cls` that takes what was chosen.
-        place: the dotted path of the section.
-        built: fields of `cls` that the caller has read itself.
-    """
-    name = default if section.get(key) is None else section[key]
-    if name is None:
-        raise ConfigError(f"{place}.{key}", "missing", f"Installed: {', '.join(registry.names())}.")
-    item = registry.get(name, place=f"{place}.{key}")
-    own = [field for field in field_names(cls) if field != into]
-    chosen = registry.build(name, section, place=place, allowed=own)
-    return read(cls, {**section, key: name, into: chosen, **(built or {})}, place=place, allowed=keys(item))
-
-
-def read_model(section: Section, place: str = "actor.model") -> ModelSection:
-    """A model and its own fields."""
-    return read_merged(ModelSection, section, registry=MODELS, key="model_type", default=None, into="config", place=place)
-
-
-def read_weight_sync(section: Section) -> WeightSyncSection:
-    """A weight sync and its own fields."""
-    place = "actor.weight_syncer"
-    return read_merged(WeightSyncSection, section, registry=WEIGHT_SYNCS, key="type", default="full", into="sync", place=place)
-
-
-def read_actor(section: Section, cls: type[TrainingConfig] = ActorConfig) -> Any:
-    """`actor`, an instance of `cls`: the trainer with its own fields, the model, and how weights travel if they do."""
-    built: dict[str, Any] = {"model": read_model(subsection(section, "model", "actor"))}
-    if issubclass(cls, ActorConfig):
-        built["weight_syncer"] = read_weight_sync(subsection(section, "weight_syncer", "actor"))
-    return read_merged(
-        cls,
-        section,
-        registry=TRAINERS,
-        key="training_backend",
-        default="fsdp",
-        into="trainer",
-        place="actor",
-        built=built,
-    )
-
-
-def read_algorithm(section: Section, cls: type[AlgorithmConfig] = AlgorithmConfig, *, adv_type: str = "gae", loss_type: str) -> Any:
-    """`algorithm`, an instance of `cls`, with the fields of the advantage and of the loss.
-
-    Args:
-        section: what was configured.
-        cls: the dataclass of the section.
-        adv_type: the advantage if none is named.
-        loss_type: the loss if none is named.
-    """
-    own = [key for key in field_names(cls) if key not in ("advantage", "loss")]
-    advantage_keys = keys(choose(ADVANTAGES, section, "adv_type", adv_type, "algorithm"))
-    loss_keys = keys(choose(LOSSES, section, "loss_type", loss_type, "algorithm"))
-    advantage = ADVANTAGES.build(section.get("adv_type", adv_type), section, place="algorithm", allowed=[*own, *loss_keys])
-    loss = LOSSES.build(section.get("loss_type", loss_type), section, place="algorithm", allowed=[*own, *advantage_keys])
-    chosen = {**section, "advantage": advantage, "loss": loss}
-    return read(cls, chosen, place="algorithm", allowed=[*advantage_keys, *loss_keys])
-
-
 def resolved(config: object) -> dict[str, Any]:
     """The configuration as plain nested containers with the keys that YAML uses, defaults filled in."""
     plain: dict[str, Any] = {}
-    for field in dataclasses.fields(cast("Any", config)):
+    for field in keyed_fields(cast("Any", type(config))):
         value = getattr(config, field.name)
-        if field.metadata.get("derived"):
-            continue
         if field.metadata.get("merged") and dataclasses.is_dataclass(value):
             plain.update(resolved(value))
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -176,3 +184,14 @@ def resolved(config: object) -> dict[str, Any]:
         else:
             plain[field.name] = list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
     return plain
+
+
+def chosen_parts(config: object, place: str = "") -> Iterator[tuple[str, Field[Any], Any]]:
+    """Everything that a configuration chose by name: where its parameters stand, the field that holds it, and the thing itself."""
+    for field in keyed_fields(cast("Any", type(config))):
+        value = getattr(config, field.name)
+        inner = f"{place}.{field.name}" if place else field.name
+        if "registry" in field.metadata:
+            yield place if field.metadata["merged"] else inner, field, value
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield from chosen_parts(value, inner)

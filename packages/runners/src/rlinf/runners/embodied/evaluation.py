@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.random import keyed_seed
 from rlinf.runners.embodied.env_slot import EnvSlot, SlotChannels
-from rlinf.runners.embodied.reading import resolved
+from rlinf.runners.config.sections import resolved
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.evaluation.canonical import canonical
 

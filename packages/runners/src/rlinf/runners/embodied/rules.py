@@ -1,4 +1,4 @@
-"""Rules across the sections of an embodied run."""
+"""From a mapping to an `EmbodiedConfig`, and the rules across its sections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import Need, traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, unmet_by_model, whole_batches
+from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.task_types import read_run
 
 
 def _placement(cfg: EmbodiedConfig) -> ConfigError | None:
@@ -69,3 +71,12 @@ def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
 
 
 EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _no_memory, _needs, _reference)
+
+
+def read_embodied(data: Section) -> EmbodiedConfig:
+    """The typed configuration of an embodied run, to which none of these rules objects.
+
+    Raises:
+        ConfigError: one line per fault, each with its dotted path.
+    """
+    return read_run(EmbodiedConfig, data, task_type="embodied", rules=EMBODIED)

@@ -29,7 +29,7 @@ from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.slots import Slot, layout
 from rlinf.runners.embodied.topology import Topology
-from rlinf.runners.reporting.metrics_log import Logbook
+from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.progress import ProgressDisplay
 from rlinf.runners.reporting.summary import rate, write_summary
@@ -91,7 +91,7 @@ class EmbodiedRunner:
     def run(self) -> None:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
-        with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+        with MetricsLog(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
             with self.checkpoints.stoppable(progress.note):
                 while self.step < config.max_steps:
                     self._train(log, progress)
@@ -128,7 +128,7 @@ class EmbodiedRunner:
         """Writes `global_step_<step>`; returns the folder."""
         return self.checkpoints.save()
 
-    def _train(self, log: Logbook, progress: ProgressDisplay) -> None:
+    def _train(self, log: MetricsLog, progress: ProgressDisplay) -> None:
         """One iteration, and what follows it: a checkpoint and an evaluation where they are due."""
         config = self.cfg.runner
         began, before = time.monotonic(), self.env_steps
@@ -166,7 +166,7 @@ class EmbodiedRunner:
             **self.phases.take([self.env, self.rollout, self.actor]),
         }
 
-    def _finish(self, log: Logbook, progress: ProgressDisplay, checkpoint: Path) -> None:
+    def _finish(self, log: MetricsLog, progress: ProgressDisplay, checkpoint: Path) -> None:
         config = self.cfg.env.eval
         episodes = config.final_episodes or config.episodes
         video = self.folder.video if config.video_cfg.save_video else None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import EnvConfig
-from rlinf.runners.config.schema import DERIVED, ActorConfig, AlgorithmConfig, RunnerConfig, positive
+from rlinf.core.registry import ENVS
+from rlinf.runners.config.schema import ActorConfig, AlgorithmConfig, RunConfig, chosen, like, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class TrainEnvConfig:
 
     env_type: str
     """A registered environment."""
-    init_params: EnvConfig
+    init_params: EnvConfig = field(metadata=chosen(ENVS, "env_type", merged=False, trains=True))
     """The environment of that type with its own parameters."""
     total_num_envs: int
     """Environments over all env workers."""
@@ -65,7 +65,7 @@ class EvalEnvConfig:
 
     env_type: str
     """A registered environment."""
-    init_params: EnvConfig
+    init_params: EnvConfig = field(metadata=chosen(ENVS, "env_type", merged=False))
     """The environment of that type with its own parameters."""
     total_num_envs: int = 16
     """Environments over all env workers."""
@@ -95,7 +95,7 @@ class EnvSection:
     """`env`."""
 
     train: TrainEnvConfig
-    eval: EvalEnvConfig
+    eval: EvalEnvConfig = field(metadata=like("train", "env_type", "init_params", "max_episode_steps", "ignore_terminations"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,18 +110,13 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbodiedConfig:
+class EmbodiedConfig(RunConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
-    runner: RunnerConfig
-    cluster: Mapping[str, Any]
-    """Read by the cluster that is given it."""
     env: EnvSection
     rollout: RolloutConfig
     actor: ActorConfig
     algorithm: AlgorithmConfig
-    source: Mapping[str, Any] = field(metadata=DERIVED)
-    """The mapping that all this was read from; a checkpoint carries it, so that `eval` needs nothing else."""
 
     @property
     def decisions_per_iteration(self) -> int:
@@ -138,3 +133,13 @@ class EmbodiedConfig:
     def optimizer_steps(self) -> int:
         """Optimizer steps of the whole run, over which schedules span."""
         return self.runner.max_steps * self.optimizer_steps_per_iteration
+
+    @property
+    def inexact_resume(self) -> str:
+        """Why a run that resumes a checkpoint does not repeat the numbers of one without a break; "" where it does."""
+        if not self.env.train.auto_reset:
+            return ""
+        return (
+            "simulators are not saved, so that episodes under way begin anew; where any were, numbers differ from those of a run "
+            "without a break. env.train.auto_reset=false gives the same ones"
+        )

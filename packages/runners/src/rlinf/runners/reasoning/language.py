@@ -115,7 +115,7 @@ def build_policy(cfg: ReasoningConfig, *, starting_weights: bool, rollout: bool 
         rollout: whether it is that of a rollout worker, whose precision may be another one.
     """
     model = cfg.rollout_model if rollout else cfg.actor.model
-    policy = model.build(cast("Any", None), seed=keyed_seed(cfg.runner.seed, "model"))
+    policy = model.build(seed=keyed_seed(cfg.runner.seed, "model"))
     if starting_weights and cfg.runner.ckpt_path is not None:
         load_starting_weights(policy, cfg.runner.ckpt_path)
     return policy

@@ -1,4 +1,4 @@
-"""Rules across the sections of a reasoning run; see `rlinf.runners.config.rules`."""
+"""From a mapping to a `ReasoningConfig`, and the rules across its sections."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rlinf.core.declarations import HasContextLength, Need, traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.runners.config.rules import (
     Rule,
+    below,
     needs_met,
     no_idle_reference,
     placed_components,
@@ -17,8 +18,11 @@ from rlinf.runners.config.rules import (
     unmet_by_model,
     whole_batches,
 )
+from rlinf.runners.config.sections import Section
 from rlinf.runners.reasoning.language import HasTokenizer
 from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.sft.warm_start import warm_start_config
+from rlinf.runners.task_types import read_run
 
 _SAMPLING: Final = "rollout.sampling_params"
 
@@ -109,6 +113,24 @@ def _reference(cfg: ReasoningConfig) -> ConfigError | None:
     return no_idle_reference(cfg.actor, used=used, remedy=remedy)
 
 
+def _warm_start(cfg: ReasoningConfig) -> ConfigError | None:
+    """The section `sft` is a configuration of its own, which would otherwise be read when the cluster is up."""
+    try:
+        if cfg.sft is not None:
+            warm_start_config(cfg.source)
+    except ConfigError as error:
+        return below("sft", error)
+    return None
+
+
+def _gate(cfg: ReasoningConfig) -> ConfigError | None:
+    try:
+        cfg.actor.build_gate()
+    except ConfigError as error:
+        return error
+    return None
+
+
 REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
     _placement,
     _batches,
@@ -121,4 +143,15 @@ REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
     _groups_can_differ,
     _precision,
     _reference,
+    _warm_start,
+    _gate,
 )
+
+
+def read_reasoning(data: Section) -> ReasoningConfig:
+    """The typed configuration of a reasoning run, to which none of these rules objects.
+
+    Raises:
+        ConfigError: one line per fault, each with its dotted path.
+    """
+    return read_run(ReasoningConfig, data, task_type="reasoning", rules=REASONING)

@@ -36,7 +36,7 @@ from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import shown, write_transcripts
-from rlinf.runners.reporting.metrics_log import Logbook
+from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.progress import ProgressDisplay
 from rlinf.runners.reporting.summary import rate, write_measured
@@ -104,7 +104,7 @@ class ReasoningRunner:
     def run(self) -> None:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
-        with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+        with MetricsLog(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
             if self.step == 0 and config.val_check_interval:
                 before = self.evaluate(self.cfg.data.val_problems)
                 progress.evaluation(_right(before.scalars))
@@ -161,7 +161,7 @@ class ReasoningRunner:
             if each.told:
                 sys.stderr.write(f"{each.told}\n")
 
-    def _train(self, log: Logbook, progress: ProgressDisplay) -> None:
+    def _train(self, log: MetricsLog, progress: ProgressDisplay) -> None:
         """One iteration, and what follows it: a checkpoint and an evaluation where they are due."""
         config = self.cfg.runner
         began = time.monotonic()
@@ -209,7 +209,7 @@ class ReasoningRunner:
             **self.phases.take([self.reward, self.actor, *([] if self.inference is None else [self.inference])]),
         }
 
-    def _finish(self, log: Logbook, progress: ProgressDisplay, checkpoint: Path) -> None:
+    def _finish(self, log: MetricsLog, progress: ProgressDisplay, checkpoint: Path) -> None:
         problems = self.cfg.data.final_problems or self.cfg.data.val_problems
         evaluated = self.evaluate(problems)
         scalars = {**evaluated.scalars, "rollout/total_tokens": float(self.tokens), "time/wall_s": self.folder.wall_s}

@@ -14,13 +14,14 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.problems import TaskConfig
 from rlinf.core.protocols import Advantage, Loss, Reward, WeightSync
+from rlinf.core.registry import ADVANTAGES, GENERATORS, LOSSES, REWARDS, TASKS
 from rlinf.runners.config.schema import (
-    DERIVED,
-    MERGED,
     ActorConfig,
     AlgorithmConfig,
     ModelSection,
+    RunConfig,
     RunnerConfig,
+    chosen,
     not_negative,
     positive,
 )
@@ -30,8 +31,6 @@ from rlinf.runners.config.schema import (
 class ReasoningRunnerConfig(RunnerConfig):
     """`runner`."""
 
-    task_type: Literal["embodied", "reasoning", "sft"] = "reasoning"
-    """Which kind of run this is: which sections there are, and which runner runs it."""
     transcripts: int = 2
     """Problems of each iteration whose responses are written to `transcripts.jsonl`; those of evaluations all are."""
     export: bool = True
@@ -48,7 +47,7 @@ class DataConfig:
 
     type: str
     """A registered task."""
-    task: TaskConfig = field(metadata=MERGED)
+    task: TaskConfig = field(metadata=chosen(TASKS, "type"))
     """The task's own fields."""
     rollout_batch_size: int
     """Problems in one iteration."""
@@ -80,7 +79,7 @@ class GenerationConfig:
 
     rollout_backend: str = "hf"
     """A registered generator."""
-    generator: GeneratorConfig = field(metadata=MERGED)
+    generator: GeneratorConfig = field(metadata=chosen(GENERATORS, "rollout_backend"))
     """The generator's own fields."""
     sampling_params: SamplingConfig
     """How tokens are drawn; without `stop_token_ids` a response ends with the tokenizer's end, or any that the model's
@@ -139,7 +138,7 @@ class RewardConfig:
 
     reward_type: str = "exact_match"
     """A registered reward."""
-    reward: Reward = field(metadata=MERGED)
+    reward: Reward = field(metadata=chosen(REWARDS, "reward_type"))
     """The reward's own fields."""
     success: float = 1.0
     """From which reward on, before the penalty of length, a response counts as right."""
@@ -205,11 +204,11 @@ class ReasoningAlgorithmConfig(AlgorithmConfig):
 
     adv_type: str = "grpo"
     """A registered advantage."""
-    advantage: Advantage = field(metadata=MERGED)
+    advantage: Advantage = field(metadata=chosen(ADVANTAGES, "adv_type", trains=True))
     """Its own fields."""
     loss_type: str = "ppo_clip"
     """A registered policy loss."""
-    loss: Loss = field(metadata=MERGED)
+    loss: Loss = field(metadata=chosen(LOSSES, "loss_type", trains=True))
     """Its own fields."""
     update_epoch: int = 1
     """How often each response is used in one iteration."""
@@ -245,12 +244,10 @@ class ReasoningEvalConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningConfig:
+class ReasoningConfig(RunConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     runner: ReasoningRunnerConfig
-    cluster: Mapping[str, Any]
-    """Read by the cluster that is given it."""
     data: DataConfig
     rollout: GenerationConfig
     reward: RewardConfig
@@ -260,8 +257,6 @@ class ReasoningConfig:
     eval: ReasoningEvalConfig
     sft: Mapping[str, Any] | None
     """The warm start that comes before the run; read by `rlinf.runners.sft`. Null for none."""
-    source: Mapping[str, Any] = field(metadata=DERIVED)
-    """The mapping that all this was read from; a checkpoint carries it, so that `eval` needs nothing else."""
 
     @property
     def responses_per_iteration(self) -> int:

@@ -11,7 +11,7 @@ from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.schema import LoggerConfig
 
 
-class Logbook:
+class MetricsLog:
     """Writes the scalars of each iteration; a context manager that closes its files.
 
     Args:
@@ -35,7 +35,7 @@ class Logbook:
             for name, value in scalars.items():
                 self._writer.add_scalar(name, value, step)
 
-    def __enter__(self) -> Logbook:
+    def __enter__(self) -> MetricsLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:

@@ -1,8 +1,7 @@
 """Supervised fine-tuning of language models on worked solutions."""
 
 from rlinf.runners.sft.actor_worker import SFTActor as SFTActor
-from rlinf.runners.sft.reading import explain_sft as explain_sft
-from rlinf.runners.sft.reading import read_sft as read_sft
+from rlinf.runners.sft.rules import read_sft as read_sft
 from rlinf.runners.sft.runner import SFTRunner as SFTRunner
 from rlinf.runners.sft.schema import SFTConfig as SFTConfig
 from rlinf.runners.sft.warm_start import warm_start as warm_start

@@ -134,7 +134,7 @@ class SFTActor(Worker):
         return [laid_out(rows[begin : begin + size], pad_id=pad) for begin in range(0, len(rows), size)]
 
     def _policy(self) -> Any:
-        policy = self.cfg.actor.model.build(cast("Any", None), seed=keyed_seed(self.cfg.runner.seed, "model"))
+        policy = self.cfg.actor.model.build(seed=keyed_seed(self.cfg.runner.seed, "model"))
         if not isinstance(policy, LanguageModelPolicy):
             raise ConfigError("actor.model.model_type", f"{type(policy).__name__} writes no text", "Choose a language model.")
         if policy.temperature != 1.0:

@@ -1,4 +1,4 @@
-"""Rules across the sections of supervised fine-tuning; see `rlinf.runners.config.rules`."""
+"""From a mapping to an `SFTConfig`, and the rules across its sections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Final
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.runners.config.rules import Rule, no_idle_reference, placement
+from rlinf.runners.config.sections import Section
 from rlinf.runners.sft.schema import SFTConfig
+from rlinf.runners.task_types import read_run
 
 
 def _placement(cfg: SFTConfig) -> ConfigError | None:
@@ -26,3 +28,12 @@ def _reference(cfg: SFTConfig) -> ConfigError | None:
 
 
 SFT: Final[Sequence[Rule[SFTConfig]]] = (_placement, _writes, _reference)
+
+
+def read_sft(data: Section) -> SFTConfig:
+    """The typed configuration of supervised fine-tuning, to which none of these rules objects.
+
+    Raises:
+        ConfigError: one line per fault, each with its dotted path.
+    """
+    return read_run(SFTConfig, data, task_type="sft", rules=SFT)

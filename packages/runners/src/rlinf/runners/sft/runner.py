@@ -20,7 +20,7 @@ from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.embodied.evaluation import protocol_hash
-from rlinf.runners.reporting.metrics_log import Logbook
+from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.progress import ProgressDisplay
 from rlinf.runners.reporting.summary import write_measured
@@ -59,7 +59,7 @@ class SFTRunner:
     def run(self) -> Path:
         """Runs the loop to its end, then saves, validates, exports and writes the summary; returns the last checkpoint."""
         config = self.cfg.runner
-        with Logbook(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+        with MetricsLog(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
             with self.checkpoints.stoppable(progress.note):
                 while self.step < config.max_steps:
                     self._train(log, progress)
@@ -80,7 +80,7 @@ class SFTRunner:
         """Writes `global_step_<step>`; returns the folder."""
         return self.checkpoints.save()
 
-    def _train(self, log: Logbook, progress: ProgressDisplay) -> None:
+    def _train(self, log: MetricsLog, progress: ProgressDisplay) -> None:
         """One iteration, and what follows it: a checkpoint and a validation where they are due."""
         config = self.cfg.runner
         began = time.monotonic()
@@ -109,7 +109,7 @@ class SFTRunner:
         data = resolved(self.cfg)["data"]
         return {"data": data, "hash": protocol_hash(data)}
 
-    def _finish(self, log: Logbook, progress: ProgressDisplay, checkpoint: Path) -> None:
+    def _finish(self, log: MetricsLog, progress: ProgressDisplay, checkpoint: Path) -> None:
         scalars = {**self.validate(), "data/examples": float(self.examples), "time/wall_s": self.folder.wall_s}
         if self.cfg.runner.export:
             self.phases.wait(self.actor.export(str(self.folder.path / HUGGINGFACE)))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 from rlinf.core.problems import TaskConfig
-from rlinf.runners.config.schema import DERIVED, MERGED, RunnerConfig, TrainingConfig, positive
+from rlinf.core.registry import TASKS
+from rlinf.runners.config.schema import RunConfig, RunnerConfig, TrainingConfig, chosen, positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SFTRunnerConfig(RunnerConfig):
     """`runner`; an iteration is `steps_per_iteration` optimizer steps."""
 
-    task_type: Literal["embodied", "reasoning", "sft"] = "sft"
-    """Which kind of run this is: which sections there are, and which runner runs it."""
     steps_per_iteration: int = 10
     """Optimizer steps in one iteration."""
     export: bool = True
@@ -32,7 +29,7 @@ class SFTDataConfig:
 
     type: str
     """A registered task."""
-    task: TaskConfig = field(metadata=MERGED)
+    task: TaskConfig = field(metadata=chosen(TASKS, "type"))
     """The task's own fields."""
     val_problems: int = 128
     """Problems on which the validation loss is measured, the first of the validation split."""
@@ -51,16 +48,12 @@ class SFTActorConfig(TrainingConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SFTConfig:
+class SFTConfig(RunConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     runner: SFTRunnerConfig
-    cluster: Mapping[str, Any]
-    """Read by the cluster that is given it."""
     data: SFTDataConfig
     actor: SFTActorConfig
-    source: Mapping[str, Any] = field(metadata=DERIVED)
-    """The mapping that all this was read from; a checkpoint carries it."""
 
     @property
     def optimizer_steps(self) -> int:

@@ -18,7 +18,7 @@ from rlinf.runners.embodied.evaluation import protocol_hash
 from rlinf.runners.reasoning.evaluation import by_content
 from rlinf.runners.reporting.summary import versions
 from rlinf.runners.sft.actor_worker import SFTActor
-from rlinf.runners.sft.reading import read_sft
+from rlinf.runners.sft.rules import read_sft
 from rlinf.runners.sft.runner import SFTRunner
 from rlinf.runners.sft.schema import SFTConfig
 

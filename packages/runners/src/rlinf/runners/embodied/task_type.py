@@ -1,0 +1,25 @@
+"""How an embodied run is put together: its workers, where each of them goes, and its loop."""
+
+from __future__ import annotations
+
+from rlinf.core.protocols import Cluster
+from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
+from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
+from rlinf.runners.embodied.rules import EMBODIED
+from rlinf.runners.embodied.runner import EmbodiedRunner
+from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.task_types import launch, register_task_type
+
+
+@register_task_type("embodied", config=EmbodiedConfig, rules=EMBODIED)
+def embodied(cfg: EmbodiedConfig, cluster: Cluster, folder: RunFolder) -> EmbodiedRunner:
+    """Launches actor, rollout and env workers."""
+    return EmbodiedRunner(
+        cfg=cfg,
+        actor=launch(EmbodiedFSDPActor, cfg, cluster, "actor"),
+        rollout=launch(MultiStepRolloutWorker, cfg, cluster, "rollout"),
+        env=launch(EnvWorker, cfg, cluster, "env"),
+        folder=folder,
+    )

@@ -1,0 +1,38 @@
+"""How a reasoning run is put together: its workers, where each of them goes, the warm start before it, and its loop."""
+
+from __future__ import annotations
+
+from rlinf.core.protocols import Cluster, WorkerGroup
+from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.reasoning.actor_worker import ReasoningActor
+from rlinf.runners.reasoning.inference_worker import InferenceWorker
+from rlinf.runners.reasoning.reward_worker import RewardWorker
+from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
+from rlinf.runners.reasoning.rules import REASONING
+from rlinf.runners.reasoning.runner import ReasoningRunner
+from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.sft.actor_worker import SFTActor
+from rlinf.runners.sft.schema import SFTConfig
+from rlinf.runners.sft.warm_start import warm_start
+from rlinf.runners.task_types import launch, register_task_type
+
+
+@register_task_type("reasoning", config=ReasoningConfig, rules=REASONING)
+def reasoning(cfg: ReasoningConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRunner:
+    """Warms the model up where the recipe says so, and launches actor, rollout, reward and, if placed, inference workers."""
+
+    def launch_sft(config: SFTConfig) -> WorkerGroup[SFTActor]:
+        return launch(SFTActor, config, cluster, "sft", component="actor")
+
+    if cfg.wants_warm_start:
+        cfg = cfg.starting_from(warm_start(cfg.source, launch_sft))
+    restarts = {"policy": "restart", "max_restarts": cfg.rollout.max_restarts}
+    placed = cluster.placement.components
+    return ReasoningRunner(
+        cfg=cfg,
+        actor=launch(ReasoningActor, cfg, cluster, "actor"),
+        rollout=launch(ReasoningRolloutWorker, cfg, cluster, "rollout", supervisor=restarts),
+        reward=launch(RewardWorker, cfg, cluster, "reward"),
+        inference=launch(InferenceWorker, cfg, cluster, "inference") if "inference" in placed else None,
+        folder=folder,
+    )

@@ -1,0 +1,151 @@
+"""A task type is a kind of run: its configuration, the rules across its sections, its workers and its loop.
+
+Ours (`embodied`, `reasoning`, `sft`) are registered as a stranger's package registers its own, by an entry point of the group
+`rlinf.runners`; a script uses the decorator:
+
+    @register_task_type("counting", config=CountingConfig)
+    def counting(cfg: CountingConfig, cluster: Cluster, folder: RunFolder) -> CountingLoop:
+        return CountingLoop(cfg, launch(Counter, cfg, cluster, "counter"), folder)
+
+`runner.task_type: counting` in a recipe then chooses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from rlinf.core.config import Provenance, explain
+from rlinf.core.errors import ConfigError
+from rlinf.core.protocols import Cluster, WorkerGroup
+from rlinf.core.registry import Registry
+from rlinf.core.worker import Worker
+from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.config.rules import Rule, apply
+from rlinf.runners.config.schema import RunConfig
+from rlinf.runners.config.sections import Section, inherited_names, keyed_fields, read_sections, resolved, section_type, subsection
+
+C = TypeVar("C", bound=RunConfig)
+W = TypeVar("W", bound=Worker)
+
+
+class Loop(Protocol):
+    """The loop of a run, on workers that are launched."""
+
+    def init_workers(self) -> None:
+        """Builds what the workers need, and restores the checkpoint that the run resumes from."""
+        ...
+
+    def run(self) -> object:
+        """Runs to the end."""
+        ...
+
+
+Start = Callable[[Any, Cluster, RunFolder], Loop]
+"""Launches the workers of a configuration on a cluster; the loop writes into the folder of the run."""
+
+
+@dataclass(frozen=True)
+class TaskType:
+    """A kind of run."""
+
+    name: str
+    """That of `runner.task_type`."""
+    config: type[RunConfig]
+    """Its sections."""
+    start: Start
+    """Its workers and its loop."""
+    rules: Sequence[Rule[Any]] = ()
+    """What it refuses across sections."""
+
+    def __post_init__(self) -> None:
+        # A registry calls an owner by these: the decorated function, to which the entry point of a package points, too.
+        object.__setattr__(self, "__module__", self.start.__module__)
+        object.__setattr__(self, "__qualname__", getattr(self.start, "__qualname__", self.name))
+
+    def read(self, data: Section) -> Any:
+        """The typed configuration, to which no rule objects; `ConfigError` with one line per fault otherwise."""
+        return read_run(self.config, data, task_type=self.name, rules=self.rules)
+
+
+TASK_TYPES: Final[Registry[TaskType]] = Registry("task type", "rlinf.runners")
+
+
+def register_task_type(name: str, *, config: type[RunConfig], rules: Sequence[Rule[Any]] = ()) -> Callable[[Start], TaskType]:
+    """The decorator of the function that launches the workers of a kind of run and returns its loop.
+
+    Args:
+        name: that of `runner.task_type`.
+        config: its sections, see `rlinf.runners.config.schema`.
+        rules: what it refuses across sections, see `rlinf.runners.config.rules`.
+    """
+
+    def claim(start: Start) -> TaskType:
+        return TASK_TYPES.register(name, TaskType(name, config, start, rules))
+
+    return claim
+
+
+def launch(worker: type[W], cfg: object, cluster: Cluster, name: str, *, component: str = "", **options: Any) -> WorkerGroup[W]:
+    """Starts a group of workers where `cluster.component_placement` places them.
+
+    Args:
+        worker: their class, which is given the configuration.
+        cfg: of the run.
+        cluster: where.
+        name: the group's name.
+        component: under which name it is placed; by default that of the group.
+        options: what else the cluster's `launch` knows, such as `supervisor`.
+    """
+    strategy = cluster.placement.get_strategy(component or name)
+    return worker.create_group(cfg).launch(cluster, name=name, placement_strategy=strategy, **options)
+
+
+def read_run(cls: type[C], data: Section, *, task_type: str, rules: Sequence[Rule[C]] = ()) -> C:
+    """The typed configuration of a run.
+
+    Raises:
+        ConfigError: one line per fault, each with its dotted path; or it is the configuration of another kind of run.
+    """
+    found = _written(data)
+    if found not in (None, task_type):
+        raise ConfigError(
+            "runner.task_type", f"expected '{task_type}', found {found!r}", "Run it with rlinf train, or leave it out."
+        )
+    config = read_sections(cls, data, task_type=task_type)
+    apply(config, rules)
+    return config
+
+
+def task_type_of(data: Section) -> TaskType:
+    """Which kind of run a configuration describes: what `runner.task_type` says, or else what its sections show.
+
+    Raises:
+        UnknownName: nobody registered it.
+    """
+    written = _written(data)
+    if written is not None:
+        return TASK_TYPES.get(cast("str", written), place="runner.task_type")
+
+    def fit(task_type: TaskType) -> tuple[int, int]:
+        known = {field.name for field in keyed_fields(task_type.config)}
+        return len(set(data) - known), len(known - set(data))
+
+    return min(map(TASK_TYPES.get, TASK_TYPES.names()), key=fit)
+
+
+def explain_run(cfg: RunConfig, provenance: Provenance, key: str) -> str:
+    """One line per value at or below `key`, with where it came from; "" explains all."""
+    inherited: dict[str, str] = {}
+    for field in keyed_fields(type(cfg)):
+        inner, _ = section_type(type(cfg), field.name)
+        if inner is not None:
+            for name, (other, names) in inherited_names(inner, subsection(cfg.source, field.name), field.name).items():
+                inherited |= {f"{field.name}.{name}.{each}": f"as {field.name}.{other}.{each}" for each in names}
+    return explain(resolved(cfg), {**inherited, **provenance}, key)
+
+
+def _written(data: Section) -> object:
+    runner: object = data.get("runner")
+    return cast("Mapping[str, object]", runner).get("task_type") if isinstance(runner, Mapping) else None

@@ -216,7 +216,7 @@ def test_messages_over_a_connection(pair: tuple[Connection, socket.socket]) -> N
 
 def test_a_message_that_is_cut_in_the_middle(pair: tuple[Connection, socket.socket]) -> None:
     ours, theirs = pair
-    theirs.sendall(struct.pack("<II", 10, 0) + b"{}")
+    theirs.sendall(struct.pack("<IQ", 10, 0) + b"{}")
     assert ours.receive() is None
     theirs.close()
     with pytest.raises(ConnectionLost, match="in the middle of a message"):
@@ -226,9 +226,9 @@ def test_a_message_that_is_cut_in_the_middle(pair: tuple[Connection, socket.sock
 @pytest.mark.parametrize(
     ("sent", "problem"),
     [
-        (struct.pack("<II", 2, 1999) + b"{}", r"a message of 2001 bytes, at most 1000"),
-        (struct.pack("<II", 2, 0) + b"{!", r"a message that is no JSON"),
-        (struct.pack("<II", 1, 0) + b"3", r"a message that is no JSON object"),
+        (struct.pack("<IQ", 2, 1999) + b"{}", r"a message of 2001 bytes, at most 1000"),
+        (struct.pack("<IQ", 2, 0) + b"{!", r"a message that is no JSON"),
+        (struct.pack("<IQ", 1, 0) + b"3", r"a message that is no JSON object"),
     ],
 )
 def test_what_is_no_message(pair: tuple[Connection, socket.socket], sent: bytes, problem: str) -> None:
@@ -255,6 +255,12 @@ while True:
 """
 
 
+def test_what_nobody_takes_is_lost_in_time() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(ConnectionLost):
+        Connection(ours, send_s=0.2).send({}, bytes(1 << 24))
+
+
 def test_a_child_answers_and_shares_memory_and_ends_when_the_connection_does(tmp_path: Path) -> None:
     memory = SharedMemory()
     child = python(ECHO, str(memory.fd), connect=True, pass_fds=(memory.fd,), log=tmp_path / "log")
@@ -263,7 +269,7 @@ def test_a_child_answers_and_shares_memory_and_ends_when_the_connection_does(tmp
     assert (fields, len(payload)) == ({"n": 1, "heard": 1_000_000}, 1_000_000)
     seen = memory.map(10)
     memory.close()
-    assert seen[:4] == b"abc\0"
+    assert seen[:4] == b"abc\0", "a mapping outlives the descriptor"
     child.connection.close()
     assert child.wait(SOON_S) == 0, log_tail(tmp_path / "log")
     with pytest.raises(ConnectionLost):

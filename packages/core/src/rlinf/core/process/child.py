@@ -22,8 +22,8 @@ from rlinf.core.process.exits import exit_reason, log_ending
 if sys.platform == "linux":
     import fcntl
 
-TRANSFER_S = 30.0
-"""Within which a child has to take what it is sent; a stopped one does not."""
+SEND_S = 30.0
+"""Within which a child has to take some of what it is sent; a stopped one does not."""
 REAP_S = 10.0
 """Within which the kernel ends a process that was killed; one that hangs in a driver may take for ever."""
 _POLL_S = 0.005
@@ -41,6 +41,7 @@ class ChildProcess:
         env: its environment variables; None for those of this process.
         log: the file to which its standard output and error are appended; None for those of this process.
         connect: gives it a `Connection`, which it takes up by `Connection.to_parent()`; otherwise its standard input is empty.
+        send_s: seconds within which it has to take some of a message that is sent to it; more if it is slow to start.
         limit: bytes of the longest message that is accepted from it.
         pass_fds: further descriptors that it inherits, under the same numbers.
         grace_s: seconds that it is given to end by itself, in `stop` and after the end of this process.
@@ -56,6 +57,7 @@ class ChildProcess:
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
         connect: bool = False,
+        send_s: float = SEND_S,
         limit: int = LIMIT,
         pass_fds: Sequence[int] = (),
         grace_s: float = 0.0,
@@ -71,7 +73,7 @@ class ChildProcess:
             if connect:
                 ours, stdin = socket.socketpair()
                 opened.enter_context(stdin)
-                self._connection = Connection(ours, timeout_s=TRANSFER_S, limit=limit)
+                self._connection = Connection(ours, send_s=send_s, limit=limit)
             try:
                 self._group = _Group(command, env, stdin, output, pass_fds, tied=not grace_s)
             except BaseException:

@@ -1,6 +1,6 @@
 """Messages between two processes over a stream socket: JSON, and raw bytes behind it.
 
-    message:  length of the JSON (4 bytes)  |  length of the payload (4 bytes)  |  JSON object  |  payload
+    message:  length of the JSON (4 bytes)  |  length of the payload (8 bytes)  |  JSON object  |  payload
 
 Nothing is unpickled. This file imports the standard library only, so that a child which must start fast, or whose interpreter lacks
 rlinf-core, can load it alone.
@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, cast
 
-_HEADER = struct.Struct("<II")
+_HEADER = struct.Struct("<IQ")
 _CHUNK = 1 << 16
 """Bytes that are read at once; from twice as many on, the allocator would map and unmap memory for each read."""
 LIMIT = 1 << 30
@@ -33,12 +33,15 @@ class Connection:
 
     Args:
         sock: connected; it belongs to this object.
-        timeout_s: after which a transfer that makes no progress counts as lost; None waits for ever.
+        send_s: seconds after which a message of which nothing more is taken counts as lost; None waits for ever.
         limit: bytes of the longest message that is accepted.
     """
 
-    def __init__(self, sock: socket.socket, *, timeout_s: float | None = None, limit: int = LIMIT) -> None:
-        sock.settimeout(timeout_s)
+    def __init__(self, sock: socket.socket, *, send_s: float | None = None, limit: int = LIMIT) -> None:
+        sock.settimeout(None)
+        if send_s is not None:
+            # The kernel's own limit: Python's would bound the whole message, and look at the clock and poll for each part of it.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(send_s), int(send_s % 1 * 1e6)))
         self._socket = sock
         self._limit = limit
         self._buffer = bytearray()
@@ -48,16 +51,16 @@ class Connection:
         """In a process that was started with `ChildProcess(connect=True)`: the connection to its parent.
 
         The socket arrives as standard input, which is empty from then on. Neither it nor its other end is inherited by what this
-        process starts, so that both sides notice when the other one has gone.
+        process starts, so that both sides notice when the other one has gone. Messages of the parent may have any length.
         """
         sock = socket.socket(fileno=os.dup(0))
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
-        return cls(sock)
+        return cls(sock, limit=1 << 63)
 
     def fileno(self) -> int:
-        """The descriptor to poll."""
+        """The descriptor to poll; `receive` returns at once where it is readable."""
         return self._socket.fileno()
 
     def send(self, fields: Mapping[str, Any], payload: bytes = b"") -> None:
@@ -68,8 +71,13 @@ class Connection:
             TypeError: a field that JSON doesn't know.
         """
         text = _encode(fields).encode()
+        head = _HEADER.pack(len(text), len(payload)) + text
         try:
-            self._socket.sendall(_HEADER.pack(len(text), len(payload)) + text + payload)
+            if len(payload) <= _CHUNK:
+                self._socket.sendall(head + payload)
+            else:
+                self._socket.sendall(head)
+                self._socket.sendall(payload)
         except OSError as error:
             raise ConnectionLost(str(error)) from error
 
@@ -117,7 +125,7 @@ class Connection:
         return cast("dict[str, Any]", fields), rest
 
     def wait(self) -> Message:
-        """The next message, however long it takes; for the side that is only asked.
+        """The next message, however long it takes; see `fileno` for a wait with a deadline, or for several connections.
 
         Raises:
             ConnectionLost: as `receive`.

@@ -16,9 +16,11 @@ class SharedMemory:
         fd: a descriptor of memory that another process has made, which stays the caller's; None makes new memory.
     """
 
+    _owned = False
+
     def __init__(self, fd: int | None = None) -> None:
-        self._owned = fd is None
         self.fd = os.memfd_create("rlinf", os.MFD_CLOEXEC) if fd is None else fd
+        self._owned = fd is None
 
     def map(self, size: int) -> mmap.mmap:
         """The first bytes of it, writable, which are zeros until somebody writes; it grows to `size` if it is smaller.
@@ -30,7 +32,9 @@ class SharedMemory:
         return mmap.mmap(self.fd, size)
 
     def close(self) -> None:
-        """Closes the descriptor if it was made here; more than once is fine."""
+        """Closes the descriptor if it was made here, as the end of this object does; more than once is fine."""
         if self._owned:
             self._owned = False
             os.close(self.fd)
+
+    __del__ = close

@@ -1,33 +1,34 @@
-"""Evaluates a checkpoint: `uv run apps/reasoning/eval.py CHECKPOINT [key=value …]`."""
+"""Evaluates a checkpoint or a recipe: `uv run apps/reasoning/eval.py [CHECKPOINT | --config-name RECIPE] [key=value …]`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rlinf.runners import check_evaluation, run_app
 from rlinf.runners.evaluation.command import parse_evaluation, told
 from rlinf.runners.reasoning import ReasoningEvalRunner, ReasoningRolloutWorker, RewardWorker, read_reasoning
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
+CONFIG_DIR = Path(__file__).parent / "config"
+
 
 def main(argv: Sequence[str]) -> int:
-    """Loads a checkpoint with the configuration inside it, and runs the evaluation that it describes."""
-    command = parse_evaluation(argv, description=__doc__ or "", example="data.final_problems=128")
+    """Loads the weights, and runs the evaluation that their configuration describes."""
+    command = parse_evaluation(argv, config_dir=CONFIG_DIR, description=__doc__ or "", example="data.final_problems=128")
     cfg = read_reasoning(command.data)
     check_evaluation(cfg)
+    policy = command.policy(cfg.runner)
     with Cluster(cluster_cfg=cfg.cluster) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
-        sys.stderr.write(f"evaluating {command.checkpoint.folder}; starting workers and generators\n")
-        rollout = ReasoningRolloutWorker.create_group(cfg).launch(
-            cluster, name="rollout", placement_strategy=placement.get_strategy("rollout")
-        )
-        reward = RewardWorker.create_group(cfg).launch(cluster, name="reward", placement_strategy=placement.get_strategy("reward"))
-        runner = ReasoningEvalRunner(cfg=cfg, checkpoint=command.checkpoint, rollout=rollout, reward=reward, folder=command.folder)
+        on_rollout, on_reward = (placement.get_strategy(name) for name in ("rollout", "reward"))
+        rollout = ReasoningRolloutWorker.create_group(cfg).launch(cluster, name="rollout", placement_strategy=on_rollout)
+        reward = RewardWorker.create_group(cfg).launch(cluster, name="reward", placement_strategy=on_reward)
+        runner = ReasoningEvalRunner(cfg=cfg, policy=policy, rollout=rollout, reward=reward)
         runner.init_workers()
-        summary = runner.run()
-    asked = f"{summary['problems']} problems" + (f", each {cfg.eval.samples} times" if cfg.eval.samples > 1 else "")
-    sys.stdout.write(told(summary, "eval/accuracy", of=asked, folder=command.folder(summary["protocol"])))
+        report = runner.run()
+    sys.stdout.write(told(report, policy))
     return 0
 
 

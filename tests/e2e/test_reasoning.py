@@ -53,7 +53,7 @@ def test_two_iterations_and_two_more_are_four_to_the_bit(app: ReasoningApp) -> N
 def test_a_run_says_what_it_achieved_and_shows_what_was_written(app: ReasoningApp) -> None:
     said = app.train("eval={samples: 4, temperature: 1.0, pass_k: [1, 2, 4]}")
     summary = app.summary()
-    assert summary["problems"] == 8
+    assert summary["eval/problems"] == 8
     assert summary["eval/accuracy"] == pytest.approx(summary["eval/pass@1"])
     assert summary["eval/pass@1"] <= summary["eval/pass@2"] <= summary["eval/pass@4"]
     low, high = summary["eval/accuracy_ci95"]
@@ -86,7 +86,7 @@ def test_a_checkpoint_evaluates_by_itself(app: ReasoningApp) -> None:
     said = app.evaluate(str(app.folder))
     beside = app.folder / "checkpoints/global_step_1_eval" / trained["protocol"]["hash"]
     evaluated = json.loads((beside / "summary.json").read_text())
-    for name in ("eval/accuracy", "eval/response_length", "problems"):
+    for name in ("eval/accuracy", "eval/response_length", "eval/problems"):
         assert evaluated[name] == trained[name]
     assert evaluated["protocol"]["hash"] == trained["protocol"]["hash"]
     assert "eval/accuracy" in said

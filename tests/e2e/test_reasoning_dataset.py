@@ -49,7 +49,7 @@ def test_two_iterations_on_json_lines(app: ReasoningApp) -> None:
     assert "Anna has" in first["prompt"]
     assert first["answer"].isdigit()
     assert sorted(app.rows()) == [1, 2]
-    assert app.summary()["problems"] == 2
+    assert app.summary()["eval/problems"] == 2
 
 
 def test_a_file_that_is_not_there_ends_the_run_before_it_starts(app: ReasoningApp) -> None:

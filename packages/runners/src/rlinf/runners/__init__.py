@@ -11,7 +11,7 @@ from rlinf.runners.config.checks import check_evaluation as check_evaluation
 from rlinf.runners.config.checks import check_run as check_run
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor as EmbodiedFSDPActor
 from rlinf.runners.embodied.env_worker import EnvWorker as EnvWorker
-from rlinf.runners.embodied.eval_runner import EmbodiedEvalRunner as EmbodiedEvalRunner
+from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner as EmbodiedEvalRunner
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker as MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import read_embodied as read_embodied
 from rlinf.runners.embodied.runner import EmbodiedRunner as EmbodiedRunner

@@ -134,7 +134,7 @@ class EpisodePlayer:
         return actions if low is None or high is None else np.clip(actions, as_numpy(low), as_numpy(high))
 
     def _reset(self, mask: NDArray[np.bool_], more: Mapping[str, Any]) -> None:
-        options: dict[str, Any] = {**({} if mask.all() else {"reset_mask": mask}), **more}
+        options: dict[str, Any] = {"reset_mask": mask, **more}
         if self._protocol.tasks:
             options["task"] = [episode.task for episode in self._episodes]
         if self._protocol.initial_states == "id":

@@ -114,6 +114,12 @@ class EvalReport(Generic[R]):
         """The means as metrics are named, with the number of results."""
         return {f"{prefix}{name}": mean for name, mean in {**self.means, self.protocol.result.counted: len(self.results)}.items()}
 
+    @property
+    def brief(self) -> str:
+        """The metric in two words."""
+        value = self.means[self.metric]
+        return f"{self.metric} {value:.2f}" if self.total is None else f"{self.metric} {value:.0%}"
+
     def __str__(self) -> str:
         total, value = self.total, self.means[self.metric]
         told = f"{value:.2f}" if total is None else f"{value:.1%} [{total.low:.1%}, {total.high:.1%}]"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.chunks import ChunkStep, chunk_step
-from rlinf.core.data import ArraySpec, Decision
+from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.errors import NonFiniteError
+from rlinf.core.evaluation import EpisodePlayer, EpisodeProtocol
 from rlinf.core.protocols import Channel
 from rlinf.core.tree import tree_combine, tree_index, tree_map
 from rlinf.runners.embodied.slots import Slot
@@ -31,6 +33,10 @@ class SlotChannels:
     """Carries `Decision`s, keyed by slot."""
     rollout_rank: int
     """The worker that serves the slot."""
+
+    def ask(self, slot: Slot, key: tuple[int, ...], obs: Any) -> None:
+        """Asks for actions for observations, each leaf `[n, *]`; None says that no more requests come."""
+        self.requests.put(Request(slot=slot.index, key=key, obs=obs), key=self.rollout_rank)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +60,11 @@ class EnvSlot:
     Args:
         slot: which environments these are.
         env: a vector environment without autoreset.
-        action: bounds of one control step.
-        knows_success: whether the task says if it is solved.
+        spec: what is known of it.
     """
 
-    def __init__(self, slot: Slot, env: Any, action: ArraySpec, *, knows_success: bool = True) -> None:
-        self.slot = slot
-        self.knows_success = knows_success
+    def __init__(self, slot: Slot, env: Any, spec: EnvSpec) -> None:
+        self.slot, self.spec = slot, spec
         self.ended: Bools = np.ones(slot.num_envs, bool)
         self.episode = np.full(slot.num_envs, -1, np.int64)
         """`[num_envs]`, the number of the episode that each environment is in; below 0 before the first."""
@@ -68,8 +72,8 @@ class EnvSlot:
         self._finals: Any = None
         self._final_envs = np.empty(0, np.intp)
         self._env = env
-        self._low: Any = action.low
-        self._high: Any = action.high
+        self._low: Any = spec.action.low
+        self._high: Any = spec.action.high
 
     @property
     def waived(self) -> Mapping[str, str]:
@@ -91,7 +95,7 @@ class EnvSlot:
         obs = tree_map(np.copy, self._obs)
         if len(self._final_envs):
             obs = tree_combine(np.concatenate, [obs, self._finals])
-        channels.requests.put(Request(slot=self.slot.index, key=key, obs=obs), key=channels.rollout_rank)
+        channels.ask(self.slot, key, obs)
 
     def answer(self, channels: SlotChannels) -> Answer:
         """The answer to the oldest request."""
@@ -103,7 +107,19 @@ class EnvSlot:
 
     def close_requests(self, channels: SlotChannels) -> None:
         """Says that no more requests come."""
-        channels.requests.put(Request(slot=self.slot.index, key=(), obs=None), key=channels.rollout_rank)
+        channels.ask(self.slot, (), None)
+
+    def player(self, protocol: EpisodeProtocol, total_envs: int, options: Mapping[str, Any]) -> EpisodePlayer:
+        """Plays the slot's share of a protocol, from the start.
+
+        Args:
+            protocol: what is measured.
+            total_envs: environments over all slots; episode n is played by the slot of environment n mod `total_envs`.
+            options: for the first reset.
+        """
+        first, last = self.slot.first_env, self.slot.first_env + self.slot.num_envs
+        share = [episode for episode in protocol.work_list() if first <= episode.number % total_envs < last]
+        return EpisodePlayer(self._env, self.spec, protocol, share, options)
 
     def step(self, action: Floats, when: str = "") -> ChunkStep:
         """Executes `[N, K, A]` actions, clipped to the environment's bounds, in each environment until its episode ends.
@@ -115,16 +131,21 @@ class EnvSlot:
         Raises:
             NonFiniteError: a reward is infinite or not a number, or an observation is what the environment's guard refuses.
         """
-        try:
+        with self.located(when):
             step = chunk_step(self._env, np.clip(action, self._low, self._high))
-            _refuse_rewards(step.rewards)
+        self._obs, self.ended = step.observations, step.done
+        return step
+
+    @contextmanager
+    def located(self, when: str = "") -> Generator[None]:
+        """Inside, a number that is not finite is refused with the slot and the moment."""
+        try:
+            yield
         except NonFiniteError as error:
             slot = self.slot
             of = f"slot {slot.index} (environments {slot.first_env} to {slot.first_env + slot.num_envs - 1})"
             where = ", ".join([error.problem, f"in {of}", *([when] if when else [])])
             raise NonFiniteError(f"env[{slot.env_rank}]", where, error.remedy) from error
-        self._obs, self.ended = step.observations, step.done
-        return step
 
     def close(self) -> None:
         """Closes the environments."""
@@ -139,15 +160,6 @@ def _first_rows(decision: Decision[Any], rows: int) -> Decision[Any]:
         context=tree_index(decision.context, slice(rows)),
         version=decision.version,
     )
-
-
-def _refuse_rewards(rewards: Floats) -> None:
-    """Refuses rewards `[N, K]` that would spoil the credit of everything that they are compared with."""
-    wrong = np.argwhere(~np.isfinite(rewards))
-    if len(wrong):
-        env, step = wrong[0]
-        problem = f"the reward of environment {env} is {rewards[env, step]}"
-        raise NonFiniteError("env.step", problem, "Look for its cause in the environment.")
 
 
 def task_numbers(infos: Mapping[str, Any]) -> NDArray[np.int64] | None:

@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.evaluation import EpisodePlayer, EpisodeProtocol, EpisodeResult, initial_state_seed
 from rlinf.core.protocols import Channel
-from rlinf.core.random import keyed_seed
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.embodied.env_slot import EnvSlot, SlotChannels, task_numbers
-from rlinf.runners.embodied.evaluation import SEED_RANGE, EpisodeResult, episode_results, run_episodes
 from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
 from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import Topology
+
+_Playing: TypeAlias = tuple[EnvSlot, SlotChannels, EpisodePlayer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +102,41 @@ class EnvWorker(Worker):
             trajectories.put((self.rank, part), key=rank)
         return Interaction(episodes=results, env_steps=self._executed)
 
-    def evaluate(self, episodes: int, requests: Channel, answers: Channel, video: str | None = None) -> list[EpisodeResult]:
-        """Runs this worker's share of the evaluation episodes; see `run_episodes`."""
+    def evaluate(
+        self, protocol: EpisodeProtocol, requests: Channel, answers: Channel, video: str | None = None
+    ) -> list[EpisodeResult]:
+        """Plays this worker's share of a protocol, each episode once.
+
+        Args:
+            protocol: what is measured.
+            requests: where observations go, keyed by rollout rank.
+            answers: where decisions come from, keyed by slot.
+            video: where the first episodes of slot 0 are filmed; None films nothing.
+        """
         config, slots = self.cfg.env.eval, self._connected().slots["eval"]
         if not self._eval_env_slots:
             own = [slot for slot in slots if slot.env_rank == self.rank]
             self._eval_env_slots, _ = self._build(config, own, render=config.video_cfg.save_video)
-        return run_episodes(
-            self._with_channels(self._eval_env_slots, requests, answers),
-            episodes=episodes,
-            total_envs=config.total_num_envs,
-            seed=self.cfg.runner.seed,
-            video=video,
-        )
+        results: list[EpisodeResult] = []
+        own_channels = self._with_channels(self._eval_env_slots, requests, answers)
+        playing: list[_Playing] = []
+        for env_slot, channels in own_channels:
+            film = {"record": video} if video and env_slot.slot.index == 0 else {}
+            playing.append((env_slot, channels, env_slot.player(protocol, config.total_num_envs, film)))
+        # Every slot asks before any answer is awaited, so that one simulates while another is decided for.
+        playing, decisions = _ask(playing, 0), 0
+        while playing:
+            decisions += 1
+            going: list[_Playing] = []
+            for env_slot, channels, player in playing:
+                action = env_slot.answer(channels).decision.action
+                with env_slot.located():
+                    results += player.step(action)
+                going += _ask([(env_slot, channels, player)], decisions)
+            playing = going
+        for env_slot, channels in own_channels:
+            env_slot.close_requests(channels)
+        return results
 
     def _advance(
         self, env_slot: EnvSlot, channels: SlotChannels, collector: RowCollector, key: tuple[int, int, int]
@@ -131,7 +154,8 @@ class EnvWorker(Worker):
             over, cut = step.done, np.zeros_like(cut)
         collector.append(answer.decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
         self._executed += int(step.executed.sum())
-        results = episode_results(step.infos, env_slot.ended, env_slot.slot.first_env, knows_success=env_slot.knows_success)
+        statistics, knows = step.infos["episode"], env_slot.spec.knows_success
+        results = [EpisodeResult.of(statistics, env, knows_success=knows) for env in np.flatnonzero(env_slot.ended).tolist()]
         if env_slot.ended.any() and t < self.cfg.env.train.max_steps_per_rollout_epoch:
             env_slot.keep_finals()
             self._reset(env_slot, env_slot.ended, env_slot.episode + 1)
@@ -156,7 +180,7 @@ class EnvWorker(Worker):
             env_slot.episode = np.where(mask, episode, env_slot.episode)
             groups = (env_slot.slot.first_env + np.arange(env_slot.slot.num_envs)) // size
             named = zip(groups.tolist(), env_slot.episode.tolist(), strict=True)
-            env_slot.reset(mask, [keyed_seed(seed, "env", group, number) % SEED_RANGE for group, number in named])
+            env_slot.reset(mask, [initial_state_seed(seed, "env", group, number) for group, number in named])
 
     @property
     def _groups(self) -> int:
@@ -187,7 +211,7 @@ class EnvWorker(Worker):
                     render=render and slot.index == 0,
                 )
             spec = config.init_params.describe(env)
-            env_slots.append(EnvSlot(slot, env, spec.action, knows_success=spec.knows_success))
+            env_slots.append(EnvSlot(slot, env, spec))
         if spec is None:
             raise RLinfError(f"env[{self.rank}]", "there is no environment for this worker", "Place fewer env workers.")
         return env_slots, spec
@@ -212,6 +236,14 @@ class EnvWorker(Worker):
         if self._topology is None:
             raise RLinfError(f"env[{self.rank}]", "not connected to the other workers", "Call connect(topology) first.")
         return self._topology
+
+
+def _ask(slots: Sequence[_Playing], decision: int) -> list[_Playing]:
+    """Asks for actions for the slots that still play; returns those."""
+    playing = [each for each in slots if each[-1].turns]
+    for env_slot, channels, player in playing:
+        channels.ask(env_slot.slot, (decision,), {key: np.copy(value) for key, value in player.observations.items()})
+    return playing
 
 
 @contextmanager

@@ -1,159 +1,121 @@
-"""Evaluation: results of episodes, the protocol that made them, and the loop that runs each initial state exactly once."""
+"""Evaluation of a policy in simulation: a run's protocols, the episodes over its workers, and a runner that does nothing else."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rlinf.core.random import keyed_seed
-from rlinf.runners.embodied.env_slot import EnvSlot, SlotChannels
+from rlinf.core.data import EnvSpec
+from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, EvalReport
+from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.config.sections import resolved
+from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
+from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EmbodiedConfig
-from rlinf.runners.evaluation.canonical import canonical
-
-SEED_RANGE = 2**31
-PROTOCOL_FREE = ("video_cfg", "total_num_envs", "episodes", "final_episodes")
-"""Keys of `env.eval` that can't change what is measured, or that the protocol states in its own way."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeResult:
-    """One episode that ended."""
-
-    number: int
-    """Environment (training) or episode number (evaluation)."""
-    success_once: bool | None
-    """Whether the task was achieved at any step; None where the task knows no success."""
-    success_at_end: bool | None
-    """Whether it was achieved at the last step; None where the task knows no success."""
-    episode_return: float
-    """The sum of rewards."""
-    episode_len: int
-    """Control steps."""
+from rlinf.runners.embodied.slots import slot_layout
+from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.reporting.phases import within
+from rlinf.runners.reporting.summary import write_report
 
 
-def episode_results(info: Mapping[str, Any], ended: NDArray[np.bool_], first: int, *, knows_success: bool) -> list[EpisodeResult]:
-    """The results in the `info` of a vector environment's step, of the environments in `ended`.
+def episode_protocol(cfg: EmbodiedConfig, *, final: bool) -> EpisodeProtocol:
+    """What an evaluation measures: the last one of a run (`env.eval.final_episodes`), or those before it (`env.eval.episodes`)."""
+    config = cfg.env.eval
+    episodes = (config.final_episodes if final else None) or config.episodes
+    return EpisodeProtocol(
+        env={"env_type": config.env_type, "init_params": resolved(config)["init_params"]},
+        init_ids=tuple(range(episodes)),
+        seeds=(cfg.runner.seed,),
+        initial_states="seed",
+        max_episode_steps=config.max_episode_steps,
+        ignore_terminations=config.ignore_terminations,
+        mode=config.mode,
+    )
+
+
+class EmbodiedEvaluator:
+    """Evaluates the weights that the rollout workers hold.
 
     Args:
-        info: of the step.
-        ended: `[num_envs]`.
-        first: the number of environment 0.
-        knows_success: whether the task says when it is achieved.
+        rollout: the workers that decide; initialised.
+        env: the workers that simulate; initialised and connected.
+        requests: carries observations to `rollout`.
+        answers: carries decisions to `env`.
+        timeout_s: seconds that an evaluation may take.
     """
-    if not ended.any():
-        return []
-    episode = info["episode"]
-    return [
-        EpisodeResult(
-            number=first + int(env),
-            success_once=bool(episode["success_once"][env]) if knows_success else None,
-            success_at_end=bool(episode["success_at_end"][env]) if knows_success else None,
-            episode_return=float(episode["return"][env]),
-            episode_len=int(episode["episode_len"][env]),
+
+    def __init__(
+        self,
+        rollout: WorkerGroup[MultiStepRolloutWorker],
+        env: WorkerGroup[EnvWorker],
+        *,
+        requests: Channel,
+        answers: Channel,
+        timeout_s: float,
+    ) -> None:
+        self._rollout, self._env = rollout, env
+        self._requests, self._answers = requests, answers
+        self._timeout_s = timeout_s
+
+    def run(self, protocol: EpisodeProtocol, video: Path | None = None) -> EvalReport[EpisodeResult]:
+        """Plays every episode of a protocol once, spread over the env workers."""
+        film = str(video) if video is not None else None
+        playing = self._env.evaluate(protocol, self._requests, self._answers, film)
+        deciding = self._rollout.evaluate(self._requests, self._answers, protocol.mode)
+        per_rank, _ = within(self._timeout_s, playing, deciding)
+        return EvalReport(protocol=protocol, results=tuple(result for results in per_rank for result in results))
+
+
+class EmbodiedEvalRunner:
+    """Evaluates a policy with one rollout group and one env group, without training.
+
+    Args:
+        cfg: the configuration, that of a checkpoint or of a recipe.
+        policy: which weights are evaluated, and where the results go: `video/eval.mp4` and `summary.json`.
+        rollout: the group that decides.
+        env: the group that simulates.
+    """
+
+    def __init__(
+        self,
+        cfg: EmbodiedConfig,
+        policy: EvaluatedPolicy,
+        rollout: WorkerGroup[MultiStepRolloutWorker],
+        env: WorkerGroup[EnvWorker],
+    ) -> None:
+        self.cfg, self.policy, self.rollout, self.env = cfg, policy, rollout, env
+        cluster = rollout.cluster
+        self.evaluator = EmbodiedEvaluator(
+            rollout,
+            env,
+            requests=cluster.create_channel("requests", near=rollout.name),
+            answers=cluster.create_channel("answers", near=rollout.name),
+            timeout_s=cfg.runner.timeout_s,
         )
-        for env in np.flatnonzero(ended)
-    ]
 
+    def init_workers(self) -> None:
+        """Builds simulators and policies, and loads the weights."""
+        slots = slot_layout(self.cfg, self.env.world_size)
+        (specs,) = self._wait(self.env.init_worker(slots["train"]))
+        spec: EnvSpec = specs[0]
+        check_spec(self.cfg, spec)
+        topology = Topology(
+            spec=spec, actor="", actor_ranks=0, rollout=self.rollout.name, rollout_ranks=self.rollout.world_size, slots=slots
+        )
+        self._wait(self.env.connect(topology), self.rollout.init_worker(topology))
+        self._wait(self.rollout.load_weights(self.policy.checkpoint_file, self.policy.step))
 
-def summarise(results: Iterable[EpisodeResult], prefix: str) -> dict[str, float]:
-    """Means over episodes, named as users know them; empty without episodes, and no success where the task knows none."""
-    done = list(results)
-    if not done:
-        return {}
-    values: dict[str, list[float | None]] = {
-        "success_once": [r.success_once for r in done],
-        "success_at_end": [r.success_at_end for r in done],
-        "return": [r.episode_return for r in done],
-        "episode_len": [r.episode_len for r in done],
-    }
-    known = {name: [value for value in column if value is not None] for name, column in values.items()}
-    means = {f"{prefix}{name}": float(np.mean(column)) for name, column in known.items() if column}
-    return {**means, f"{prefix}episodes": float(len(done))}
+    def run(self) -> EvalReport[EpisodeResult]:
+        """Plays the protocol of the last evaluation, and writes the report."""
+        protocol = episode_protocol(self.cfg, final=True)
+        folder = self.policy.folder(protocol)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        report = self.evaluator.run(protocol, folder.video if self.cfg.env.eval.video_cfg.save_video else None)
+        steps = {"env/steps": float(self.policy.state["env_steps"])} if "env_steps" in self.policy.state else {}
+        write_report(folder, self.cfg.runner, report, {"policy": self.policy.name, **steps})
+        return report
 
-
-def headline(scalars: Mapping[str, float], prefix: str = "eval/") -> str:
-    """The metric that a policy is judged by: success, or the return where the task knows no success."""
-    success = f"{prefix}success_once"
-    return success if success in scalars else f"{prefix}return"
-
-
-def described(scalars: Mapping[str, float], prefix: str = "eval/") -> str:
-    """The headline in a few words."""
-    metric = headline(scalars, prefix)
-    return f"success {scalars[metric]:.0%}" if metric.endswith("success_once") else f"return {scalars[metric]:.2f}"
-
-
-def evaluation_protocol(cfg: EmbodiedConfig, episodes: int) -> dict[str, Any]:
-    """Everything that a success rate depends on beside the weights, and a hash of it.
-
-    Two numbers are comparable only if their protocols have the same hash.
-    """
-    config = resolved(cfg.env.eval)
-    relevant = {key: value for key, value in config.items() if key not in PROTOCOL_FREE}
-    protocol: dict[str, Any] = {
-        **relevant,
-        "episodes": episodes,
-        "initial_states": f"keyed_seed({cfg.runner.seed}, 'eval', number), number = 0 … {episodes - 1}, each once",
-    }
-    return {**canonical(protocol), "hash": protocol_hash(protocol)}
-
-
-def protocol_hash(protocol: Mapping[str, Any]) -> str:
-    """Twelve hexadecimal digits that change with anything in a protocol, and are the same in every process and on every machine."""
-    return hashlib.sha256(json.dumps(canonical(protocol), sort_keys=True).encode()).hexdigest()[:12]
-
-
-def run_episodes(
-    env_slots: Sequence[tuple[EnvSlot, SlotChannels]], *, episodes: int, total_envs: int, seed: int, video: str | None = None
-) -> list[EpisodeResult]:
-    """Runs the slots' share of `episodes`, each from the initial state of its number and exactly once.
-
-    Args:
-        env_slots: those of one env worker with their channels.
-        episodes: how many, over all env workers; a multiple of `total_envs`.
-        total_envs: environments over all env workers.
-        seed: the seed of the run, from which initial states follow.
-        video: where the first episodes of slot 0 are filmed; None films nothing.
-    """
-    results: list[EpisodeResult] = []
-    for round_ in range(episodes // total_envs):
-        for env_slot, _ in env_slots:
-            film = {"record": video} if video and round_ == 0 and env_slot.slot.index == 0 else {}
-            first = round_ * total_envs + env_slot.slot.first_env
-            seeds = [keyed_seed(seed, "eval", first + env) % SEED_RANGE for env in range(env_slot.slot.num_envs)]
-            env_slot.reset(np.ones(env_slot.slot.num_envs, bool), seeds, **film)
-        results += _finish_round(env_slots, round_, round_ * total_envs)
-    for env_slot, channels in env_slots:
-        env_slot.close_requests(channels)
-    return results
-
-
-def _finish_round(env_slots: Sequence[tuple[EnvSlot, SlotChannels]], round_: int, first: int) -> list[EpisodeResult]:
-    """Steps until every episode has ended once; an environment that is early is reset and its extra steps are ignored."""
-    results: list[EpisodeResult] = []
-    running = {env_slot.slot.index: np.ones(env_slot.slot.num_envs, bool) for env_slot, _ in env_slots}
-    step = 0
-    for env_slot, channels in env_slots:
-        env_slot.ask(channels, (round_, step))
-    while running:
-        step += 1
-        for env_slot, channels in [(s, ln) for s, ln in env_slots if s.slot.index in running]:
-            info = env_slot.step(env_slot.answer(channels).decision.action).infos
-            mask = running[env_slot.slot.index]
-            first_env = first + env_slot.slot.first_env
-            results += episode_results(info, env_slot.ended & mask, first_env, knows_success=env_slot.knows_success)
-            mask &= ~env_slot.ended
-            if not mask.any():
-                del running[env_slot.slot.index]
-                continue
-            if env_slot.ended.any():
-                env_slot.reset(env_slot.ended, [0] * env_slot.slot.num_envs)
-            env_slot.ask(channels, (round_, step))
-    return results
+    def _wait(self, *handles: Any) -> list[Any]:
+        return within(self.cfg.runner.timeout_s, *handles)

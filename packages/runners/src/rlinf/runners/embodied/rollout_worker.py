@@ -15,6 +15,7 @@ from rlinf.core.protocols import Channel, Mode, Policy
 from rlinf.core.random import keyed_seed
 from rlinf.core.tree import tree_map
 from rlinf.core.worker import Worker
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Request, Topology
 from rlinf.runners.training.devices import placed
@@ -47,10 +48,13 @@ class MultiStepRolloutWorker(Worker):
         policy.load(received)
         return received.version
 
-    def load_checkpoint(self, file: str, version: int) -> None:
-        """Takes the weights of a safetensors file."""
+    def load_weights(self, checkpoint_file: str | None, version: int) -> None:
+        """Takes the weights of a checkpoint, or those that a run would start from."""
         policy, _ = self._ready()
-        policy.load(Weights(tensors=load_file(Path(file)), version=version))
+        if checkpoint_file is not None:
+            policy.load(Weights(tensors=load_file(Path(checkpoint_file)), version=version))
+        elif self.cfg.runner.ckpt_path is not None:
+            load_starting_weights(policy, self.cfg.runner.ckpt_path)
 
     def generate(self, step: int, requests: Channel, answers: Channel, mode: Mode = "train") -> int:
         """Answers requests until every slot that it serves is done.
@@ -69,10 +73,10 @@ class MultiStepRolloutWorker(Worker):
             policy.set_global_step(step)
         return self._serve(requests, answers, topology.served_by(self.rank, "train"), mode)
 
-    def evaluate(self, requests: Channel, answers: Channel) -> int:
-        """Answers the requests of an evaluation, in the mode that `env.eval.mode` names."""
+    def evaluate(self, requests: Channel, answers: Channel, mode: Mode) -> int:
+        """Answers the requests of an evaluation."""
         _, topology = self._ready()
-        return self._serve(requests, answers, topology.served_by(self.rank, "eval"), self.cfg.env.eval.mode)
+        return self._serve(requests, answers, topology.served_by(self.rank, "eval"), mode)
 
     def _serve(self, requests: Channel, answers: Channel, slots: int, mode: Mode) -> int:
         answered = 0

@@ -11,10 +11,11 @@ Where each of them runs, and what overlaps, is decided by placement and channels
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, EvalReport, mean_values
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
@@ -22,17 +23,17 @@ from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
 from rlinf.runners.embodied.env_worker import EnvWorker, Interaction
-from rlinf.runners.embodied.evaluation import EpisodeResult, described, evaluation_protocol, headline, summarise
-from rlinf.runners.embodied.evaluator import Evaluator
+from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EmbodiedConfig
-from rlinf.runners.embodied.slots import Slot, layout
+from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.evaluation.policy import evaluation_plan
 from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.progress import ProgressDisplay
-from rlinf.runners.reporting.summary import rate, write_summary
+from rlinf.runners.reporting.summary import write_report
 from rlinf.runners.training.finite import SkippedSteps
 
 
@@ -61,7 +62,9 @@ class EmbodiedRunner:
         self.requests = cluster.create_channel("requests", near=rollout.name)
         self.answers = cluster.create_channel("answers", near=rollout.name)
         self.trajectories = cluster.create_channel("trajectories", near=actor.name)
-        self.evaluator = Evaluator(rollout, env, requests=self.requests, answers=self.answers, timeout_s=cfg.runner.timeout_s)
+        self.evaluator = EmbodiedEvaluator(
+            rollout, env, requests=self.requests, answers=self.answers, timeout_s=cfg.runner.timeout_s
+        )
         self.step = 0
         self.env_steps = 0
         self.phases = Phases(cfg.runner.timeout_s)
@@ -92,6 +95,8 @@ class EmbodiedRunner:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
         with MetricsLog(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+            told = evaluation_plan(episode_protocol(self.cfg, final=False), episode_protocol(self.cfg, final=True), config)
+            progress.note(told)
             with self.checkpoints.stoppable(progress.note):
                 while self.step < config.max_steps:
                     self._train(log, progress)
@@ -115,14 +120,13 @@ class EmbodiedRunner:
         self.env_steps += sum(part.env_steps for part in played)
         return [result for part in played for result in part.episodes]
 
-    def evaluate(self, episodes: int, video: Path | None = None) -> dict[str, float]:
+    def evaluate(self, protocol: EpisodeProtocol, video: Path | None = None) -> EvalReport[EpisodeResult]:
         """Evaluates the newest weights, and keeps them if they are the best so far."""
         with self.checkpoints.saved_if_it_fails():
             self.update_rollout_weights()
-            scalars = self.evaluator.run(episodes, video)
-        metric = headline(scalars)
-        self.checkpoints.evaluated(metric, scalars[metric], protocol=evaluation_protocol(self.cfg, episodes)["hash"])
-        return scalars
+            report = self.evaluator.run(protocol, video)
+        self.checkpoints.evaluated(f"eval/{report.metric}", report.means[report.metric], protocol=protocol.hash)
+        return report
 
     def save_checkpoint(self) -> Path:
         """Writes `global_step_<step>`; returns the folder."""
@@ -140,8 +144,9 @@ class EmbodiedRunner:
         if self.step < config.max_steps:
             self.checkpoints.save_if_due()
             if config.val_check_interval and self.step % config.val_check_interval == 0 and not self.checkpoints.stopping:
-                scalars |= self.evaluate(self.cfg.env.eval.episodes)
-                progress.evaluation(described(scalars))
+                report = self.evaluate(episode_protocol(self.cfg, final=False))
+                scalars |= report.scalars()
+                progress.evaluation(report.brief)
         log.write(self.step, scalars)
         progress.iteration(self.step, *told)
         self.checkpoints.stop_if_asked()
@@ -160,28 +165,28 @@ class EmbodiedRunner:
         training, _ = self.phases.timed("actor_training", self.actor.run_training(self.step), self.env.prepare(self.step + 1))
         return {
             "env/steps": float(self.env_steps),
-            **summarise(episodes, "env/"),
+            **_played(episodes),
             **means(merge(credit), "rollout/"),
             **means(merge(training), "train/"),
             **self.phases.take([self.env, self.rollout, self.actor]),
         }
 
     def _finish(self, log: MetricsLog, progress: ProgressDisplay, checkpoint: Path) -> None:
-        config = self.cfg.env.eval
-        episodes = config.final_episodes or config.episodes
-        video = self.folder.video if config.video_cfg.save_video else None
-        scalars = self.evaluate(episodes, video)
-        scalars |= {"env/steps": float(self.env_steps), "time/wall_s": self.folder.wall_s}
+        video = self.folder.video if self.cfg.env.eval.video_cfg.save_video else None
+        report = self.evaluate(episode_protocol(self.cfg, final=True), video)
         self.phases.wait(self.actor.close())
-        log.write(self.step, scalars)
-        summary = write_summary(self.folder.summary, self.cfg, scalars, episodes)
-        progress.note(
-            f"{rate(summary, headline(scalars))} of {episodes} episodes "
-            f"after {self.env_steps:,} env steps, {scalars['time/wall_s']:.0f} s "
-            f"(seed {self.cfg.runner.seed}, protocol {summary['protocol']['hash']})"
-        )
+        steps = {"env/steps": float(self.env_steps)}
+        log.write(self.step, {**report.scalars(), **steps, "time/wall_s": self.folder.wall_s})
+        write_report(self.folder, self.cfg.runner, report, steps)
+        progress.note(f"eval/{report} after {self.env_steps:,} env steps, {self.folder.wall_s:.0f} s (seed {self.cfg.runner.seed})")
         best = self.checkpoints.best
         progress.paths({"checkpoint": checkpoint, "best": best, "video": video, "summary": self.folder.summary})
+
+
+def _played(episodes: Sequence[EpisodeResult]) -> dict[str, float]:
+    """`env/…`: the means over the episodes that ended; nothing if none did."""
+    found = mean_values(episode.values() for episode in episodes)
+    return {f"env/{name}": mean for name, mean in {**found, "episodes": float(len(episodes))}.items()} if episodes else {}
 
 
 def _told(scalars: Mapping[str, float]) -> list[str]:
@@ -192,12 +197,3 @@ def _told(scalars: Mapping[str, float]) -> list[str]:
     if "env/success_once" in scalars:
         parts += [f"success {scalars['env/success_once']:.0%}"]
     return parts
-
-
-def slot_layout(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[str, tuple[Slot, ...]]:
-    """The slots of training and of evaluation, parted over the env workers."""
-    train, evaluation, stages = cfg.env.train, cfg.env.eval, cfg.rollout.pipeline_stage_num
-    return {
-        "train": tuple(layout(train.total_num_envs, ranks=env_ranks, stages=stages, group_size=train.group_size)),
-        "eval": tuple(layout(evaluation.total_num_envs, ranks=env_ranks, stages=stages, place="env.eval")),
-    }

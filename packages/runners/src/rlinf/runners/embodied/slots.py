@@ -6,9 +6,11 @@ stages, but not on where anything is placed or how many rollout workers serve th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlinf.core.errors import ConfigError
+from rlinf.runners.embodied.schema import EmbodiedConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +51,12 @@ def _shares(total: int, parts: int) -> list[int]:
     """`total` parted into nearly equal whole numbers, the larger ones first."""
     share, rest = divmod(total, parts)
     return [share + (part < rest) for part in range(parts)]
+
+
+def slot_layout(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[str, tuple[Slot, ...]]:
+    """The slots of training and of evaluation, parted over the env workers."""
+    train, evaluation, stages = cfg.env.train, cfg.env.eval, cfg.rollout.pipeline_stage_num
+    return {
+        "train": tuple(layout(train.total_num_envs, ranks=env_ranks, stages=stages, group_size=train.group_size)),
+        "eval": tuple(layout(evaluation.total_num_envs, ranks=env_ranks, stages=stages, place="env.eval")),
+    }

@@ -1,7 +1,7 @@
 """Reinforcement learning of language models from rewards that can be checked."""
 
 from rlinf.runners.reasoning.actor_worker import ReasoningActor as ReasoningActor
-from rlinf.runners.reasoning.eval_runner import ReasoningEvalRunner as ReasoningEvalRunner
+from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner as ReasoningEvalRunner
 from rlinf.runners.reasoning.inference_worker import InferenceWorker as InferenceWorker
 from rlinf.runners.reasoning.reward_worker import RewardWorker as RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker as ReasoningRolloutWorker

@@ -1,82 +1,57 @@
-"""How good a policy is at problems that it was not trained on: pass@k, how sure it is, and under which protocol."""
+"""Evaluation of a language model: a run's protocols, the problems over its workers, and a runner that does nothing else."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rlinf.core.capabilities import HasFingerprint
-from rlinf.core.evaluation import wilson_interval
+from rlinf.core.errors import ConfigError
+from rlinf.core.evaluation import EvalReport, ProblemProtocol, ProblemResult
 from rlinf.core.problems import Split, TaskConfig
+from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.config.sections import resolved
-from rlinf.runners.embodied.evaluation import protocol_hash
-from rlinf.runners.evaluation.canonical import canonical
+from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reasoning.generation.admission import GroupReport
+from rlinf.runners.reasoning.generation.jobs import GenerationJobs
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
+from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
+from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
+from rlinf.runners.reasoning.reward_worker import RewardWorker
+from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.reasoning.transcripts import write_transcripts
+from rlinf.runners.reporting.phases import Phases
+from rlinf.runners.reporting.summary import write_report
 
-PROTOCOL_FREE = (
+_SPLIT: Split = "validation"
+_NOT_MEASURED = (
     *("rollout_batch_size", "val_problems", "final_problems", "shuffle"),
     *("max_prompt_length", "filter_overlong_prompts"),
 )
-"""Keys of `data` that can't change what is measured, or that the protocol states in its own way."""
+"""Keys of `data` that can't change what is measured, or that the protocol's `problems` state."""
 
 
-def pass_at_k(samples: int, right: int, k: int) -> float:
-    """The chance that one of k responses, drawn of `samples` without putting back, is right.
-
-    1 − C(n − c, k) / C(n, k)
-
-    Chen et al., "Evaluating Large Language Models Trained on Code" (2021), eq. 1, arXiv:2107.03374.
-
-    Args:
-        samples: n, how many responses there are.
-        right: c, how many of them are right.
-        k: at most n.
-    """
-    return 1.0 - math.comb(samples - right, k) / math.comb(samples, k)
-
-
-def summarise(reports: Sequence[GroupReport], pass_k: Sequence[int]) -> dict[str, float]:
-    """`eval/…`: the share of right responses as `accuracy`, pass@k, and how long responses are."""
-    responses = [response for report in reports for response in report.responses]
-    found = {
-        "eval/accuracy": _mean([float(r.success) for r in responses]),
-        "eval/response_length": _mean([float(r.tokens) for r in responses]),
-        "eval/truncated": _mean([float(r.finish == "length") for r in responses]),
-    }
-    for k in pass_k:
-        per_problem = [pass_at_k(len(r.responses), sum(x.success for x in r.responses), k) for r in reports]
-        found[f"eval/pass@{k}"] = _mean(per_problem)
-    return found
-
-
-def interval(accuracy: float, problems: int) -> tuple[float, float]:
-    """The 95 % interval of a share of `problems` problems; responses to one problem are not independent, so they count once."""
-    return wilson_interval(round(accuracy * problems), problems)
-
-
-def reasoning_protocol(cfg: ReasoningConfig, problems: Sequence[int]) -> dict[str, Any]:
-    """Everything that an accuracy depends on beside the weights, and a hash of it.
-
-    Two numbers are comparable only if their protocols have the same hash.
+def problem_protocol(cfg: ReasoningConfig, problems: Sequence[int], *, final: bool) -> ProblemProtocol:
+    """What an evaluation measures: the last one of a run (`data.final_problems`), or those before it (`data.val_problems`).
 
     Args:
         cfg: the configuration of the run.
-        problems: which of the validation split, ascending.
+        problems: those of the validation split whose prompts fit, ascending; the first ones are asked.
+        final: whether it is the last evaluation.
     """
-    left_out = problems[-1] + 1 - len(problems)
-    fewer = f" but for {left_out} with too long a prompt" if left_out else ""
-    stated = by_content(resolved(cfg.data), cfg.data.task, "validation")
-    data = {key: value for key, value in stated.items() if key not in PROTOCOL_FREE}
-    reward = {key: value for key, value in resolved(cfg.reward).items() if key != "overlong"}
-    protocol: dict[str, Any] = {
-        "data": data,
-        "problems": f"the first {len(problems)} of the validation split{fewer}, each {cfg.eval.samples} times",
-        "reward": reward,
-        "sampling": resolved(cfg.eval_sampling),
-    }
-    return {**canonical(protocol), "hash": protocol_hash(protocol)}
+    count = (cfg.data.final_problems if final else None) or cfg.data.val_problems
+    data = by_content(resolved(cfg.data), cfg.data.task, _SPLIT)
+    return ProblemProtocol(
+        data={key: value for key, value in data.items() if key not in _NOT_MEASURED},
+        split=_SPLIT,
+        problems=tuple(problems[:count]),
+        samples=cfg.eval.samples,
+        sampling=resolved(cfg.eval_sampling),
+        reward={key: value for key, value in resolved(cfg.reward).items() if key != "overlong"},
+        pass_k=cfg.eval.pass_k,
+    )
 
 
 def by_content(data: Mapping[str, Any], task: TaskConfig, split: Split) -> dict[str, Any]:
@@ -87,11 +62,111 @@ def by_content(data: Mapping[str, Any], task: TaskConfig, split: Split) -> dict[
     return {key: found.get(key, value) for key, value in data.items() if found.get(key) != ""}
 
 
-def measured(cfg: ReasoningConfig, scalars: Mapping[str, float], problems: int) -> dict[str, Any]:
-    """The scalars with the interval of the accuracy."""
-    low, high = interval(scalars["eval/accuracy"], problems)
-    return {**scalars, "eval/accuracy_ci95": [round(low, 4), round(high, 4)], "problems": problems}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """The result of an evaluation."""
+
+    report: EvalReport[ProblemResult]
+    groups: list[GroupReport]
+    """Each problem with what was answered."""
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
+class ReasoningEvaluator:
+    """Evaluates the weights that the rollout workers hold.
+
+    Args:
+        cfg: the configuration of the run.
+        jobs: the way to the workers.
+
+    Raises:
+        ConfigError: there are fewer validation problems than are asked for.
+    """
+
+    def __init__(self, cfg: ReasoningConfig, jobs: GenerationJobs) -> None:
+        self._cfg, self._jobs = cfg, jobs
+        self._runs = 0
+        available = len(cfg.data.task.problems(_SPLIT))
+        self._problems: Sequence[int] = range(available)
+        for name, asked in (("val_problems", cfg.data.val_problems), ("final_problems", cfg.data.final_problems)):
+            if asked is not None and asked > available:
+                problem = f"{asked} validation problems are asked for, and task '{cfg.data.type}' has {available}"
+                raise ConfigError(f"data.{name}", problem, f"Use at most {available}.")
+
+    def keep(self, problems: Sequence[int]) -> None:
+        """Asks only these problems from now on."""
+        self._problems = problems
+
+    def protocol(self, *, final: bool) -> ProblemProtocol:
+        """What an evaluation measures; see `problem_protocol`."""
+        return problem_protocol(self._cfg, self._problems, final=final)
+
+    def run(self, protocol: ProblemProtocol) -> Evaluated:
+        """Has every problem of a protocol answered, spread over the rollout workers."""
+        self._runs += 1
+        problems = protocol.work_list()
+        job = JobSpec(
+            key=f"eval/{self._runs}",
+            split=_SPLIT,
+            prompt_groups=tuple(PromptGroup(group=number, problem=number) for number in problems),
+            needed=len(problems),
+            samples=protocol.samples,
+            sampling=self._cfg.eval_sampling,
+            shown=len(problems),
+        )
+        groups = self._jobs.finish(self._jobs.start(job)).reports
+        return Evaluated(report=EvalReport(protocol=protocol, results=tuple(map(problem_result, groups))), groups=groups)
+
+
+def problem_result(group: GroupReport) -> ProblemResult:
+    """A group without its texts."""
+    responses = group.responses
+    return ProblemResult(
+        problem=group.problem,
+        success=tuple(response.success for response in responses),
+        reward=tuple(response.reward for response in responses),
+        tokens=tuple(response.tokens for response in responses),
+        finish=tuple(response.finish for response in responses),
+    )
+
+
+class ReasoningEvalRunner:
+    """Evaluates a policy with one rollout group and one reward group, without training.
+
+    Args:
+        cfg: the configuration, that of a checkpoint or of a recipe.
+        policy: which weights are evaluated, and where the results go: `transcripts.jsonl` and `summary.json`.
+        rollout: the group that writes.
+        reward: the group that scores.
+    """
+
+    def __init__(
+        self,
+        cfg: ReasoningConfig,
+        policy: EvaluatedPolicy,
+        rollout: WorkerGroup[ReasoningRolloutWorker],
+        reward: WorkerGroup[RewardWorker],
+    ) -> None:
+        self.cfg, self.policy, self.rollout, self.reward = cfg, policy, rollout, reward
+        self.phases = Phases(cfg.runner.timeout_s)
+        groups = WorkerGroups(rollout=rollout, reward=reward)
+        self.topology = groups.topology(cfg.actor.trainer)
+        self.evaluator = ReasoningEvaluator(cfg, GenerationJobs(groups, self.topology, groups.channels(), cfg.runner.timeout_s))
+
+    def init_workers(self) -> None:
+        """Builds generators and rewards, and loads the weights."""
+        self.phases.wait(self.rollout.init_worker(self.topology), self.reward.init_worker(self.topology))
+        (found,) = self.phases.wait(self.rollout.measure_prompts((_SPLIT,)))
+        self.evaluator.keep(fitting_prompts(self.cfg, found)[_SPLIT].numbers)
+        self.phases.wait(self.rollout.load_weights(self.policy.checkpoint_file, self.policy.step))
+
+    def run(self) -> EvalReport[ProblemResult]:
+        """Has the problems of the last evaluation answered, and writes the report and what was answered."""
+        protocol = self.evaluator.protocol(final=True)
+        folder = self.policy.folder(protocol)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.transcripts.unlink(missing_ok=True)
+        evaluated = self.evaluator.run(protocol)
+        write_transcripts(folder.transcripts, self.policy.step, "eval", evaluated.groups)
+        self.phases.wait(self.rollout.close())
+        write_report(folder, self.cfg.runner, evaluated.report, {"policy": self.policy.name})
+        return evaluated.report

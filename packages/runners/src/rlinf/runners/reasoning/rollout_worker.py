@@ -88,9 +88,14 @@ class ReasoningRolloutWorker(Worker):
         await self._take(received)
         return received.version
 
-    async def load_checkpoint(self, file: str, version: int) -> None:
-        """Takes the weights of a safetensors file."""
-        await self._take(Weights(tensors=load_file(Path(file)), version=version))
+    async def load_weights(self, checkpoint_file: str | None, version: int) -> None:
+        """Takes the weights of a checkpoint, or those that a run would start from."""
+        if checkpoint_file is not None:
+            weights = Weights(tensors=load_file(Path(checkpoint_file)), version=version)
+        else:
+            # Not every generator has the weights of the policy that it was built from, so all of them are given.
+            weights = build_policy(self.cfg, starting_weights=True, rollout=True).weights()
+        await self._take(weights)
 
     async def generate(self, job: JobSpec, channels: Channels) -> Generated:
         """Answers its share of a job; several jobs may be under way.

@@ -16,15 +16,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.evaluation import ProblemProtocol
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
 from rlinf.runners.checkpoints.export import HUGGINGFACE
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
+from rlinf.runners.evaluation.policy import evaluation_plan
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
-from rlinf.runners.reasoning.evaluation import measured
-from rlinf.runners.reasoning.evaluator import Evaluated, ReasoningEvaluator
+from rlinf.runners.reasoning.evaluation import Evaluated, ReasoningEvaluator
 from rlinf.runners.reasoning.generation.admission import Versions, assign
 from rlinf.runners.reasoning.generation.experience import Experience, Generation
 from rlinf.runners.reasoning.generation.jobs import GenerationJobs
@@ -39,7 +40,7 @@ from rlinf.runners.reasoning.transcripts import shown, write_transcripts
 from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.progress import ProgressDisplay
-from rlinf.runners.reporting.summary import rate, write_measured
+from rlinf.runners.reporting.summary import write_report
 from rlinf.runners.training.finite import SkippedSteps
 
 SHOWN = 3
@@ -105,10 +106,12 @@ class ReasoningRunner:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
         with MetricsLog(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+            interim = self.evaluator.protocol(final=False)
+            progress.note(evaluation_plan(interim, self.evaluator.protocol(final=True), config))
             if self.step == 0 and config.val_check_interval:
-                before = self.evaluate(self.cfg.data.val_problems)
-                progress.evaluation(_right(before.scalars))
-                log.write(0, before.scalars)
+                before = self.evaluate(interim).report
+                progress.evaluation(before.brief)
+                log.write(0, before.scalars())
             with self.checkpoints.stoppable(progress.note):
                 while self.step < config.max_steps:
                     self._train(log, progress)
@@ -132,14 +135,14 @@ class ReasoningRunner:
         write_transcripts(self.folder.transcripts, self.step + 1, "train", experience.reports)
         return experience
 
-    def evaluate(self, problems: int) -> Evaluated:
+    def evaluate(self, protocol: ProblemProtocol) -> Evaluated:
         """Evaluates the newest weights, and keeps them if they are the best so far."""
         with self.checkpoints.saved_if_it_fails():
             self.update_rollout_weights()
-            evaluated = self.evaluator.run(problems)
-        write_transcripts(self.folder.transcripts, self.step, "eval", evaluated.reports)
-        protocol = self.evaluator.protocol(problems)["hash"]
-        self.checkpoints.evaluated("eval/accuracy", evaluated.scalars["eval/accuracy"], protocol=protocol)
+            evaluated = self.evaluator.run(protocol)
+        write_transcripts(self.folder.transcripts, self.step, "eval", evaluated.groups)
+        report = evaluated.report
+        self.checkpoints.evaluated(f"eval/{report.metric}", report.means[report.metric], protocol=protocol.hash)
         return evaluated
 
     def save_checkpoint(self, *, export: bool = False) -> Path:
@@ -173,8 +176,9 @@ class ReasoningRunner:
         if self.step < config.max_steps:
             self.checkpoints.save_if_due()
             if config.val_check_interval and self.step % config.val_check_interval == 0 and not self.checkpoints.stopping:
-                scalars |= self.evaluate(self.cfg.data.val_problems).scalars
-                progress.evaluation(_right(scalars))
+                report = self.evaluate(self.evaluator.protocol(final=False)).report
+                scalars |= report.scalars()
+                progress.evaluation(report.brief)
         log.write(self.step, scalars)
         progress.iteration(self.step, *told)
         self.checkpoints.stop_if_asked()
@@ -210,20 +214,14 @@ class ReasoningRunner:
         }
 
     def _finish(self, log: MetricsLog, progress: ProgressDisplay, checkpoint: Path) -> None:
-        problems = self.cfg.data.final_problems or self.cfg.data.val_problems
-        evaluated = self.evaluate(problems)
-        scalars = {**evaluated.scalars, "rollout/total_tokens": float(self.tokens), "time/wall_s": self.folder.wall_s}
+        evaluated = self.evaluate(self.evaluator.protocol(final=True))
+        report, tokens = evaluated.report, {"rollout/total_tokens": float(self.tokens)}
         self.phases.wait(self.rollout.close(), self.actor.close())
-        log.write(self.step, scalars)
-        protocol = self.evaluator.protocol(problems)
-        summary = write_measured(self.folder.summary, self.cfg.runner, measured(self.cfg, scalars, problems), protocol)
-        for text in shown(evaluated.reports, SHOWN):
+        log.write(self.step, {**report.scalars(), **tokens, "time/wall_s": self.folder.wall_s})
+        write_report(self.folder, self.cfg.runner, report, tokens)
+        for text in shown(evaluated.groups, SHOWN):
             progress.note(text)
-        progress.note(
-            f"{rate(summary, 'eval/accuracy')} of {problems} problems "
-            f"after {self.tokens:,} tokens, {scalars['time/wall_s']:.0f} s "
-            f"(seed {self.cfg.runner.seed}, protocol {protocol['hash']})"
-        )
+        progress.note(f"eval/{report} after {self.tokens:,} tokens, {self.folder.wall_s:.0f} s (seed {self.cfg.runner.seed})")
         transcripts, best = self.folder.transcripts, self.checkpoints.best
         paths = {"checkpoint": checkpoint, "best": best, "transcripts": transcripts, "summary": self.folder.summary}
         progress.paths(paths)
@@ -237,8 +235,3 @@ def _told(scalars: dict[str, float]) -> list[str]:
         f"right {scalars['rollout/accuracy']:.0%}",
         f"length {scalars['rollout/response_length']:.0f}",
     ]
-
-
-def _right(scalars: dict[str, float]) -> str:
-    """What a person is shown of an evaluation."""
-    return f"right {scalars['eval/accuracy']:.0%}"

@@ -6,13 +6,11 @@ import json
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-from rlinf.core.evaluation import wilson_interval
+from rlinf.core.evaluation import EvalReport
+from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.schema import RunnerConfig
-from rlinf.runners.embodied.evaluation import evaluation_protocol
-from rlinf.runners.embodied.schema import EmbodiedConfig
 
 VERSIONED = (
     *(f"rlinf-{part}" for part in ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")),
@@ -31,46 +29,34 @@ def versions() -> dict[str, str]:
     return found
 
 
-def write_summary(path: Path, cfg: EmbodiedConfig, scalars: Mapping[str, float], episodes: int) -> dict[str, Any]:
-    """Writes the summary of a run or of an evaluation, and returns it.
+def write_report(folder: RunFolder, runner: RunnerConfig, report: EvalReport[Any], measured: Mapping[str, Any]) -> None:
+    """Writes the report of an evaluation as the summary of a run, which `EvalReport.load` reads.
 
     Args:
-        path: the file.
-        cfg: the configuration of the run.
-        scalars: `eval/…`, `env/steps`, `time/wall_s`.
-        episodes: how many episodes the evaluation ran.
+        folder: where the summary goes.
+        runner: names the run and its seed.
+        report: the last evaluation.
+        measured: what else is known, such as `env/steps`.
     """
-    measured: dict[str, Any] = {**scalars}
-    if "eval/success_once" in scalars:
-        low, high = wilson_interval(round(scalars["eval/success_once"] * episodes), episodes)
-        measured["eval/success_once_ci95"] = [round(low, 4), round(high, 4)]
-    return write_measured(path, cfg.runner, measured, evaluation_protocol(cfg, episodes))
+    scalars: dict[str, Any] = report.scalars()
+    if report.total is not None:
+        scalars[f"eval/{report.metric}_ci95"] = [round(report.total.low, 4), round(report.total.high, 4)]
+    report.write(folder.summary, _described(folder, runner, {**scalars, **measured}))
 
 
-def rate(summary: Mapping[str, Any], metric: str) -> str:
-    """A metric of a summary with its interval; as a plain number where it has none."""
-    interval = summary.get(f"{metric}_ci95")
-    if interval is None:
-        return f"{metric} {summary[metric]:.2f}"
-    low, high = interval
-    return f"{metric} {summary[metric]:.1%} [{low:.1%}, {high:.1%}]"
-
-
-def write_measured(path: Path, runner: RunnerConfig, measured: Mapping[str, Any], protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes what was measured with what it depends on, and returns it.
+def write_measured(folder: RunFolder, runner: RunnerConfig, measured: Mapping[str, Any], protocol: Mapping[str, Any]) -> None:
+    """Writes numbers that are no success rates, with what they depend on.
 
     Args:
-        path: the file.
+        folder: where the summary goes.
         runner: names the run and its seed.
         measured: the numbers.
         protocol: what they depend on beside the weights, with its `hash`.
     """
-    summary: dict[str, Any] = {
-        "experiment": runner.experiment_name,
-        **measured,
-        "seed": runner.seed,
-        "protocol": dict(protocol),
-        "versions": versions(),
-    }
-    path.write_text(json.dumps(summary, indent=1, default=str) + "\n")
-    return summary
+    summary = {**_described(folder, runner, measured), "protocol": dict(protocol)}
+    folder.summary.write_text(json.dumps(summary, indent=1, default=str) + "\n")
+
+
+def _described(folder: RunFolder, runner: RunnerConfig, measured: Mapping[str, Any]) -> dict[str, Any]:
+    named = {"experiment": runner.experiment_name, "seed": runner.seed, **measured}
+    return {**named, "time/wall_s": folder.wall_s, "versions": versions()}

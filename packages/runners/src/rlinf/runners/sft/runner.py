@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.evaluation import canonical_hash
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
@@ -19,7 +20,6 @@ from rlinf.runners.checkpoints.export import HUGGINGFACE
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.config.sections import resolved
-from rlinf.runners.embodied.evaluation import protocol_hash
 from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.progress import ProgressDisplay
@@ -107,7 +107,7 @@ class SFTRunner:
 
     def _protocol(self) -> dict[str, Any]:
         data = resolved(self.cfg)["data"]
-        return {"data": data, "hash": protocol_hash(data)}
+        return {"data": data, "hash": canonical_hash(data)}
 
     def _finish(self, log: MetricsLog, progress: ProgressDisplay, checkpoint: Path) -> None:
         scalars = {**self.validate(), "data/examples": float(self.examples), "time/wall_s": self.folder.wall_s}
@@ -115,7 +115,7 @@ class SFTRunner:
             self.phases.wait(self.actor.export(str(self.folder.path / HUGGINGFACE)))
         self.phases.wait(self.actor.close())
         log.write(self.step, scalars)
-        write_measured(self.folder.summary, self.cfg.runner, scalars, self._protocol())
+        write_measured(self.folder, self.cfg.runner, scalars, self._protocol())
         steps = self.cfg.optimizer_steps
         progress.note(f"eval/loss {scalars['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
         progress.paths({"checkpoint": checkpoint, "best": self.checkpoints.best})

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlinf.core.errors import CheckpointError
+from rlinf.core.evaluation import canonical_hash
 from rlinf.core.protocols import WorkerGroup
 from rlinf.core.registry import TASKS
 from rlinf.runners.checkpoints.checkpoint import read_checkpoint
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.config.schema import LoggerConfig
 from rlinf.runners.config.sections import Section, keys, resolved, subsection
-from rlinf.runners.embodied.evaluation import protocol_hash
 from rlinf.runners.reasoning.evaluation import by_content
 from rlinf.runners.reporting.summary import versions
 from rlinf.runners.sft.actor_worker import SFTActor
@@ -86,7 +86,7 @@ def _digest(cfg: SFTConfig) -> str:
     saving = ("save_interval", "save_minutes", "keep_checkpoints", "keep_best")
     runner = {key: value for key, value in plain["runner"].items() if key not in (*where, *saving)}
     data = by_content(plain["data"], cfg.data.task, "train")
-    return protocol_hash({"runner": runner, "data": data, "actor": plain["actor"], "versions": versions()})
+    return canonical_hash({"runner": runner, "data": data, "actor": plain["actor"], "versions": versions()})
 
 
 def finished(cfg: SFTConfig) -> Path | None:

@@ -1,0 +1,55 @@
+"""What is evaluated: the weights of an evaluation without training, and the plan of a run that trains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlinf.core.evaluation import EvalProtocol
+from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.config.schema import RunnerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedPolicy:
+    """The weights of a checkpoint, those of `runner.ckpt_path`, or the model's own."""
+
+    name: str
+    """What a person knows the weights by."""
+    checkpoint_file: str | None
+    """The weights of a checkpoint; None for those that a run of this configuration would start from."""
+    state: Mapping[str, Any]
+    """The counters of the checkpoint; empty without one."""
+    parent: Path
+    """Holds a folder for each protocol."""
+    started: float = field(default_factory=time.monotonic)
+    """When the evaluation began, on the clock of `time.monotonic`."""
+
+    @property
+    def step(self) -> int:
+        """After how many iterations of training the weights were saved."""
+        return int(self.state.get("step", 0))
+
+    def folder(self, protocol: EvalProtocol) -> RunFolder:
+        """Where the results go, so that those of another protocol are left alone."""
+        return RunFolder(self.parent / protocol.hash, self.started)
+
+
+def evaluation_plan(interim: EvalProtocol, final: EvalProtocol, runner: RunnerConfig) -> str:
+    """What a run will measure, in words.
+
+    Args:
+        interim: the protocol of the evaluations while it trains.
+        final: that of the last one, which the summary reports.
+        runner: says how often.
+    """
+    last = f"{len(final.work_list())} {final.result.counted} at the end (protocol {final.hash})"
+    if not runner.val_check_interval:
+        return f"evaluation: {last}"
+    first = f"{len(interim.work_list())} {interim.result.counted} every {runner.val_check_interval} iterations"
+    if interim.hash == final.hash:
+        return f"evaluation: {first} and at the end (protocol {final.hash})"
+    return f"evaluation: {first} (protocol {interim.hash}), {last}; their numbers are not comparable"

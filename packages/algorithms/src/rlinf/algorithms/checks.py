@@ -40,6 +40,7 @@ def expect_range(place: str, value: float | None, low: float, high: float, *, op
     """
     if value is None:
         return
+    # Written so that NaN, which compares False with everything, is refused.
     above = value > low if open_low else value >= low
     if not (above and value <= high):
         bracket = "(" if open_low else "["
@@ -55,8 +56,10 @@ def expect_fraction(place: str, value: float | Tensor) -> None:
     if not isinstance(value, Tensor):
         expect_range(place, value, 0.0, 1.0)
         return
+    # `aminmax` of nothing raises.
     if value.numel() == 0:
         return
+    # Both bounds in one transfer: on a GPU each one waits for all work before it.
     low, high = cast("list[float]", torch.stack(value.detach().aminmax()).tolist())  # pyright: ignore[reportUnknownMemberType]
     expect_range(place, low, 0.0, 1.0)
     expect_range(place, high, 0.0, 1.0)
@@ -94,6 +97,7 @@ def expect_names(place: str, names: object) -> None:
     if not isinstance(names, Tensor):
         remedy = "Number them first: torch.tensor([…])."
         raise ShapeError(place, f"expected a tensor of integers, found {type(names).__name__}", remedy)
+    # A hash above 2²⁴ is not exact in float32, so two groups would silently become one.
     if names.is_floating_point() or names.is_complex() or names.dtype == torch.bool:
         raise ShapeError(place, f"expected integers, found {names.dtype}", "Number the groups, then convert them with .long().")
 

@@ -19,6 +19,7 @@ def all_reduce_over(group: dist.ProcessGroup | None = None) -> AllReduce:
     """
 
     def total(value: Tensor) -> Tensor:
+        # `dist.all_reduce` works in place, and callers still need what they handed in.
         value = value.clone()
         dist.all_reduce(value, group=group)  # pyright: ignore[reportUnknownMemberType]
         return value

@@ -19,6 +19,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def difference(a: Tensor, b: Tensor) -> Tensor:
     """`a − b` of log-probabilities in at least float32; 0 where both are −∞, since of what neither does neither does more."""
+    # −∞ − −∞ is NaN, though both policies agree that the action is impossible.
     return torch.where(a.isneginf() & b.isneginf(), 0.0, at_least_float32(a) - at_least_float32(b))
 
 
@@ -34,6 +35,8 @@ def keep(x: Tensor, mask: Tensor) -> Tensor:
     """
     if x.device.type != "cpu":
         return torch.where(mask, x, 0.0)
+    # True is −1, all bits set; False is 0: an AND of the bits keeps x or makes it +0, even where it is NaN, which a product would
+    # not.
     bits = mask.to(_BITS[x.dtype]).neg_()
     if torch.is_grad_enabled() and x.requires_grad:
         return _Kept.apply(x, bits)  # pyright: ignore[reportReturnType]
@@ -42,6 +45,7 @@ def keep(x: Tensor, mask: Tensor) -> Tensor:
 
 def bounded(x: Tensor, low: float | Tensor | None = None, high: float | Tensor | None = None) -> Tensor:
     """`x` within bounds that have no gradient; beyond them, neither has `x`."""
+    # `clamp` has the same gradient, through a slow select; here it is a product with 0 or 1.
     return _Bounded.apply(x, low, high)  # pyright: ignore[reportReturnType]
 
 
@@ -52,6 +56,7 @@ def larger(a: Tensor, b: Tensor) -> Tensor:
 
 def above(a: Tensor, b: Tensor | float) -> Tensor:
     """1 where `a` is greater than `b`, else 0; in the type of `a`, without a gradient."""
+    # In place on a copy, the answer has the type of `a`: no bool, which later products would have to convert.
     return a.detach().clone().gt_(b)
 
 
@@ -63,6 +68,7 @@ class _Kept(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # Through `apply` again, so that the gradient itself can be differentiated.
         return _Kept.apply(grad, *ctx.saved_tensors), None  # pyright: ignore[reportReturnType]
 
 
@@ -87,5 +93,7 @@ class _Larger(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # The whole gradient goes to one of both; torch halves it where they are equal, which would halve that of an unclipped
+        # value.
         to_first = grad * ctx.saved_tensors[0]
         return to_first, grad - to_first

@@ -41,6 +41,7 @@ def scan_from_right(x: Tensor, decay: Tensor) -> Tensor:
     expect_shape("scan_from_right(decay)", decay, x.shape)
     dtype = torch.promote_types(torch.promote_types(x.dtype, decay.dtype), torch.float32)
     x, decay = x.to(dtype), decay.to(dtype)
+    # The custom function keeps both tensors for the way back; most advantages are computed without gradients.
     if torch.is_grad_enabled() and (x.requires_grad or decay.requires_grad):
         return _ScanFromRight.apply(x, decay)  # pyright: ignore[reportReturnType]
     return _scanned(x, decay)
@@ -58,6 +59,7 @@ class _ScanFromRight(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         decay, y = ctx.saved_tensors
+        # yₜ enters yₜ₋₁ with decayₜ₋₁, so the gradient runs to the right with the decays shifted by one.
         before = torch.cat([torch.zeros_like(decay[:, :1]), decay[:, :-1]], 1)
         grad_x = scan_from_right(grad.flip(1), before.flip(1)).flip(1)
         if not ctx.needs_input_grad[1]:
@@ -71,6 +73,7 @@ def _scanned(x: Tensor, decay: Tensor) -> Tensor:
     if x.shape[1] <= SHORT:
         return _scan_columns(x, decay).contiguous()
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    # A device scans all rows at once: its memory is far faster than starting many small kernels.
     rows = max(1, TILE * torch.get_num_threads() // x.shape[1] if x.device.type == "cpu" else len(x))
     for start in range(0, len(x), rows):
         tile = slice(start, start + rows)
@@ -83,12 +86,14 @@ def _scan_blocks(x: Tensor, decay: Tensor, out: Tensor) -> None:
     if x.shape[1] <= SHORT:
         out.copy_(_scan_columns(x, decay))
         return
+    # The columns that fill no block are the first ones: the recurrence ends there, so they can be added last.
     head = x.shape[1] % BLOCK
     xs, decays, outs = ([a[:, head + t :: BLOCK] for t in range(BLOCK)] for a in (x, decay, out))
     total, carried = torch.addcmul(xs[-2], decays[-2], xs[-1]), decays[-2] * decays[-1]
     for x_t, decay_t in zip(xs[-3::-1], decays[-3::-1], strict=True):
         torch.addcmul(x_t, decay_t, total, out=total)
         carried *= decay_t
+    # The first column of each block receives the scan over blocks; the other columns follow from their right neighbours.
     _scan_blocks(total, carried, outs[0])
     outs[-1].copy_(xs[-1])
     outs[-1][:, :-1].addcmul_(decays[-1][:, :-1], outs[0][:, 1:])
@@ -100,6 +105,7 @@ def _scan_blocks(x: Tensor, decay: Tensor, out: Tensor) -> None:
 
 def _scan_columns(x: Tensor, decay: Tensor) -> Tensor:
     """The recurrence as it is written, over columns that lie together in memory."""
+    # Columns of a row-major tensor are strided; transposed, each step reads and writes memory that lies together.
     columns = x.t().clone(memory_format=torch.contiguous_format)
     y = columns.unbind(0)
     for y_t, decay_t, y_next in zip(y[-2::-1], decay.unbind(1)[-2::-1], y[:0:-1], strict=True):

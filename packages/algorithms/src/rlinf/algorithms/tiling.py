@@ -24,6 +24,7 @@ def rows_at_once(tensors: Sequence[Tensor]) -> int | None:
     cpu = tensors[0].device.type == "cpu"
     limit = CPU_TILE * torch.get_num_threads() if cpu else TILE
     at_once = max(1, limit * rows // max(1, *(x.numel() for x in tensors)))
+    # A single tile would only add a copy of its result.
     return at_once if at_once < rows else None
 
 
@@ -38,6 +39,7 @@ def by_rows(function: Callable[..., tuple[Tensor, ...]], **tensors: Tensor | Non
     rows = rows_at_once(given)
     if rows is None or (torch.is_grad_enabled() and any(x.requires_grad for x in given)):
         return function(**tensors)
+    # Results are written into one allocation; joining tiles afterwards would hold everything twice.
     found: list[Tensor] = []
     try:
         for start in range(0, len(given[0]), rows):

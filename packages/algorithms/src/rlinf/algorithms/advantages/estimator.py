@@ -165,6 +165,7 @@ class Estimator(ABC):
         if over != "none":
             group = x.need("group", by=by) if over == "group" else None
             decided = x.decided(by=by)
+            # Before the scale: normalising afterwards would take it out again.
             advantage = normalize_advantages(advantage, decided, all_reduce, over=over, group=group, **self._how())
         if self.loss_scale != "none":
             scale = loss_scale(self._unit(x), x.decided(by=by), all_reduce=all_reduce)

@@ -68,6 +68,7 @@ def grpo(
     centred = groups.centred(score)
     advantage = centred
     if leave_one_out:
+        # s − mean without s = (s − mean) · n / (n − 1): no second sum, and exactly 0 where centred is.
         advantage = centred * groups.of_rows(groups.count / (groups.count - 1.0).clamp(min=1.0))
     if scale == "batch":
         advantage = over(advantage, batch_deviation(score, groups, all_reduce, unbiased=unbiased), eps)
@@ -291,6 +292,7 @@ def grpo_passk(
     exact = groups.counted(score.detach().double(), -torch.inf)
     best = groups.of_rows(groups.highest(exact))
     row = torch.arange(len(score), dtype=torch.float64, device=score.device)
+    # Of equal best rows the first wins: at most one row of a group is paid.
     first = groups.of_rows(groups.lowest(torch.where(exact == best, row, torch.inf)))
     wins = (row == first) & (groups.of_rows(groups.count) > 1)
     second = groups.of_rows(groups.highest(torch.where(row == first, -torch.inf, exact)))

@@ -64,6 +64,7 @@ def grpo_dynamic(
     if mode == "turn":
         return grpo(score, group, valid=counted, scale=scale, unbiased=unbiased, eps=eps, all_reduce=all_reduce)
     episodes = Grouping.of(pairs(group, episode), counted)
+    # Each episode's group, written by any of its rows, as all agree.
     question = torch.zeros_like(episodes.count, dtype=torch.int64).scatter(0, episodes.index, numbered(group)[0])
     advantage = grpo(
         episodes.mean(score),

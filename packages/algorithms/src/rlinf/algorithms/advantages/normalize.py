@@ -95,6 +95,7 @@ def loss_scale(unit: Tensor, mask: Tensor, *, all_reduce: AllReduce | None = Non
     """
     expect_names("loss_scale(unit)", unit)
     expect_shape("loss_scale(unit)", unit, mask.shape[:1])
+    # All rows, also those without decisions: a unit must not vanish because one of its rows is empty.
     units = Grouping.of(unit, None)
     decisions = units.sum(mask.bool().sum(1))
     sums = torch.stack([decisions.sum(), (decisions > 0).sum().double()])

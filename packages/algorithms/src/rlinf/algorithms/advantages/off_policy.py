@@ -182,6 +182,7 @@ def retrace(
         ConfigError: `gamma` or `lam` is outside [0, 1].
     """
     expect_shape("retrace(log_ratio)", log_ratio, reward.shape)
+    # min(1, ρ) as exp(min(0, log ρ)): it cannot overflow.
     cut = at_least_float32(log_ratio).clamp(max=0.0).exp()
     return _corrected(
         "retrace", reward, action_value, value, terminated, truncated, cut, gamma=gamma, lam=lam, mask=mask, value_next=value_next

@@ -68,6 +68,7 @@ def optimal_token_baseline(
     valid, never = mask.bool(), torch.zeros_like(mask, dtype=torch.bool)
     returns = discounted_returns(reward, never, never, gamma=gamma, mask=valid)
     energy = 1.0 - 2.0 * at_least_float32(logprob).exp() + at_least_float32(sum_pi_squared)
+    # 1 − 2π + Σπ² is a sum of squares, at least 0; rounding of bfloat16 log-probabilities may take it below.
     weight = torch.where(valid, energy, 0.0).double().clamp(min=0.0).cumsum(1)
     column = torch.arange(reward.shape[1], device=reward.device).expand(reward.shape)
     cells = Grouping.of(pairs(group[:, None].expand(reward.shape).flatten(), column.flatten()), valid.flatten())

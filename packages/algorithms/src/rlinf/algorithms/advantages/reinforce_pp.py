@@ -63,6 +63,7 @@ def reinforce_plus_plus(
     if kl is not None:
         expect_shape("reinforce_plus_plus(kl)", kl, reward.shape)
         paid = paid - kl_beta * at_least_float32(kl)
+    # A row is one answer: nothing ends inside it, and masked columns are crossed.
     never = torch.zeros_like(mask, dtype=torch.bool)
     returns = discounted_returns(paid, never, never, gamma=gamma, mask=mask)
     return whiten(returns, mask, all_reduce, unbiased=unbiased), returns

@@ -64,6 +64,7 @@ def gae(
         ShapeError: a rank or a size disagrees; the message names the argument.
         ConfigError: `gamma` or `lam` is outside [0, 1].
     """
+    # Tensors are cut into tiles with the rest; numbers are the same for every tile.
     numbers = {name: x for name, x in (("gamma", gamma), ("lam", lam)) if not isinstance(x, Tensor)}
     tensors = {name: x for name, x in (("gamma", gamma), ("lam", lam)) if isinstance(x, Tensor)}
     advantage, target = by_rows(
@@ -203,6 +204,7 @@ def lambda_returns(
     """
     t = transitions("lambda_returns", reward, value, terminated, truncated, gamma=gamma, mask=mask, value_next=value_next)
     onward = t.factor("lambda_returns(lam)", lam)
+    # Where no decision follows in the row, all weight is on the value that bootstraps.
     trusted = 1.0 - t.carries.to(t.reward.dtype) * onward
     return t.scan(t.ahead(trusted * t.after), t.gamma * onward)
 

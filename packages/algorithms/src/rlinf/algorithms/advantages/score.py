@@ -44,6 +44,7 @@ def at_last_decision(score: Tensor, mask: Tensor) -> Tensor:
         ShapeError: `score` is not `[B]`.
     """
     expect_shape("at_last_decision(score)", score, mask.shape[:1])
+    # The last unmasked column of a row is where the running count reaches its final value.
     decisions = mask.long().cumsum(1)
     last = mask.bool() & (decisions == decisions[:, -1:])
     return torch.where(last, at_least_float32(score)[:, None], 0.0)

@@ -29,6 +29,7 @@ def root(variance: Tensor) -> Tensor:
     Args:
         variance: any shape, at least 0.
     """
+    # Two selects: √0 has an infinite derivative, and 0 · ∞ would be NaN even behind a single one.
     varies = variance > 0
     return torch.where(varies, torch.where(varies, variance, torch.inf).sqrt(), 0.0)
 
@@ -58,6 +59,7 @@ def moments(x: Tensor, mask: Tensor, all_reduce: AllReduce | None = None, *, unb
     exact = torch.where(valid, x, 0.0).double()
     count, total = _sum_over_ranks(torch.stack([valid.sum().double(), exact.sum()]), all_reduce)
     mean = total / count.clamp(min=1.0)
+    # A second pass: E[x²] − (E[x])² loses all digits where the mean is large beside the spread.
     square = _sum_over_ranks(torch.where(valid, exact - mean, 0.0).square().sum(), all_reduce)
     return mean, root(square / divisor(count, unbiased=unbiased))
 

@@ -59,6 +59,7 @@ class Transitions:
         kept = _decay(self.unended, decay, x)
         if self.valid is None or not self.gaps:
             return scan_from_right(x, kept)
+        # A masked column has x = 0 and decay 1: it hands the sum on unchanged.
         return keep(scan_from_right(x, kept + _number(~self.valid, x)), self.valid)
 
     @property
@@ -79,6 +80,7 @@ class Transitions:
         """`y` of the first unmasked column from each column on; 0 where there is none."""
         if self.valid is None or not self.gaps:
             return y
+        # With decay 0 at unmasked columns each stops the sum, so that a masked one shows the next unmasked value.
         return scan_from_right(keep(y, self.valid), _number(~self.valid, y))
 
 
@@ -128,6 +130,7 @@ def transitions(
     reward, value = reward.to(dtype), value.to(dtype)
     valid = None if mask is None else mask.bool()
     terminated, columns = terminated.bool(), reward.shape[1]
+    # Credit crosses neither kind of end; they differ only in what follows (0 or the value of the final observation).
     unended = ~(terminated | truncated.bool())
     now, gamma = value[:, :columns], _factor(f"{place}(gamma)", gamma, reward, valid)
     after = value[:, 1:] if value_next is None else value_next.to(dtype)
@@ -135,6 +138,7 @@ def transitions(
         return Transitions(reward, now, keep(after, ~terminated), gamma, unended, None, gaps=False)
     unended, reward, now = unended & valid, keep(reward, valid), keep(now, valid)
     t = Transitions(reward, now, after, gamma, unended, valid, gaps=_has_gaps(valid))
+    # `value` of a masked column belongs to no state that was decided on; the next decision's counts.
     if value_next is None and t.gaps:
         after = t.next_of(now, after)
     return replace(t, after=keep(after, valid & ~terminated))
@@ -142,6 +146,7 @@ def transitions(
 
 def _has_gaps(valid: Tensor) -> bool:
     """Whether any row has masked columns between unmasked ones: more than one column where it begins to be unmasked."""
+    # Padding at either end is no gap; it needs none of the slower passes.
     begins = valid.clone()
     begins[:, 1:] &= ~valid[:, :-1]
     return bool((begins.sum(1) > 1).any())
@@ -151,6 +156,7 @@ def _factor(place: str, x: float | Tensor, reward: Tensor, valid: Tensor | None)
     if isinstance(x, Tensor):
         expect_shape(place, x, reward.shape)
         x = x.to(reward.dtype)
+        # A discount of a masked column may be anything, and is not checked.
         x = x if valid is None else torch.where(valid, x, torch.zeros_like(x))
     expect_fraction(place, x)
     return x

@@ -120,6 +120,7 @@ def _sorted_out(
     known = {*tensors, *params}
     found: dict[str, Any] = {}
     for given, value in inputs.items():
+        # Our own names come first: a stranger's loss may have a parameter that is another system's word for something else.
         name = given if given in known else ALIASES.get(given, given)
         if name not in known:
             hint = ARGUMENTS.get(given) or did_you_mean(given, sorted(known))

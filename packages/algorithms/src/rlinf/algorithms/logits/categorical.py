@@ -52,6 +52,7 @@ class Categorical:
         z = z if self.temperature == 1.0 else z / self.temperature
         if self.top_k is None or self.top_k >= z.shape[-1]:
             return z
+        # By value, not by index: tokens that equal the last of the k stay, as samplers keep them.
         return z.masked_fill(z < z.topk(self.top_k, dim=-1).values[..., -1:], -torch.inf)
 
 
@@ -92,6 +93,7 @@ def chunks(x: Tensor, rows: int) -> Iterator[tuple[slice, Tensor]]:
 def _flat(x: Tensor) -> Iterator[Tensor]:
     try:
         yield x.view(-1, x.shape[-1])
+    # No view exists for this layout; parts of it have one, and a copy would be as large as the logits.
     except RuntimeError:
         for part in x.unbind(0):
             yield from _flat(part)
@@ -139,6 +141,7 @@ class Fused(torch.autograd.Function):
             if entropy is not None and spread is not None:
                 entropy[rows] = spread
         ctx.save_for_backward(logits, tokens, entropy)
+        # A result that no loss uses has no gradient; zeros in its place would cost a pass over the vocabulary.
         ctx.set_materialize_grads(False)
         ctx.head = head
         return logprob, entropy
@@ -165,6 +168,7 @@ class Fused(torch.autograd.Function):
                 out.masked_fill_(z == -torch.inf, 0.0)
             if out.dtype != flat.dtype:
                 flat[rows] = out
+        # Padding may hold NaN logits, and NaN · 0 is NaN.
         flat.index_fill_(0, up.idle(), 0.0)
         return grad, None, None, None
 

@@ -165,6 +165,7 @@ class _FusedLinear(torch.autograd.Function):
                 _add_product(by_weight, by_logits.t(), inputs)
             if by_bias is not None:
                 by_bias += by_logits.sum(0, dtype=by_bias.dtype)
+        # Summed over chunks in float32: in bfloat16 small parts would be lost one by one.
         by_weight = None if by_weight is None else by_weight.to(weight.dtype)
         return by_hidden, by_weight, None if by_bias is None else by_bias.to(bias.dtype), None, None, None
 

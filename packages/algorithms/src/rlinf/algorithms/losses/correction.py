@@ -46,6 +46,7 @@ class Correction:
     def __and__(self, other: Correction) -> Correction:
         """Both: weights multiply, and what either drops is dropped."""
         observed = {**self.observed, **other.observed}
+        # The share dropped by both criteria together; the sum would count a decision twice.
         both = self.observed.keys() & other.observed.keys() & {"rollout_dropped"}
         observed |= {name: torch.maximum(self.observed[name], other.observed[name]) for name in both}
         return Correction(self.weight * other.weight, self.keep & other.keep, observed, {**self.by_row, **other.by_row})

@@ -152,6 +152,7 @@ def generalized_jsd(
         return _summed(_divergence(teacher, student), mask, aggregation)
     if beta == 1.0:
         return _summed(_divergence(student, teacher), mask, aggregation)
+    # logaddexp(−∞, −∞) has a NaN gradient.
     never = student.isneginf() & teacher.isneginf()
     parts = (zero_masked(p, ~never) for p in (student, teacher))
     mixture = torch.logaddexp(next(parts) + math.log1p(-beta), next(parts) + math.log(beta))
@@ -171,6 +172,7 @@ def _distributions(place: str, student: Tensor, teacher: Tensor, mask: Tensor, t
 
 def _divergence(p: Tensor, q: Tensor) -> Tensor:
     """KL(p ‖ q) of log-probabilities `[B, T, V]`, where what p never says adds nothing."""
+    # 0 · (−∞ − x) is NaN, while its limit is 0.
     said = ~p.isneginf()
     return (p.exp() * (zero_masked(p, said) - zero_masked(q, said))).sum(-1)
 

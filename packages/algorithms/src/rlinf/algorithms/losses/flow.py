@@ -127,6 +127,7 @@ def time_weight(time: Tensor, *, weighting: TimeWeight) -> Tensor:
 
 def _energy(error: Tensor, adaptive: bool) -> Tensor:
     energy = per_decision(error.square())
+    # The floor keeps an error of 0 from being divided by 0.
     return energy / per_decision(error.detach().abs()).clamp(min=1e-5) if adaptive else energy
 
 

@@ -59,6 +59,7 @@ def kl_penalty(logprob: Tensor, logprob_ref: Tensor, kind: KLType) -> Tensor:
     value = _estimate(toward, KL_TYPES.get(base, base))
     if not kind.endswith("+"):
         return value
+    # Adds exactly 0 to the value, and the gradient of k2.
     square = _estimate(toward, "k2")
     return value.detach() + (square - square.detach())
 
@@ -82,6 +83,7 @@ def _estimate(toward: Tensor, kind: str) -> Tensor:
     if kind == "k2":
         return 0.5 * toward.square()
     if kind == "k3":
+        # expm1: near 0, where d² / 2 is far below 1, eᵈ − 1 would lose all digits in float32.
         return toward.expm1() - toward
     near = bounded(toward, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     return bounded(near.expm1() - near, high=10.0)
@@ -120,6 +122,7 @@ def kl_terms(logprob: Tensor, logprob_ref: Tensor, mask: Tensor, kind: KLType) -
     expect_shape("kl_loss(mask)", mask, logprob.shape[:2])
     expect_shape("kl_loss(logprob_ref)", logprob_ref, mask.shape if logprob_ref.dim() == 2 else logprob.shape)
     logprob, logprob_ref = (zero_masked(x, mask) for x in (logprob, logprob_ref))
+    # A reference that scored whole decisions can only be compared with whole decisions.
     if logprob_ref.dim() == 2:
         logprob = at_granularity(logprob, "chunk_level")
     loss = per_decision(kl_penalty(logprob, logprob_ref, kind))

@@ -164,6 +164,7 @@ class PolicyLoss(ABC):
 
     def of(self, x: LossInputs) -> LossOutput[Tensor]:
         """The loss of tensors, as a sum and its weight."""
+        # A subclass of a stranger may mix rows, for example by a batch mean, and tiles would change its value.
         aggregation = Aggregation(self.loss_agg_func, self.loss_agg_length)
         if not self.by_rows:
             return summed(self._terms(x), x.mask, aggregation)
@@ -178,6 +179,7 @@ class PolicyLoss(ABC):
         """What each decision adds to the whole loss."""
         x = self._coarse(x)
         parts = [self._masked(self._policy(x), x), *self.other_terms(x)]
+        # With a reference but no weight the divergence is still logged.
         if self.kl_beta or x.logprob_ref is not None:
             logprob, reference = (x.need(name, by=type(self).__name__) for name in ("logprob", "logprob_ref"))
             parts.append(_times(self.kl_beta, kl_terms(logprob, reference, x.mask, self.kl_type)))
@@ -209,6 +211,7 @@ class PolicyLoss(ABC):
         if self.correction is None:
             return self.policy_terms(x)
         before, rollout = (x.need(name, by=type(self).__name__) for name in ("logprob_proximal", "logprob_old"))
+        # The ratio of the update starts from the trainer's own probabilities; the gap to the rollout is in the weight.
         terms = self.policy_terms(replace(x, logprob_old=before))
         return corrected(terms, self.correction.of(before, rollout, x.mask))
 
@@ -228,5 +231,6 @@ def _at(level: Granularity, x: Tensor | None) -> Tensor | None:
 
 def _times(factor: float, terms: Terms) -> Terms:
     """The terms times a factor; of a factor of 0 only the metrics are left, without a way back for gradients."""
+    # 0 · NaN is NaN: a term of weight 0 must not spoil the loss.
     loss = factor * terms.loss if factor else terms.loss.new_zeros(()).expand_as(terms.loss)
     return Terms(loss, terms.observed, terms.explained, terms.by_row)

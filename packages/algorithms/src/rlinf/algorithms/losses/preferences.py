@@ -69,6 +69,7 @@ def dpo(
         "reward_margin": margin,
         "reward_accuracy": (margin > 0).to(margin.dtype),
     }
+    # Pairs as rows of one decision, so that sums, weights and metrics are those of every other loss.
     pairs = valid[:, None]
     found = {name: zero_masked(x.detach()[:, None], pairs) for name, x in observed.items()}
     return summed(Terms(zero_masked(loss[:, None], pairs), found), pairs)

@@ -38,6 +38,7 @@ def mismatch(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> di
         ShapeError: a shape disagrees; the message names the argument.
     """
     d = joint(logprob_train, logprob_rollout, mask, by="mismatch")
+    # Only what is exponentiated is bounded; the mean of −d stays exact.
     bounded = d.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     return {"rollout_kl": -d, "rollout_k3": bounded.expm1() - bounded, "rollout_chi2": (2.0 * bounded).expm1()}
 

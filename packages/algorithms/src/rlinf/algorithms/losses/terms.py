@@ -45,6 +45,7 @@ class Aggregation:
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
             raise ConfigError("loss_agg_func", f"no aggregation '{self.mode}'", did_you_mean(self.mode, get_args(Mode)))
+        # Two names of one aggregation must compare equal, so only ours is stored.
         object.__setattr__(self, "mode", AGGREGATIONS.get(self.mode, self.mode))
         if (self.mode == "constant-length") != (self.length is not None):
             problem = f"expected a length with 'constant-length' and with no other mode, found {self.length} with '{self.mode}'"
@@ -73,8 +74,10 @@ class Aggregation:
         """
         if self.mode == "token-mean":
             return torch.ones_like(decisions), decisions.sum()
+        # Rows without decisions are padding: counting them would make a loss depend on how a batch was filled up.
         weight = (decisions > 0).sum().to(decisions.dtype)
         if self.mode == "seq-mean-token-mean":
+            # A row without decisions would give 1 / 0, and ∞ · 0 is NaN.
             return 1.0 / decisions.clamp(min=1.0), weight
         return torch.full_like(decisions, 1.0 / (self.length or 1)), weight
 
@@ -139,12 +142,14 @@ def sums_of(terms: Terms, mask: Tensor, aggregation: Aggregation) -> tuple[Tenso
     """The total and the weight, each `[]`, and what `metrics_of` reads; all three add up over any split into rows."""
     decisions = mask.bool().sum(1).to(terms.loss.dtype)
     factor, weight = aggregation.of_rows(decisions)
+    # All factors of a mean over tokens are 1: a product with them would be one more pass.
     total = terms.loss.sum() if aggregation.mode == "token-mean" else terms.loss.sum(1) @ factor
     return total, weight, _sums(terms, decisions)
 
 
 @torch.no_grad()
 def _sums(terms: Terms, decisions: Tensor) -> Tensor:
+    # In float64: means of micro-batches are added over a whole run.
     sums = [decisions.sum().double(), *(values.sum().double() for values in terms.observed.values())]
     for target, error in terms.explained.values():
         target, error = target.double(), error.double()
@@ -158,6 +163,7 @@ def metrics_of(
     observed: Collection[str], explained: Collection[str], sums: Tensor, by_row: Collection[str] = ()
 ) -> dict[str, Statistic]:
     """The metrics by name, from the last of `sums_of`; one transfer to Python."""
+    # The only point where the CPU waits for the GPU; per metric it would be a stall each.
     count, *rest = cast("list[float]", sums.tolist())  # pyright: ignore[reportUnknownMemberType]
     metrics: dict[str, Statistic] = {name: Metric(rest[i], count) for i, name in enumerate(observed)}
     for i, name in enumerate(explained):
@@ -242,6 +248,7 @@ class _Run:
     by_row: Collection[str] = ()
 
     def __post_init__(self) -> None:
+        # Under no_grad nothing is a leaf, and the tiles are only summed.
         grad = torch.is_grad_enabled()
         self.leaves = {name: x for name, x in self.tensors.items() if grad and x is not None and x.requires_grad}
 
@@ -252,14 +259,17 @@ class _Run:
         for start in range(0, len(self.tensors["mask"]), self.rows):
             tile = slice(start, start + self.rows)
             rows: dict[str, Any] = {name: None if x is None else x.detach()[tile] for name, x in self.tensors.items()}
+            # Fresh leaves for each tile: the graph ends here, so a tile frees its memory before the next begins.
             leaves = {name: at_least_float32(rows[name]).requires_grad_() for name in self.leaves}
             part = self._summed({**rows, **leaves})
             total = total + part.detach()
+            # A tile whose every decision is masked, or clipped, may depend on no leaf.
             if not part.requires_grad:
                 continue
             found = cast("Sequence[Tensor | None]", torch.autograd.grad(part, list(leaves.values()), allow_unused=True))
             for (name, leaf), slope in zip(leaves.items(), found, strict=True):
                 if slope is not None:
+                    # Allocated when first needed: a leaf on which the loss never depends keeps None, as autograd gives it.
                     if name not in slopes:
                         slopes[name] = torch.zeros(self.leaves[name].shape, dtype=leaf.dtype, device=leaf.device)
                     slopes[name][tile] = slope
@@ -290,5 +300,6 @@ class _Tiled(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         leaves = ctx.saved_tensors
         slopes = ctx.run.whole()[1] if ctx.slopes is None else ctx.slopes  # a graph that was retained is computed again
+        # They are scaled in place below, so they serve once.
         ctx.slopes = None
         return None, *(None if x is None else x.mul_(grad).to(leaf.dtype) for x, leaf in zip(slopes, leaves, strict=True))

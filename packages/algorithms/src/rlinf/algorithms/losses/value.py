@@ -63,6 +63,7 @@ def value_terms(
     observed: dict[str, Tensor] = {}
     if value_clip is not None:
         moved = value - value_old
+        # The bound has no gradient: a value that has moved far enough is not pushed further, but may come back.
         near = value_old + bounded(moved, -value_clip, value_clip)
         loss = larger(loss, _distance(near - target, huber_delta))
         observed["value_clip_fraction"] = above(moved.detach().abs(), value_clip)

@@ -70,6 +70,7 @@ def cql_penalty(
     q_data = rows.take("q", q, None)
     sampled = rows.take("q_samples", q_samples, None, q.shape[1])
     samples = sampled.shape[1]
+    # The density only corrects for how samples were drawn; the critic's loss must not train the policy.
     density = rows.take("log_density", log_density.detach(), samples)
     if floor is not None:
         sampled = torch.maximum(sampled, rows.take("floor", floor.detach(), samples)[..., None])

@@ -178,6 +178,7 @@ def initial_temperature(alpha: float, *, parametrisation: Parametrisation = "exp
     expect_range("initial_temperature(alpha)", alpha, 0.0, float("inf"), open_low=True)
     if parametrisation == "fixed":
         return alpha
+    # expm1 keeps the inverse of softplus exact for a small α, where exp(α) − 1 rounds to 0.
     return math.log(alpha) if parametrisation == "exp" else alpha + math.log(-math.expm1(-alpha))
 
 

@@ -172,6 +172,7 @@ def td3_bc_scale(
     size = _followed(rows.take("q", q.detach(), None), aggregate).abs()
     sums = torch.stack([size.sum(), (rows.weight != 0).sum().to(size.dtype)])
     total, count = (sums if all_reduce is None else all_reduce(sums)).unbind()
+    # A critic that says 0 everywhere gives no scale; α alone then weighs Q, which is 0.
     return alpha * torch.where(total > 0, count / total, 1.0)
 
 

@@ -258,6 +258,7 @@ class Code(IsolatedReward):
         program = last_program(completion, language=self.language)
         if program is None:
             return 0.0
+        # Random for each pair: a program that knew the word could print it and exit before its assertions.
         word, python = secrets.token_hex(16), self.language.casefold() == "python"
         asked = witnessed(cases, word) if python else cases
         runs: Sequence[Run] = self.built.run(program, asked, Limits(self.case_time_s, self.case_memory_mb))

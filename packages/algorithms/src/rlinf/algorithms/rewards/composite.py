@@ -38,6 +38,7 @@ def weighted(parts: Mapping[str, tuple[float, Scores]]) -> Scores:
         checked_scores(scores, f"weighted({name})", count)
     rows = zip(*(scores.values for _, scores in parts.values()), strict=True)
     weights = [weight for weight, _ in parts.values()]
+    # fsum: the order of the parts, which a mapping decides, must not change a score.
     values = [math.fsum(w * r for w, r in zip(weights, row, strict=True)) for row in rows]
     metrics: dict[str, Statistic] = {"score": Metric(math.fsum(values), float(len(values)))}
     failures: dict[int, str] = {}

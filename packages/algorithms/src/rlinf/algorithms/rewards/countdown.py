@@ -70,6 +70,7 @@ def evaluate(text: str, *, longest: int = 200) -> tuple[Fraction, list[int]] | N
     Returns:
         None if it is longer than `longest` characters, something else stands in it, or a divisor is 0.
     """
+    # Exact fractions grow with every operation, and the parser recurs: both are bounded by the length.
     tokens = _tokens(text) if len(text) <= longest else None
     if not tokens:
         return None

@@ -64,6 +64,7 @@ class ExactMatch(PairReward):
         if self.extraction == "tag":
             return last_tag(text, self.tag)
         if self.extraction == "hashes":
+            # GSM8K puts the answer behind the last mark, on the same line.
             _, mark, tail = text.rpartition("####")
             return last_number(tail.partition("\n")[0]) if mark else None
         return last_number(text) if self.extraction == "number" else text

@@ -32,6 +32,7 @@ def overlong_penalty(length: Tensor, *, max_length: int, cache: int) -> Tensor:
         ConfigError: `cache` is outside [1, `max_length`].
     """
     _check(max_length, cache)
+    # In float64: lengths beyond 2²⁴ are not exact in float32.
     exact = length.to(torch.float64)
     over = exact - (max_length - cache)
     return (-over / cache).clamp(-1.0, 0.0).to(torch.float64 if length.dtype == torch.float64 else torch.float32)

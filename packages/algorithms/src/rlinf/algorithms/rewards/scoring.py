@@ -112,6 +112,7 @@ async def _awaited(verify: Callable[[str, str], Awaitable[float]], completion: s
     try:
         await asyncio.wait({task}, timeout=timeout_s)
         if not task.done():
+            # A verifier may suppress its cancellation; it gets a moment, and is then left to itself.
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_S)
             return Outcome(None, f"no answer within {timeout_s:g} s", timed_out=True)

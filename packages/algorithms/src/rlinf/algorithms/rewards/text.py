@@ -19,6 +19,7 @@ def last_boxed(text: str) -> str | None:
 
     Braces may nest, and escaped ones (`\{`) don't count. A last box that is never closed holds nothing.
     """
+    # The last box: a completion may try several answers, and boxes parts on its way.
     start = max(text.rfind(box) for box in _BOXES)
     if start < 0:
         return None

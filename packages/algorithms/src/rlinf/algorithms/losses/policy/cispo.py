@@ -56,6 +56,7 @@ def cispo(
 
 def cispo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, low: float, high: float) -> Terms:
     """`cispo` before it is summed."""
+    # The weight is a constant: detached before the exponential, no graph is built for it.
     ratio = ratio_of("cispo", logprob.detach(), logprob_old.detach(), advantage, mask)
     weight = ratio.value.clamp(1.0 - low, 1.0 + high)
     clipped = {"clip_fraction": above((weight - ratio.value).abs(), 0.0)}

@@ -41,6 +41,7 @@ def covariance(logprob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     expect_shape("covariance(logprob)", logprob, mask.shape)
     expect_shape("covariance(advantage)", advantage, mask.shape)
     count = mask.bool().sum().clamp(min=1)
+    # A tensor of our own, so that what follows can be done in place.
     found = zero_masked(logprob, mask)
     found -= found.sum() / count
     gain = masked_gain(advantage, mask)
@@ -143,6 +144,7 @@ def clip_cov(
     score = covariance(logprob, advantage, mask)
     eligible = mask.bool() & (score > low) & (score < high)
     ratio = ratio_of("clip_cov", logprob.detach(), logprob_old.detach(), advantage, mask)
+    # What a bound holds has no gradient already; dropping it would use up the share for nothing.
     eligible &= clip.surrogate(ratio.value, ratio.gain)[1]["clip_fraction"] == 0
     lot = torch.rand(mask.shape, generator=generator, device=None if generator is None else generator.device).to(score)
     chosen = _greatest(lot, eligible, _number(mask, share))
@@ -159,6 +161,7 @@ def _clip_cov_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mas
 
 
 def _number(mask: Tensor, share: float) -> int:
+    # At least one, even of a short batch.
     return max(1, int(share * int(mask.bool().sum())))
 
 

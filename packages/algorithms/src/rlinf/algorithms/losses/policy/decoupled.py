@@ -108,6 +108,7 @@ def decoupled_ppo_terms(
     """`decoupled_ppo` before it is summed."""
     check_logprobs("decoupled_ppo", advantage, mask, logprob=logprob, logprob_old=logprob_old, logprob_proximal=logprob_proximal)
     low, high = clip.log_bounds
+    # A point of reference: a gradient through it would take away from that of the ratio.
     proximal = logprob_proximal.detach()
     ratio = ratio_of("decoupled_ppo", logprob, proximal, advantage, mask, low=low, high=high)
     behave = ratio_of("decoupled_ppo", proximal, logprob_old.detach(), advantage, mask)
@@ -152,6 +153,7 @@ def interpolated_proximal(logprob: Tensor, logprob_old: Tensor, version: Tensor,
     expect_shape("interpolated_proximal(logprob_old)", logprob_old, logprob.shape)
     expect_shape("interpolated_proximal(version)", version, logprob.shape[:2])
     new, old = at_least_float32(logprob), at_least_float32(logprob_old)
+    # Decisions of the current version would divide by 0; with a lag of 1 they keep what they were decided with.
     lag = (version_now - version).clamp(min=1).to(new.dtype)
     return old + like((lag - 1.0) / lag, new) * difference(new, old)
 

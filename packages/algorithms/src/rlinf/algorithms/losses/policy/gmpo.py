@@ -64,6 +64,7 @@ def gmpo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Te
     gain = masked_gain(advantage, mask)
     log, each = log_ratio(logprob, logprob_old, mask), like(gain, logprob)
     good = above(each, 0.0)
+    # Only the pessimistic bound holds: for a gain the lower one is moved out of the way, for a loss the upper one.
     kept = bounded(log, -low - good * FAR, high + (1.0 - good) * FAR)
     row = bounded(row_mean(kept, mask), -LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
     clipped = {"clip_fraction": above((kept - log).detach().abs() * each.abs(), 0.0)}

@@ -68,8 +68,10 @@ def gspo_terms(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Te
     log = bounded(row_mean(each, mask), *clip.log_bounds)
     if token_level:
         own = per_decision(each)
+        # The value of s, with the gradient of the decision's own log-probability.
         log = log.detach() + (own - own.detach())
     loss, shares = clip.surrogate(log.exp(), gain)
+    # A row's one ratio counts once for each of its decisions, so that metrics are means over decisions as elsewhere.
     seen = observed_ratio(log.detach()[:, :1], mask, mask.bool().sum(1, keepdim=True))
     return Terms(loss, {"policy_loss": loss.detach(), **seen, **counted(shares)})
 

@@ -53,6 +53,7 @@ def reinforce_terms(logprob: Tensor, advantage: Tensor, mask: Tensor, logprob_ol
     if logprob_old is None:
         loss = policy_gradient("reinforce", logprob, advantage, mask)
         return Terms(loss, {"policy_loss": loss.detach()})
+    # As a constant: the gradient of ρ log π would have a second term.
     ratio = ratio_of("reinforce", logprob.detach(), logprob_old.detach(), advantage, mask)
     loss = per_decision(zero_masked(logprob, mask) * (-ratio.value * ratio.gain))
     return Terms(loss, {"policy_loss": loss.detach(), **observed_ratio(ratio.log, mask)})

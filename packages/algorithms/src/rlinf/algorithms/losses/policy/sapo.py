@@ -72,6 +72,7 @@ def sapo_terms(
     else:
         ratio = ratio_of("sapo", logprob, logprob_old, advantage, mask)
         seen = observed_ratio(ratio.log, mask)
+    # Arithmetic instead of `where`, for its speed on a CPU.
     tau = tau_neg + above(ratio.gain, 0.0) * (tau_pos - tau_neg)
     soft = torch.sigmoid(tau * (ratio.value - 1.0))
     loss = per_decision(-4.0 / tau * soft * ratio.gain)

@@ -75,6 +75,7 @@ def vespo_terms(
     check_logprobs("vespo", advantage, mask, logprob=logprob, logprob_old=logprob_old)
     gain = masked_gain(advantage, mask)
     log = per_decision(log_ratio(logprob.detach(), logprob_old.detach(), mask)).sum(1, keepdim=True)
+    # The product over a long row soon leaves the range of float32; beyond e²⁰ the weight is 0 for any c₂ > 0.
     log = log.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     above, below = (torch.exp(c1 * log + c2 * (1.0 - log.exp())) for c1, c2 in ((c1_pos, c2_pos), (c1_neg, c2_neg)))
     weight = torch.where(gain >= 0, above, below)

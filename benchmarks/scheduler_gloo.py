@@ -26,11 +26,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rlinf.scheduler.transport.messenger import PeerMessenger
-from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.routes import RouteChoice
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.work import BackgroundThreads
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 
 WAYS: dict[str, RouteChoice] = {"tcp": "auto", "gloo": "gloo"}
 PAGE = 4096
@@ -43,7 +42,7 @@ def part(run_info: RunInfo, me: str, node: str) -> tuple[SocketTransport, PeerMe
     endpoint = SocketTransport(run_info, me, place)
     endpoint.server.start()
     endpoint.connect_control(lambda: os._exit(1)).start()
-    return endpoint, PeerMessenger(endpoint, me, lambda: {"a": 1, "b": 1}, BackgroundThreads(TIMEOUT_S))
+    return endpoint, PeerMessenger(endpoint, me, lambda: {"a": 1, "b": 1}, TIMEOUT_S)
 
 
 def receive(run_infos: dict[str, RunInfo]) -> None:

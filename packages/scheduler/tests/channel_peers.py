@@ -14,9 +14,8 @@ import numpy as np
 
 from rlinf.core.errors import ChannelClosed, EndOfStream
 from rlinf.scheduler.transport.channel import Channel
-from rlinf.scheduler.transport.places import Location, RunInfo
 from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 
 LARGE = 40_000
 
@@ -39,7 +38,7 @@ def play(run_info: RunInfo, folder: Path, role: str, me: str, options: list[str]
     transport = SocketTransport(run_info, me, Location("here", str(Path(run_info.driver.path).parent / me)))
     transport.server.start()
     transport.connect_control(lambda: os._exit(2)).start()
-    channel = Channel(transport, transport.channels.find("c", Wait(me, "c", "it")))
+    channel = Channel.connect_at(transport, "c")
     book = os.open(folder / f"{role}-{me}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     if role == "writer":
         write(channel, me, book, int(options[0]), asynchronous="async" in options)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.scheduler import Channel
-from rlinf.scheduler.transport.channels import Site
-from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.channel_registry import Site
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 
 
 @dataclass
@@ -30,12 +29,12 @@ class Run:
 
     def create(self, name: str, by: SocketTransport | None = None, maxsize: int = 0, **site: Any) -> Channel:
         transport = by or self.driver
-        return Channel(transport, transport.channels.create(name, maxsize, Site(**site)))
+        return Channel.create_at(transport, name, maxsize, Site(**site))
 
 
 def through(transport: SocketTransport, channel: Channel) -> Channel:
     """The same channel, as another process uses it."""
-    return Channel(transport, transport.channels.find(channel.name, Wait(transport.who(), channel.name, "it")))
+    return Channel.connect_at(transport, channel.name)
 
 
 def beside(function: Callable[[], Any]) -> Callable[[], Any]:

@@ -10,11 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlinf.scheduler.transport import _collective
-from rlinf.scheduler.transport.messenger import PeerMessenger
-from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport import _process_groups
+from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.transport.work import BackgroundThreads
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 
 MANY = 1 << 20
 
@@ -78,8 +77,8 @@ def live(run_info: RunInfo, folder: Path, role: str) -> None:
     transport = SocketTransport(run_info, "b.0", Location("near", str(folder / "b.0"), ("127.0.0.1", 0)))
     transport.server.start()
     transport.connect_control(lambda: os._exit(2)).start()
-    b = PeerMessenger(transport, "b.0", lambda: {"a": 1, "b": 1}, BackgroundThreads(60.0))
-    pair: Any = _collective._Pair
+    b = PeerMessenger(transport, "b.0", lambda: {"a": 1, "b": 1}, 60.0)
+    pair: Any = _process_groups._Pair
     if role == "dies":
         pair.send = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     elif role == "stops":

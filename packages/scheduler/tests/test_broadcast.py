@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, ShapeError, UnknownName
-from rlinf.scheduler.transport.messenger import PeerMessenger
-from rlinf.scheduler.transport.places import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.sockets import Location, RunInfo, short_folder
 from rlinf.scheduler.transport.transport import address
-from rlinf.scheduler.transport.work import BackgroundThreads
 
 SIZES = {"a": 1, "b": 2, "c": 1}
 
@@ -38,7 +37,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, PeerM
             transport = SocketTransport(run_info, me, Location("here", str(folder / me)))
             transport.server.start()
             transport.connect_control(lambda: None).start()
-            messengers[f"{group}{rank}"] = PeerMessenger(transport, me, transport.groups, BackgroundThreads(60.0))
+            messengers[f"{group}{rank}"] = PeerMessenger(transport, me, transport.groups, 60.0)
     yield messengers
     driver.stop()
 

@@ -19,9 +19,9 @@ import pytest
 
 from rlinf.core.errors import ChannelClosed
 from rlinf.scheduler import Channel
-from rlinf.scheduler.transport.channels import Site
-from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.channel_registry import Site
 from rlinf.scheduler.transport.socket_transport import DriverTransport
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import DRIVER
 
 SCRIPT = Path(__file__).with_name("channel_peers.py")
@@ -58,8 +58,8 @@ class Peers:
         os.kill(self.pids.pop(me), signal.SIGKILL)
 
     def create(self, maxsize: int = 0, near: str | None = None) -> Channel:
-        self.driver.channel_list.hosts = lambda: dict.fromkeys(self.started, 0)
-        return Channel(self.driver, self.driver.channels.create("c", maxsize, Site(near=near)))
+        self.driver.channels.hosts = lambda: dict.fromkeys(self.started, 0)
+        return Channel.create_at(self.driver, "c", maxsize, Site(near=near))
 
     def book(self, role: str, me: str) -> list[str]:
         path = self.books / f"{role}-{me}"

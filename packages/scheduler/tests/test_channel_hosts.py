@@ -1,10 +1,10 @@
 """Channels over sockets, without Ray: where they are, what they cost, and those who come late or do not answer."""
 
 import gc
-import os
 import threading
 import time
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,36 +20,35 @@ from rlinf.core.errors import (
     UnknownName,
 )
 from rlinf.scheduler import Channel
-from rlinf.scheduler.transport.channels import Site
-from rlinf.scheduler.transport.encoding import encode
-from rlinf.scheduler.transport.frames import send_frame
-from rlinf.scheduler.transport.queue_service import _Connection
+from rlinf.scheduler.transport.channel_registry import Site
+from rlinf.scheduler.transport.server import _ServedConnection
 from rlinf.scheduler.transport.socket_transport import SocketTransport
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.wire import send_frame
 
 SOON = 0.1
 
 
 def test_names(run: Run, a: SocketTransport, b: SocketTransport) -> None:
-    found = beside(lambda: b.channels.find("late", Wait("b[0]", "channel 'late'", "its creation")))
+    found = beside(lambda: Channel.connect_at(b, "late"))
     time.sleep(SOON)
     made = run.create("late", a, 3, local=True)
-    assert found().host == "a.0"
+    assert found()._info.host == "a.0"
     assert (through(b, made).maxsize, through(b, made).distributed) == (3, False)
     with pytest.raises(DuplicateName, match="channel 'late'"):
         run.create("late", b)
     for transport in (run.driver, b):
         with pytest.raises(UnknownName, match=r"channel 'lte': .* waited in vain .*Did you mean 'late'\?"):
-            transport.channels.find("lte", Wait(transport.who(), "channel 'lte'", "its creation", SOON))
+            Channel.connect_at(transport, "lte", SOON)
         with pytest.raises(UnknownName, match=r"no group 'aa' to be near\. Did you mean 'a'\?"):
-            transport.channels.create("x", 0, Site(near="aa"))
+            Channel.create_at(transport, "x", 0, Site(near="aa"))
         with pytest.raises(PlacementError, match=r"node 2\. There are some on: 0, 1\."):
-            transport.channels.create("x", 0, Site(node_rank=2))
+            Channel.create_at(transport, "x", 0, Site(node_rank=2))
         with pytest.raises(ConfigError, match="maxsize of at least 0, found -1"):
-            transport.channels.create("x", -1, Site())
+            Channel.create_at(transport, "x", -1, Site())
         with pytest.raises(ConfigError, match="one of near, distributed"):
-            transport.channels.create("x", 0, Site(node_rank=1, distributed=True))
+            Channel.create_at(transport, "x", 0, Site(node_rank=1, distributed=True))
     assert run.create("on-1", node_rank=1)._info.host == "b.0"
     assert run.create("on-0", node_rank=0)._info.host == DRIVER
 
@@ -102,8 +101,8 @@ def test_many_keys_leave_nothing(pair: tuple[Channel, Channel], run: Run, a: Soc
         del handle
     for transport in (run.driver, a, b):
         until(lambda transport=transport: not transport.queues._queues)
-        for lane in transport._lines._lanes.values():
-            until(lambda lane=lane: not lane._errands and not lane.pending)
+        for connection in transport.connections._open.values():
+            until(lambda connection=connection: not connection._requests and not connection._unattended)
 
 
 def test_no_thread_for_each_operation(run: Run, a: SocketTransport) -> None:
@@ -165,13 +164,13 @@ def test_an_item_that_crosses_a_cancellation_is_not_overtaken(
 ) -> None:
     here = run.create("c", a, local=True)
     there = through(b, here)
-    cancel = _Connection._cancel
+    cancel = _ServedConnection._cancel
 
-    def slowly(connection: _Connection, number: int) -> None:
+    def slowly(connection: _ServedConnection, number: int) -> None:
         time.sleep(2 * SOON)
         cancel(connection, number)
 
-    monkeypatch.setattr(_Connection, "_cancel", slowly)
+    monkeypatch.setattr(_ServedConnection, "_cancel", slowly)
     late = beside(lambda: there.get(timeout=0.01))
     time.sleep(SOON)
     here.put(1)  # answers the get before its cancellation is read
@@ -183,7 +182,7 @@ def test_an_item_that_crosses_a_cancellation_is_not_overtaken(
 
 
 def test_memory_is_flat(run: Run, a: SocketTransport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlinf.scheduler.transport.activity.QUEUES", 64)  # who used which queue last, for so many
+    monkeypatch.setattr("rlinf.scheduler.transport.waits.QUEUES", 64)  # who used which queue last, for so many
     channel = run.create("c", near="a")
     mine = through(a, channel)
 
@@ -211,7 +210,7 @@ def test_a_stopped_reader_keeps_nobody_waiting(run: Run, a: SocketTransport, b: 
     """A large answer to a peer that does not read must not stop the thread that serves the writer."""
     channel = run.create("c")
     here, there = through(a, channel), through(b, channel)
-    waiting = there._transport.clients.connect(DRIVER, "items", Wait("b", "c", "it"), 0)  # asks, and never reads
+    waiting = b.connections.connect(DRIVER, "requests", Wait("b", "c", "it"))  # asks, and never reads
     for number in range(3):
         send_frame(waiting, ("get", number, ("c", "default"), None, False))
     until(lambda: len(getattr(run.driver.queues._queues.get(("c", "default")), "getters", ())) == 3)
@@ -222,16 +221,28 @@ def test_a_stopped_reader_keeps_nobody_waiting(run: Run, a: SocketTransport, b: 
     assert sorted(int(there.get()[0]) for _ in range(4)) == [0, 1, 2, 4]
 
 
-def test_the_end_waits_for_items_on_their_way(run: Run, a: SocketTransport) -> None:
+def test_the_end_waits_for_items_on_their_way(run: Run, a: SocketTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = through(a, run.create("c"))
-    sock = a.clients.connect(DRIVER, "items", Wait("a", "c", "it"), 7)
-    ending = beside(lambda: run.driver.service.end("c", "closed by a test", {("a.0", os.getpid(), 7): 2}, 10.0))
-    for i in range(2):
+    post = _ServedConnection._post
+
+    def slowly(connection: _ServedConnection, *item: Any) -> None:
         time.sleep(SOON)
-        send_frame(sock, ("post", ("c", "default"), 0), encode(i))
-    ending()
-    assert list(channel) == [0, 1]
+        post(connection, *item)
+
+    monkeypatch.setattr(_ServedConnection, "_post", slowly)
+    for i in range(3):
+        channel.put(i)
+    run.driver.channels.end("c", "closed by a test")
+    assert list(channel) == [0, 1, 2]
+
+
+def test_the_end_does_not_wait_for_a_process_that_is_gone(run: Run, a: SocketTransport, b: SocketTransport) -> None:
+    channel = run.create("c", near="b")
+    through(a, channel).put(0)
+    b.connections.to("a.0", Wait("b", "c", "it"))
+    a.stop()
+    for connection in a.connections._open.values():
+        connection._sock.close()
     start = time.monotonic()
-    sock.close()
-    run.driver.service.end("other", "closed by a test", {("a.0", os.getpid(), 7): 9}, 10.0)  # nothing more can come
-    assert time.monotonic() - start < 5.0
+    channel.close()
+    assert time.monotonic() - start < 4.0

@@ -8,9 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from rlinf.scheduler.transport.queues import Queues
-from rlinf.scheduler.transport.requests import Get, Put
-from rlinf.scheduler.transport.waiting import ThreadMonitor
+from rlinf.scheduler.transport.queues import Get, Put, Queues
+from rlinf.scheduler.transport.waits import ThreadMonitor
 
 PEERS = st.sampled_from(["a", "b", "c"])
 KEYS = st.sampled_from([("c", 0), ("c", 1)])

@@ -22,15 +22,14 @@ from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
 from rlinf.scheduler.trace.reading import spans
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.transfers import TracedTransport
-from rlinf.scheduler.transport import _collective
-from rlinf.scheduler.transport._collective import GroupCarrier
+from rlinf.scheduler.transport import _process_groups
+from rlinf.scheduler.transport._process_groups import GroupCarrier
 from rlinf.scheduler.transport.encoding import decode, encode
-from rlinf.scheduler.transport.messenger import PeerMessenger
-from rlinf.scheduler.transport.places import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.routes import RouteChoice, Routes, route_of, size_of, ticket_of
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.waiting import Wait
-from rlinf.scheduler.transport.work import BackgroundThreads
+from rlinf.scheduler.transport.sockets import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.waits import Wait
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -78,7 +77,7 @@ class Office:
 
 
 def messenger(transport: Any, me: str) -> PeerMessenger:
-    return PeerMessenger(transport, me, lambda: dict.fromkeys(NODES, 1), BackgroundThreads(60.0))
+    return PeerMessenger(transport, me, lambda: dict.fromkeys(NODES, 1), 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -238,8 +237,8 @@ def test_memory_of_a_gpu_goes_apart_from_its_message(own: Callable[..., Office],
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: tensor.dim() == 2), raising=False)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(GroupCarrier, "gpus", lambda *_: ["GPU-1"])
-    monkeypatch.setattr(_collective, "_nccl", _collective._gloo)
-    monkeypatch.setattr(_collective, "_copied", lambda parts, _: [part.clone() for part in parts])
+    monkeypatch.setattr(_process_groups, "_nccl", _process_groups._gloo)
+    monkeypatch.setattr(_process_groups, "_copied", lambda parts, _: [part.clone() for part in parts])
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
     real = torch.arange(BIG).reshape(2, -1).to(torch.bfloat16)
     item = {"gpu": real, "also": [torch.nn.Parameter(torch.ones(2, 3))], "cpu": torch.ones(BIG), "again": real}
@@ -259,7 +258,7 @@ def test_memory_of_a_gpu_goes_apart_from_its_message(own: Callable[..., Office],
 def test_a_wait_for_a_gpu_can_be_given_up() -> None:
     looks = iter([False, False, True])
     done = SimpleNamespace(is_completed=lambda: next(looks), wait=lambda: None)
-    pair = _collective._Pair("x", ("nccl",), "b.0", 0, "127.0.0.1", 0, None)
+    pair = _process_groups._Pair("x", ("nccl",), "b.0", 0, "127.0.0.1", 0, None)
     pair._finish(done, 20.0)
     assert next(looks, None) is None
     never = SimpleNamespace(is_completed=lambda: False)
@@ -365,7 +364,7 @@ def test_a_process_ends_well_while_its_groups_are_open(peers: Peers, amid: bool,
     if amid:
         assert a.recv("b", 0) == "so far"
         never = threading.Event()
-        monkeypatch.setattr(_collective._Pair, "send", lambda *_: never.wait(20.0))
+        monkeypatch.setattr(_process_groups._Pair, "send", lambda *_: never.wait(20.0))
         a.send(torch.ones(BIG), "b", 0)
     assert peers.line() == 0
     if amid:

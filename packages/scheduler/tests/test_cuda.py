@@ -12,7 +12,7 @@ from rlinf.core.errors import RLinfError
 from rlinf.scheduler.transport import _cuda
 from rlinf.scheduler.transport.encoding import OnDevice
 from rlinf.scheduler.transport.routes import Routes, route_of
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
 
 SOON = Wait("me", "queue", "room", 60.0)
 
@@ -95,7 +95,7 @@ def test_the_trace_tells_a_handle_from_bytes() -> None:
 RECEIVER = """
 import socket, sys
 from rlinf.scheduler.transport.encoding import decode
-from rlinf.scheduler.transport.frames import FrameReader, send_frame
+from rlinf.scheduler.transport.wire import FrameReader, send_frame
 import torch
 torch.cuda.init()
 sock = socket.socket(fileno=int(sys.argv[1]))
@@ -116,7 +116,7 @@ def test_a_tensor_on_a_gpu_arrives(same: bool) -> None:
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
     from rlinf.scheduler.transport.encoding import encode
-    from rlinf.scheduler.transport.frames import FrameReader, send_frame
+    from rlinf.scheduler.transport.wire import FrameReader, send_frame
 
     left, right = socket.socketpair()
     with left, right, subprocess.Popen([sys.executable, "-c", RECEIVER, str(right.fileno())], pass_fds=[right.fileno()]) as child:

@@ -19,13 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
-from rlinf.scheduler.transport.activity import calling
-from rlinf.scheduler.transport.frames import FrameReader, send_frame
-from rlinf.scheduler.transport.locks import Claim, DeviceLock, Locks
-from rlinf.scheduler.transport.places import Location, RunInfo, connect
+from rlinf.scheduler.device_lock import Claim, DeviceLock, Locks
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.sockets import Location, RunInfo, connect
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
+from rlinf.scheduler.transport.waits import ThreadMonitor, Wait, calling
+from rlinf.scheduler.transport.wire import FrameReader, send_frame
 
 LONG_S = 60.0
 
@@ -321,19 +320,19 @@ def test_a_claim_whose_answer_does_not_arrive_is_released(tmp_path: Path) -> Non
     with transports(tmp_path, "w.0") as (driver, (worker,)):
         first, second = Claim("w[0]", (0,)), Claim("w[1]", (0,))
         worker.acquire(first, wait("w[0]"))
-        run_info = worker._run_info
-        sock = connect(run_info.driver, "here", run_info.authkey, ("queue", "w.1", os.getpid(), None), 5.0)
-        send_frame(sock, ("lock", second, None))
+        run_info = worker.connections._run_info
+        sock = connect(run_info.driver, "here", run_info.authkey, ("requests", "w.1", os.getpid(), None), 5.0)
+        send_frame(sock, ("ask", 1, "lock", (second, None)))
         until(lambda: second in driver.locks._tickets)
         sock.close()  # while it waits in line
         third = Claim("w[0]", (0,))
         worker.release(first)
         worker.acquire(third, wait("w[0]", 10.0))
         worker.release(third)
-        sock = connect(run_info.driver, "here", run_info.authkey, ("queue", "w.1", os.getpid(), None), 5.0)
+        sock = connect(run_info.driver, "here", run_info.authkey, ("requests", "w.1", os.getpid(), None), 5.0)
         fourth = Claim("w[1]", (0,))
-        send_frame(sock, ("lock", fourth, None))
-        assert FrameReader(sock).read()[0] == ("ok", None)
+        send_frame(sock, ("ask", 1, "lock", (fourth, None)))
+        assert FrameReader(sock).read()[0] == (1, None, None)
         assert fourth in driver.locks._tickets
         sock.close()  # between the grant and the receipt
         until(lambda: not driver.locks._tickets)
@@ -355,8 +354,8 @@ def test_a_deadline_across_processes_says_who_holds(tmp_path: Path) -> None:
 PROCESS = """
 import sys, time
 from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.transport.locks import DeviceLock
-from rlinf.scheduler.transport.places import RunInfo, Location
+from rlinf.scheduler.device_lock import DeviceLock
+from rlinf.scheduler.transport.sockets import RunInfo, Location
 
 path, run, name, devices = sys.argv[1:]
 meeting = RunInfo(run=run, driver=Location("here", path + "/driver"), authkey=b"k", timeout_s=60.0)

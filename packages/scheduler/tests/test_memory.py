@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.scheduler.transport import memory
+from rlinf.scheduler.transport import shared_memory
 from rlinf.scheduler.transport.encoding import decode, encode
-from rlinf.scheduler.transport.frames import FrameReader, begin_part, pack_frame, send_frame, send_part
-from rlinf.scheduler.transport.memory import Arena, Region
 from rlinf.scheduler.transport.routes import Routes
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.shared_memory import Arena, Region
+from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.wire import FrameReader, begin_part, pack_frame, send_frame, send_part
 
-pytestmark = pytest.mark.skipif(not memory.AVAILABLE, reason="shared memory is there on Linux only")
+pytestmark = pytest.mark.skipif(not shared_memory.AVAILABLE, reason="shared memory is there on Linux only")
 MIB = 1 << 20
 SOON = Wait("me", "queue", "room", 60.0)
 Sockets = tuple[socket.socket, socket.socket]
@@ -36,10 +36,10 @@ def sockets() -> Iterator[Sockets]:
 
 @pytest.fixture
 def arena() -> Iterator[Arena]:
-    before = memory.leases()
+    before = shared_memory.leases()
     yield Arena(64 * MIB)
     gc.collect()
-    assert memory.leases() == before
+    assert shared_memory.leases() == before
 
 
 def held(arena: Arena, *sizes: int, several: bool = False) -> list[Region]:
@@ -100,29 +100,29 @@ def test_leases_are_bounded_by_the_files_that_a_process_may_open(
 ) -> None:
     left, right = sockets
     send_frame(left, "x", held(arena, 100))
-    monkeypatch.setattr(memory, "LEASES", memory.leases())
+    monkeypatch.setattr(shared_memory, "LEASES", shared_memory.leases())
     assert arena.hold([b"x"]) is None
     _, blobs = FrameReader(right).read()
     assert blobs == [bytearray(b"\x01" * 100)], "what comes is copied into memory of the process"
 
 
 def test_idle_memory_is_given_back(arena: Arena, sockets: Sockets) -> None:
-    memory.trim(time.monotonic())
+    shared_memory.trim(time.monotonic())
     before = files()
     busy, region = held(arena, MIB), held(arena, 2 * MIB)[0]
     send_frame(sockets[0], "x", [region])
     array = decode_all(FrameReader(sockets[1]).read()[1])[0]
     del region
-    memory.trim(time.monotonic() - 10)
+    shared_memory.trim(time.monotonic() - 10)
     assert arena.total == 3 * MIB
-    memory.trim(time.monotonic() + 10)
+    shared_memory.trim(time.monotonic() + 10)
     assert arena.total == 3 * MIB, "both are in use"
     assert array[0] == 1
     del array
-    memory.trim(time.monotonic() + 10)
+    shared_memory.trim(time.monotonic() + 10)
     assert arena.total == MIB
     del busy
-    memory.trim(time.monotonic() + 10)
+    shared_memory.trim(time.monotonic() + 10)
     assert arena.total == 0
     assert files() == before
 
@@ -243,7 +243,7 @@ def test_several_receivers_have_changes_of_their_own(sockets: Sockets) -> None:
 
 CHILD = """
 import os, socket, sys, time
-from rlinf.scheduler.transport.frames import FrameReader, send_frame
+from rlinf.scheduler.transport.wire import FrameReader, send_frame
 from rlinf.scheduler.transport.encoding import decode
 sock = socket.socket(fileno=int(sys.argv[1]))
 reader = FrameReader(sock)
@@ -318,13 +318,13 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 from channel_runs import Run, through
 from rlinf.scheduler.transport.socket_transport import DriverTransport
-from rlinf.scheduler.transport.places import RunInfo, Location
+from rlinf.scheduler.transport.sockets import RunInfo, Location
 
 with tempfile.TemporaryDirectory() as folder:
     meeting = RunInfo(run="r", driver=Location("here", folder + "/driver"), authkey=b"k", timeout_s=60.0)
     run = Run(DriverTransport(meeting, lambda *_: None, lambda *_: None), meeting, [])
     worker = run.transport("a.0")
-    run.driver.channel_list.hosts = lambda: {"driver": 0, "a.0": 0}
+    run.driver.channels.hosts = lambda: {"driver": 0, "a.0": 0}
     for host in ({}, {"near": "a"}):
         for by, to in ((run.driver, worker), (worker, run.driver), (worker, worker)):
             channel = run.create(secrets.token_hex(4), **host)
@@ -355,8 +355,8 @@ def test_a_view_is_a_copy_where_no_file_can_be_opened(arena: Arena, monkeypatch:
         raise OSError(errno.EMFILE, "too many open files")
 
     first, second = held(arena, 5, 70_000)
-    memory.trim(time.monotonic() + 1.0)
-    monkeypatch.setattr(memory, "_opened", refuse)
+    shared_memory.trim(time.monotonic() + 1.0)
+    monkeypatch.setattr(shared_memory, "_opened", refuse)
     assert bytes(first) == b"\1" * 5
     assert bytes(second) == b"\2" * 70_000
     assert arena.hold([b"x"]) is None

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rlinf.scheduler.transport.places import SILENCE_S
+from rlinf.scheduler.transport.sockets import SILENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 DRIVER = Path(__file__).parent / "nodes_driver.py"

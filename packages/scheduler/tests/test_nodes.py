@@ -20,11 +20,11 @@ from rlinf.scheduler import Cluster, ClusterConfig, HybridComponentPlacement, No
 from rlinf.scheduler.machine import environment_of, interface_of, look_around, name_of, unhidden
 from rlinf.scheduler.membership import JoinedNode, Machine, absence, choose, complete
 from rlinf.scheduler.placement.environment import changes_since, network_variables, on_top
-from rlinf.scheduler.transport.client import Clients
+from rlinf.scheduler.transport.connection import Connections
 from rlinf.scheduler.transport.encoding import decode, encode
-from rlinf.scheduler.transport.places import Location, RunInfo, connect
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.sockets import Location, RunInfo, connect
+from rlinf.scheduler.transport.waits import Wait
 
 
 def node(
@@ -268,17 +268,19 @@ def test_a_peer_that_the_network_has_given_up_is_no_deadline(tmp_path: Path, mon
     """Cut off: the kernel says ETIMEDOUT, which Python makes a TimeoutError, too."""
     net = Net(tmp_path)
     worker = net.worker("a.0", "second")
-    clients = Clients(net.run_info, "driver", "first")
+    connections = Connections(net.run_info, "driver", "first")
 
     class Cut:
+        ahead = True
+
         def __init__(self, _: socket.socket) -> None: ...
 
         def read(self) -> Any:
             raise TimeoutError(110, "Connection timed out")
 
-    monkeypatch.setattr("rlinf.scheduler.transport.client.FrameReader", Cut)
+    monkeypatch.setattr("rlinf.scheduler.transport.connection.FrameReader", Cut)
     with pytest.raises(ChannelClosed, match="x: me can't have y: driver, which hosts it, is cut off"):
-        clients.ask("driver", ("where", "a.0", 1.0), (), Wait("me", "x", "y"))
+        connections.ask("driver", "where", "a.0", 1.0, wait=Wait("me", "x", "y"))
     worker.stop()
     net.driver.stop()
 

@@ -18,19 +18,19 @@ from rlinf.core.errors import ConfigError
 from rlinf.scheduler.trace.reading import spans
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.transfers import TracedTransport
-from rlinf.scheduler.transport import memory, routes
+from rlinf.scheduler.transport import routes, shared_memory
 from rlinf.scheduler.transport.encoding import decode, encode
-from rlinf.scheduler.transport.memory import Region
-from rlinf.scheduler.transport.places import Location, RunInfo, short_folder
 from rlinf.scheduler.transport.routes import Route, RouteChoice, Routes, route_of
+from rlinf.scheduler.transport.shared_memory import Region
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
+from rlinf.scheduler.transport.sockets import Location, RunInfo, short_folder
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
 
 WAIT_S = 60.0
 SOON = Wait("me", "queue", "an item", WAIT_S)
 LARGE = 1 << 17
-needs_memory = pytest.mark.skipif(not memory.AVAILABLE, reason="shared memory is there on Linux only")
+needs_memory = pytest.mark.skipif(not shared_memory.AVAILABLE, reason="shared memory is there on Linux only")
 
 
 class Run:
@@ -177,10 +177,9 @@ def test_an_item_that_comes_back_can_be_read_by_the_next(start: Callable[..., Ru
     name = ("p2p", DRIVER, "x", "q")
     put(one, DRIVER, array)
     for _ in range(3):
-        pending = two.start_get(DRIVER, name, None, SOON, lambda items: items)
-        with pending._monitor:
-            pending._monitor.wait_until(pending.done, SOON)
-        assert pending.cancel()
+        operation = two.start_get(DRIVER, name, None, SOON)
+        operation.wait(SOON)
+        assert operation.cancel()
     found, route = got(two, DRIVER)
     np.testing.assert_array_equal(found, array)
     assert route == "shared_memory"
@@ -207,7 +206,7 @@ import pickle, sys, time
 import numpy as np
 from rlinf.scheduler.transport.encoding import encode
 from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
 meeting, place, count, size = pickle.loads(bytes.fromhex(sys.argv[1]))
 endpoint = SocketTransport(meeting, "g.0", place)
 endpoint.server.start()

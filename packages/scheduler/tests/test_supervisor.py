@@ -14,7 +14,7 @@ from rlinf.core.worker import idempotent
 from rlinf.scheduler import Cluster, Worker
 from rlinf.scheduler.failures import GRACE_S, Failures
 from rlinf.scheduler.supervisor import Supervisor
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
 
 
 class Pupil(Worker):

@@ -13,25 +13,26 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.scheduler import Cluster
 from rlinf.scheduler.calls import Outcome, perform
+from rlinf.scheduler.device_lock import Claim, Locks
 from rlinf.scheduler.trace import Span, merge, spans
 from rlinf.scheduler.trace.reading import is_full, parts
 from rlinf.scheduler.trace.recorder import Recorder, recorded
 from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.trace.transfers import TracedLocks, TracedTransport, traced_locks, traced_transport
-from rlinf.scheduler.transport.locks import Claim, Locks
-from rlinf.scheduler.transport.queues import Queues
+from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.routes import Routes
-from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS
-from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
+from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport
+from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
 
 SOON = Wait("env[0]", "queue", "an item", 5.0)
 NOW = Wait("env[0]", "queue", "an item", 0.0)
 
 
-class OneQueue:
-    """A post with its queues in this process."""
+class OneQueue(Transport):
+    """A transport with its queues in this process."""
 
     run = "a run"
+    asks_driver = True
 
     def __init__(self) -> None:
         self.queues = Queues(lambda: ThreadMonitor(5.0))
@@ -40,11 +41,21 @@ class OneQueue:
     def who(self) -> str:
         return "env[0]"
 
-    def put(self, host: str, queue: Any, weight: int, blobs: Any, maxsize: int, wait: Wait, *, now: bool = False) -> None:
-        self.queues.put(queue, (weight, list(blobs)), maxsize, wait, now=now)
+    def in_worker(self) -> bool:
+        return True
 
-    def get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> list[Any]:
-        return [blobs for _, blobs in self.queues.get(queue, target, wait, now=now)]
+    def ask(self, kind: str, *question: Any, wait: Wait, content: Any = ()) -> Any:
+        raise NotImplementedError
+
+    def start_put(self, host: str, queue: Any, weight: int, blobs: Any, maxsize: int, wait: Wait, *, now: bool = False) -> Put:
+        request = Put(queue, "env.0", (weight, list(blobs)), maxsize, now=now)
+        self.queues.start(request)
+        return request
+
+    def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Get:
+        request = Get(queue, "env.0", target, now=now, holds=True)
+        self.queues.start(request)
+        return request
 
     def size(self, host: str, queue: Any, wait: Wait) -> int:
         return self.queues.size(queue)
@@ -258,17 +269,17 @@ def test_a_get_waits_until_its_item_was_put_and_no_longer(tmp_path: Path) -> Non
     class Slow(OneQueue):
         """Items come 30 ms after they were asked for, and take 50 ms on their way."""
 
-        def get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> list[Any]:
+        def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Get:
             time.sleep(0.03)
-            posts.put(host, queue, 1, [b"x"], 0, wait)
+            traced.put(host, queue, 1, [b"x"], 0, wait)
             time.sleep(0.05)
-            return super().get(host, queue, target, wait)
+            return super().start_get(host, queue, target, wait)
 
     recorder = record(tmp_path)
-    posts = TracedTransport(Slow(), recorder)
-    posts.get("h", ("c", 0), None, SOON)
-    posts.get("h", ("c", 0), 1, SOON)
-    posts.put("h", ("c", 2), 0, [b"x"], 4, SOON)
+    traced = TracedTransport(Slow(), recorder)
+    traced.get("h", ("c", 0), None, SOON)
+    traced.get("h", ("c", 0), 1, SOON)
+    traced.put("h", ("c", 2), 0, [b"x"], 4, SOON)
     recorder.close()
     found = [span for span in spans(tmp_path) if span.kind == "get"]
     for span in found:

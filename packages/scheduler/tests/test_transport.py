@@ -15,13 +15,14 @@ from hypothesis.extra.numpy import array_shapes, arrays, boolean_dtypes, floatin
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded
 from rlinf.scheduler.transport import server
-from rlinf.scheduler.transport.client import Clients
+from rlinf.scheduler.transport.connection import Connections
 from rlinf.scheduler.transport.encoding import BESIDE_BYTES, decode, encode, snapshot
-from rlinf.scheduler.transport.frames import FrameReader, send_frame
-from rlinf.scheduler.transport.places import Location, RunInfo
-from rlinf.scheduler.transport.queues import Queues
+from rlinf.scheduler.transport.queues import Get, Put, Queues
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
+from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
+from rlinf.scheduler.transport.wire import FrameReader, send_frame
+from rlinf.scheduler.transport.work import complete
 
 NOW = Wait("me", "queue 'q'", "an item", 0.0)
 SOON = Wait("me", "queue 'q'", "an item", 5.0)
@@ -37,15 +38,27 @@ def queues() -> Queues:
     return Queues(lambda: ThreadMonitor(5.0))
 
 
+def put(made: Queues, weight: int, content: list[Any], maxsize: int, wait: Wait) -> None:
+    request = Put("q", "me", (weight, content), maxsize)
+    made.start(request)
+    complete(request, wait)
+
+
+def get(made: Queues, target: int | None, wait: Wait) -> list[Any]:
+    request = Get("q", "me", target)
+    made.start(request)
+    return complete(request, wait)
+
+
 @given(st.lists(st.integers(0, 9)), st.integers(0, 20))
 def test_batches_split_a_queue_as_their_weights_say(weights: list[int], target: int) -> None:
     made = queues()
     for i, weight in enumerate(weights):
-        made.put("q", (weight, [bytes([i])]), 0, NOW)
+        put(made, weight, [bytes([i])], 0, NOW)
     taken: list[int] = []
     while True:
         try:
-            batch = [blobs[0][0] for _, blobs in made.get("q", target, NOW)]
+            batch = [blobs[0][0] for blobs in get(made, target, NOW)]
         except DeadlineExceeded:
             break
         sums = np.cumsum([weights[i] for i in batch])
@@ -61,10 +74,10 @@ def test_batches_split_a_queue_as_their_weights_say(weights: list[int], target: 
 def test_a_full_queue_waits_for_room_and_is_a_batch_as_it_is() -> None:
     made = queues()
     for i in range(2):
-        made.put("q", (1, [bytes([i])]), 2, NOW)
+        put(made, 1, [bytes([i])], 2, NOW)
     with pytest.raises(DeadlineExceeded, match="queue 'q': me waited 0 s"):
-        made.put("q", (1, [b"x"]), 2, NOW)
-    assert len(made.get("q", 100, NOW)) == 2
+        put(made, 1, [b"x"], 2, NOW)
+    assert len(get(made, 100, NOW)) == 2
 
 
 def test_many_producers_and_consumers_lose_nothing() -> None:
@@ -74,11 +87,11 @@ def test_many_producers_and_consumers_lose_nothing() -> None:
 
     def produce(start: int) -> None:
         for i in range(start, start + 100):
-            made.put("q", (0, [i.to_bytes(2, "big")]), 3, SOON)
+            put(made, 0, [i.to_bytes(2, "big")], 3, SOON)
 
     def consume() -> None:
         for _ in range(100):
-            item = int.from_bytes(made.get("q", None, SOON)[0][1][0], "big")
+            item = int.from_bytes(get(made, None, SOON)[0][0], "big")
             with lock:
                 got.append(item)
 
@@ -97,7 +110,7 @@ def test_closing_ends_waits_now_and_later() -> None:
 
     def wait() -> None:
         try:
-            made.get("q", None, SOON)
+            get(made, None, SOON)
         except ChannelClosed as error:
             caught.append(error)
 
@@ -109,7 +122,7 @@ def test_closing_ends_waits_now_and_later() -> None:
     thread.join(2.0)
     assert str(caught[0]) == "queue 'q': me can't have an item: rollout[0] died"
     with pytest.raises(ChannelClosed, match="rollout"):
-        made.put("new", (0, []), 0, NOW)
+        put(made, 0, [], 0, NOW)
 
 
 @given(arrays(boolean_dtypes() | integer_dtypes() | floating_dtypes(), array_shapes(min_dims=0, max_dims=3, min_side=0)))
@@ -180,7 +193,7 @@ def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Pa
     monkeypatch.setattr(server, "GREET_S", 1.0)
     monkeypatch.setattr(server, "GREETINGS", 8)
     place = Location("here", str(tmp_path / "s"))
-    serving = server.Server(place, b"k")
+    serving = server.Server(place, b"k", queues())
     serving.serve("hello", lambda peer, request, _: server.Answer((peer, *request)))
     serving.start()
     before = threading.active_count()
@@ -191,7 +204,7 @@ def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Pa
         run_info = RunInfo(run="r", driver=place, authkey=b"k", timeout_s=60.0)
         try:
             wait = Wait("me", "queue 'q'", "an answer", 50.0)
-            assert Clients(run_info, "a.0", "here").ask(DRIVER, ("hello", 7), (), wait)[0] == ("a.0", 7)
+            assert Connections(run_info, "a.0", "here").ask(DRIVER, "hello", 7, wait=wait)[0] == ("a.0", 7)
             deadline = time.monotonic() + 50.0
             while threading.active_count() - before > 1:  # that of the client that spoke
                 assert time.monotonic() < deadline
@@ -207,4 +220,4 @@ def test_a_server_that_accepts_nobody_is_not_waited_for_in_vain(tmp_path: Path) 
         listener.listen()
         run_info = RunInfo(run="r", driver=Location("here", str(tmp_path / "s")), authkey=b"k", timeout_s=60.0)
         with pytest.raises(DeadlineExceeded, match=r"me waited 0\.3 s for room in vain; driver does not answer"):
-            Clients(run_info, "a.0", "here").ask(DRIVER, ("hello",), (), Wait("me", "queue", "room", 0.3))
+            Connections(run_info, "a.0", "here").ask(DRIVER, "hello", wait=Wait("me", "queue", "room", 0.3))

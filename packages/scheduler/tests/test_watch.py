@@ -14,11 +14,10 @@ import pytest
 from rlinf.core import gather
 from rlinf.core.errors import ConfigError, DeadlineExceeded, Deadlock, WorkerError
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
-from rlinf.scheduler.transport import activity
-from rlinf.scheduler.transport.activity import Blocked, Doing, Use
-from rlinf.scheduler.transport.locks import Claim, Locks
+from rlinf.scheduler.device_lock import Claim, Locks
+from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
+from rlinf.scheduler.transport.waits import Blocked, Doing, ThreadMonitor, Use, Wait
 from rlinf.scheduler.transport.work import Work
 from rlinf.scheduler.watch import stacks
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph, merged
@@ -36,12 +35,12 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.01)
 
 
-def waits(who: str, *peers: str, goal: str = "an item", note: str = "") -> Waiter:
+def waiting(who: str, *peers: str, goal: str = "an item", note: str = "") -> Waiter:
     return Waiter(who=who, method="run", seconds=9.4, goal=goal, place="channel 'c', key 0", waited=8.6, peers=peers, note=note)
 
 
 def test_a_line_says_who_waits_for_what_since_when_and_what_is_known() -> None:
-    assert waits("env[0]", note="last put by x[0] 3 s ago").describe() == (
+    assert waiting("env[0]", note="last put by x[0] 3 s ago").describe() == (
         "env[0] waits for an item (channel 'c', key 0) since 9 s, in run() since 9 s; last put by x[0] 3 s ago"
     )
     assert (
@@ -56,7 +55,7 @@ def test_a_line_says_who_waits_for_what_since_when_and_what_is_known() -> None:
 
 def test_ranks_that_do_the_same_share_a_line() -> None:
     lines = merged(
-        [waits("driver"), *[waits(f"env[{rank}]") for rank in (0, 1, 2, 5)], waits("env[3]", goal="room"), waits("b[1]")]
+        [waiting("driver"), *[waiting(f"env[{rank}]") for rank in (0, 1, 2, 5)], waiting("env[3]", goal="room"), waiting("b[1]")]
     )
     assert [line.partition(" waits")[0] for line in lines] == ["driver", "env[0-2,5]", "env[3]", "b[1]"]
 
@@ -64,18 +63,18 @@ def test_ranks_that_do_the_same_share_a_line() -> None:
 def test_circles_are_found_once_and_only_where_each_waits_for_the_next() -> None:
     graph = WaitGraph(
         (
-            waits("driver", "a[0]"),
-            waits("a[0]", "b[0]"),
-            waits("b[0]", "c[0]", "d[0]"),
-            waits("c[0]", "a[0]"),
-            waits("e[0]", "e[0]"),
+            waiting("driver", "a[0]"),
+            waiting("a[0]", "b[0]"),
+            waiting("b[0]", "c[0]", "d[0]"),
+            waiting("c[0]", "a[0]"),
+            waiting("e[0]", "e[0]"),
         )
     )
     assert graph.cycles() == [("a[0]", "b[0]", "c[0]"), ("e[0]",)]
     assert graph.edges["b[0]"] == {"c[0]", "d[0]"}
     assert "  a circle: a[0] → b[0] → c[0] → a[0]\n  a circle: e[0] → e[0]" in graph.describe()
     running = Waiter(who="c[0]", method="run", seconds=1.0, peers=("a[0]",))
-    assert WaitGraph((waits("a[0]", "b[0]"), waits("b[0]", "c[0]"), running)).cycles() == []
+    assert WaitGraph((waiting("a[0]", "b[0]"), waiting("b[0]", "c[0]"), running)).cycles() == []
 
 
 def test_a_graph_of_a_thousand_workers_stays_short() -> None:
@@ -92,10 +91,10 @@ def test_the_report_has_who_is_stuck_and_otherwise_who_runs() -> None:
     silent = Waiter(who="c[0]", note="does not answer: stopped (state T), pid 7")
     idle = Waiter(who=DRIVER, goal="an answer", place="x", waited=0.0)
     assert report(WaitGraph((driver, idle, running, busy)), 30.0) == [driver.describe(), running.describe(), busy.describe()]
-    assert report(WaitGraph((driver, running, busy, silent, waits("d[0]"))), 5.0) == [
+    assert report(WaitGraph((driver, running, busy, silent, waiting("d[0]"))), 5.0) == [
         driver.describe(),
         silent.describe(),
-        waits("d[0]").describe(),
+        waiting("d[0]").describe(),
     ]
 
 
@@ -105,35 +104,35 @@ def test_a_thread_that_blocks_is_seen_in_its_call_and_one_that_runs_is_not() -> 
     wait = Wait("w[0]", "channel 'c', key 0", "an item", None, host="driver", queue=("c", 0))
 
     def run() -> None:
-        with activity.calling("w[0]", "step"), monitor:
+        with waits.calling("w[0]", "step"), monitor:
             monitor.wait_until(lambda: True, wait)
-            assert activity.doings("w[0]")[0].blocked is None
+            assert waits.doings("w[0]")[0].blocked is None
             monitor.wait_until(lambda: go, wait)
-            assert activity.current_method() == "step"
+            assert waits.current_method() == "step"
 
     thread = threading.Thread(target=run)
     thread.start()
-    until(lambda: any(doing.blocked for doing in activity.doings("w[0]")))
-    (doing,) = activity.doings("w[0]")
+    until(lambda: any(doing.blocked for doing in waits.doings("w[0]")))
+    (doing,) = waits.doings("w[0]")
     assert doing.method == "step"
     assert doing.blocked is not None
     assert (doing.blocked.goal, doing.blocked.place, doing.blocked.host) == ("an item", "channel 'c', key 0", "driver")
     assert doing.seconds >= doing.blocked.seconds >= 0
-    assert activity.doings("w[1]") == []
+    assert waits.doings("w[1]") == []
     with monitor:
         go = True
         monitor.changed()
     thread.join(5.0)
-    assert activity.doings("w[0]") == []
-    assert activity.current_method() == ""
+    assert waits.doings("w[0]") == []
+    assert waits.current_method() == ""
 
 
 def test_a_task_that_awaits_is_seen_in_its_own_call() -> None:
     async def call(method: str, wait: Wait | None) -> None:
-        with activity.calling("w[0]", method):
+        with waits.calling("w[0]", method):
             if wait is None:
                 await asyncio.sleep(0.05)
-                (own, other) = sorted(activity.doings("w[0]"), key=lambda doing: doing.method)
+                (own, other) = sorted(waits.doings("w[0]"), key=lambda doing: doing.method)
                 assert (own.method, own.blocked) == ("a", None)
                 assert (other.method, other.blocked and other.blocked.place) == ("b", "channel 'c', key 0")
                 work.finish(3)
@@ -146,7 +145,7 @@ def test_a_task_that_awaits_is_seen_in_its_own_call() -> None:
         await asyncio.gather(call("a", None), call("b", Wait("w[0]", "channel 'c', key 0", "an item")))
 
     asyncio.run(main())
-    assert activity.doings("w[0]") == []
+    assert waits.doings("w[0]") == []
 
 
 def test_who_could_end_a_wait_is_looked_up_where_it_is_known() -> None:
@@ -173,17 +172,17 @@ def test_what_a_wait_costs() -> None:
     wait = Wait("w[0]", "channel 'c', key 0", "an item")
     start = time.perf_counter()
     for _ in range(20_000):
-        activity.end(activity.begin(wait))
+        waits.end(waits.begin(wait))
     assert (time.perf_counter() - start) / 20_000 < 20e-6  # about 0.5 µs on an idle machine
 
 
 def test_the_last_use_of_a_queue() -> None:
-    uses = activity.Uses()
+    uses = waits.Uses()
     assert uses.of("q", 0).describe(for_room=False) == ("", "nobody has put any")
     uses.note("q", "env[0]", put=True)
     assert uses.of("q", 2).describe(for_room=False) == ("env[0]", "2 items there, last put by env[0] 0 s ago")
     assert uses.of("q", 1).describe(for_room=True) == ("", "1 item there, nobody has got any")
-    for i in range(activity.QUEUES):
+    for i in range(waits.QUEUES):
         uses.note(i, "env[0]", put=True)
     assert uses.of("q", 0).putter == ""
 
@@ -195,7 +194,7 @@ def some_stacks() -> dict[str, Sequence[stacks.Stack]]:
 
 
 def test_an_error_carries_the_graph_and_once_in_a_while_the_stacks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    graph = WaitGraph((waits("a[0]", "b[0]"),))
+    graph = WaitGraph((waiting("a[0]", "b[0]"),))
     stalls = Stalls(lambda: graph, some_stacks, str(tmp_path))
     error = DeadlineExceeded("a.run()", "not done after 9 s", "Raise it.")
     stalls.explain(error)

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from rlinf.scheduler.logs import WORKERS
-from rlinf.scheduler.transport import activity
-from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.socket_transport import DriverTransport
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.watch import silence, stacks
 from rlinf.scheduler.watch.heartbeat import LOG, Heartbeat
 from rlinf.scheduler.watch.processes import describe, state
@@ -142,11 +142,11 @@ def test_the_stacks_of_this_process_have_the_names_of_its_threads() -> None:
 
 PROCESS = """
 import ctypes, os, sys, time
-from rlinf.scheduler.transport.activity import calling
+from rlinf.scheduler.transport.waits import calling
 from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.transport.locks import DeviceLock
-from rlinf.scheduler.transport.messenger import PeerMessenger
-from rlinf.scheduler.transport.places import RunInfo, Location
+from rlinf.scheduler.device_lock import DeviceLock
+from rlinf.scheduler.transport.p2p import PeerMessenger
+from rlinf.scheduler.transport.sockets import RunInfo, Location
 from rlinf.scheduler.watch.answers import answer
 
 path, run, me, how, *details = sys.argv[1:]
@@ -301,10 +301,10 @@ def test_the_heartbeat_speaks_only_when_the_driver_waits_for_long_and_not_too_of
         assert caplog.messages == []
         wait = Wait(DRIVER, "actor[0].train()", "its end", peers=("actor[0]",))
         start = time.monotonic()
-        number = activity.begin(wait)
+        number = waits.begin(wait)
         until(lambda: len(caplog.messages) >= 4)
         elapsed = time.monotonic() - start
-        activity.end(number)
+        waits.end(number)
         assert elapsed >= 1.0
         assert re.sub(r"\d+ s", "N s", caplog.messages[0]) == "driver waits for its end (actor[0].train()) since N s"
         assert re.sub(r"\d+ s", "N s", caplog.messages[1]) == "actor[0] runs train() since N s"

@@ -12,7 +12,7 @@ from rlinf.scheduler.launching import LaunchOptions
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.trace.recording import Recording
-from rlinf.scheduler.transport.channels import ChannelRegistry
+from rlinf.scheduler.transport.channel_registry import ChannelRegistry
 from rlinf.scheduler.transport.transport import Transport
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.stacks import Stack

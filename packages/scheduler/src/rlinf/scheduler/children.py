@@ -28,12 +28,12 @@ from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.transfers import traced_transport
 from rlinf.scheduler.transport.channel import Channel as TransportChannel
 from rlinf.scheduler.transport.encoding import decode, encode, snapshot
-from rlinf.scheduler.transport.messenger import PeerMessenger
-from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import address, label
-from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
-from rlinf.scheduler.transport.work import BackgroundThreads, Work
+from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.work import Work
 
 PR_SET_PDEATHSIG = 1
 
@@ -115,7 +115,7 @@ class ChildProcess:
         self._fail = fail
         self._stopped = False
         wait = Wait(label(address(origin.fields["group"], origin.path[:-1])), self._label, "its end")
-        self._end: Work[None] = Work(wait, ThreadMonitor(origin.run_info.timeout_s))
+        self._end: Work[None] = Work(wait, origin.run_info.timeout_s)
         command = [sys.executable, "-c", "from rlinf.scheduler.children import main; main()"]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         pipe = subprocess.PIPE
@@ -191,7 +191,7 @@ def _live(origin: Origin, blobs: list[bytes]) -> None:
     recorder = None if origin.trace_dir is None else Recorder(origin.trace_dir, origin.host)
     transport.connect_control(lambda: os._exit(1)).start()
     traced = traced_transport(transport, recorder)
-    messenger = PeerMessenger(traced, origin.host, transport.groups, BackgroundThreads(origin.run_info.timeout_s))
+    messenger = PeerMessenger(traced, origin.host, transport.groups, origin.run_info.timeout_s)
     with injected(WorkerContext(**origin.fields, messenger=messenger, services=WorkerServices(origin, _fail))):
         CurrentWorker.own_process(Worker())
     function, args = decode(blobs)

@@ -27,9 +27,8 @@ from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrateg
 from rlinf.scheduler.placement.strategies import everywhere
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.transport.channel import Channel
-from rlinf.scheduler.transport.channels import Site
-from rlinf.scheduler.transport.transport import DRIVER, Transport, address
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.channel_registry import Site
+from rlinf.scheduler.transport.transport import DRIVER, NEWEST, Transport, address
 from rlinf.scheduler.watch.graph import WaitGraph
 
 if TYPE_CHECKING:
@@ -84,6 +83,7 @@ class Cluster:
             self.shutdown()
             raise
         Cluster._newest = self
+        NEWEST[:] = [lambda: self.transport]
 
     @staticmethod
     def newest() -> Cluster:
@@ -276,13 +276,11 @@ class Cluster:
         """
         transport = self._running(f"channel '{name}'").transport
         site = Site(near=near, distributed=distributed, node_rank=node_rank, local=local)
-        return Channel(transport, transport.channels.create(name, maxsize, site))
+        return Channel.create_at(transport, name, maxsize, site)
 
     def connect_channel(self, name: str, *, timeout: float | None = None) -> Channel:
         """The channel of a name, wherever it was created; see `Channel.connect`."""
-        place = f"channel '{name}'"
-        transport = self._running(place).transport
-        return Channel(transport, transport.channels.find(name, Wait(transport.who(), place, "its creation", timeout)))
+        return Channel.connect_at(self._running(f"channel '{name}'").transport, name, timeout)
 
     @property
     def transport(self) -> Transport:
@@ -329,6 +327,7 @@ class Cluster:
         self._ended = True
         if Cluster._newest is self:
             Cluster._newest = None
+            NEWEST.clear()
         atexit.unregister(self.shutdown)
         self._stop()
 

@@ -17,9 +17,9 @@ from typing import NoReturn
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import POLL_S
 from rlinf.scheduler.logs import WORKERS, announce
-from rlinf.scheduler.transport import activity
+from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER, address
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
 
 GRACE_S = 1.0
 """How long the exception of a call waits for whoever waits for that call, before it ends another wait."""
@@ -131,12 +131,12 @@ class Failures:
         with self.changed:
             if ready():
                 return True
-            number = activity.begin(wait, since)
+            number = waits.begin(wait, since)
             try:
                 while not ready() and (left := deadline - time.monotonic()) > 0:
                     self.changed.wait(left)
             finally:
-                activity.end(number)
+                waits.end(number)
         return ready()
 
     @contextmanager
@@ -163,7 +163,7 @@ class Failures:
 
     def _expire(self, call: Hashable) -> None:
         error, _ = self._unseen.get(call, (None, 0.0))
-        if error is not None and any(doing.blocked for doing in activity.doings(DRIVER)):
+        if error is not None and any(doing.blocked for doing in waits.doings(DRIVER)):
             self.end(error)
 
     def announce(self, error: RLinfError) -> None:

@@ -14,7 +14,7 @@ from rlinf.core.worker import Worker
 from rlinf.scheduler.calls import Outcome, Process, RankCall, Unsendable, WorkerInfo
 from rlinf.scheduler.group_registry import kind_of
 from rlinf.scheduler.remote_groups import find, in_worker
-from rlinf.scheduler.transport.waiting import longer
+from rlinf.scheduler.transport.waits import longer
 
 W = TypeVar("W")
 V = TypeVar("V")

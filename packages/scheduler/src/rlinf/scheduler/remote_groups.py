@@ -10,7 +10,7 @@ from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
 from rlinf.scheduler.calls import Outcome, Process, WorkerInfo
 from rlinf.scheduler.transport.encoding import Blob, decode, encode
 from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
 
 
 def in_worker() -> Transport | None:
@@ -52,7 +52,7 @@ class _Driver:
         """The answer's value, or what it carries."""
         wait = Wait(self._transport.who(), self._place, self._goal, timeout, peers=self._peers)
         try:
-            value, blobs = self._transport.ask_driver(("group", *question), content, wait)
+            value, blobs = self._transport.ask("group", *question, wait=wait, content=content)
         except WorkerError as error:
             error.secondary = "died" in error.problem  # the driver knows of a death, which is the first cause of what follows
             raise

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from typing import Any, TypeVar
+from typing import Any
 
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker_context import WorkerContext
 from rlinf.scheduler.calls import SHUT_DOWN, Failure, Process
 from rlinf.scheduler.config import ClusterConfig
+from rlinf.scheduler.device_lock import DeviceLock, Locks
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.identity import plan_fields, rank_variables
 from rlinf.scheduler.launching import LaunchOptions
@@ -22,41 +23,34 @@ from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
-from rlinf.scheduler.transport.channels import ChannelList, ChannelRegistry, LocalChannels
+from rlinf.scheduler.transport.channel_registry import ChannelRegistry, Traffic
 from rlinf.scheduler.transport.encoding import Blob, Blobs, snapshot
-from rlinf.scheduler.transport.locks import DeviceLock, Locks
-from rlinf.scheduler.transport.messenger import PeerMessenger
-from rlinf.scheduler.transport.pending import Hosted, Pending
-from rlinf.scheduler.transport.queues import Queues
-from rlinf.scheduler.transport.requests import Get, Put, Request
+from rlinf.scheduler.transport.p2p import PeerMessenger
+from rlinf.scheduler.transport.queues import Get, Put, Queues, Request
 from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, address
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.work import Operation
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.stacks import Stack, own_stacks
 from rlinf.scheduler.watch.stall import Stalls
 from rlinf.scheduler.watch.waits import graph_here
 
-R = TypeVar("R")
 END_S = 30.0
 """How long the workers of a group that is shut down may take to end."""
 
 
-class LocalTransport:
-    """The post of a cluster in one process: there is one set of queues, whatever the host."""
+class LocalTransport(Transport):
+    """The transport of a cluster in one process: there is one set of queues, whatever the host."""
+
+    asks_driver = False
 
     def __init__(self, run: str, scheduler: CooperativeScheduler) -> None:
-        self._run = run
+        self.run = run
         self._scheduler = scheduler
         self.queues = Queues(lambda: CooperativeMonitor(scheduler))
         self.routes = Routes("socket", lambda _, __: "process")
-        self.channel_list = ChannelRegistry(CooperativeMonitor(scheduler))
-        self._channels = LocalChannels(self.channel_list, self.queues.end, self._address)
-
-    @property
-    def run(self) -> str:
-        """See `Transport`."""
-        return self._run
+        self.channels = ChannelRegistry(CooperativeMonitor(scheduler), self)
 
     def who(self) -> str:
         """See `Transport`."""
@@ -69,49 +63,45 @@ class LocalTransport:
         except RLinfError:
             return False
 
-    @property
-    def asks_driver(self) -> bool:
-        """See `Transport`."""
-        return False
+    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
+        """See `Transport`; only channels are asked for, as a worker of this process has the driver's groups."""
+        del content
+        if kind != "channel":
+            raise wait.closed("the driver is this process")
+        group, bracket, rank = self.who().rpartition("[")
+        return self.channels.answer(f"{group}.{rank[:-1]}" if bracket else DRIVER, question), []
 
-    def ask_driver(self, question: tuple[Any, ...], content: Sequence[Blob], wait: Wait) -> tuple[Any, list[Blob]]:
-        """See `Transport`; never called."""
-        raise wait.closed("the driver is this process")
-
-    @property
-    def channels(self) -> ChannelList:
+    def start_put(
+        self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
+    ) -> Operation:
         """See `Transport`."""
-        return self._channels
+        return self._started(Put(queue, self.who(), (weight, snapshot(blobs)), maxsize, now=now))
 
-    def put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False) -> None:
+    def start_get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
         """See `Transport`."""
-        self.queues.put(queue, (weight, snapshot(blobs)), maxsize, wait, now=now)
-
-    def get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Blobs]:
-        """See `Transport`."""
-        return [blobs for _, blobs in self.queues.get(queue, target, wait, now=now)]
+        return self._started(Get(queue, self.who(), target, now=now, holds=True))
 
     def size(self, host: str, queue: Hashable, wait: Wait) -> int:
         """See `Transport`."""
         return self.queues.size(queue)
 
-    def start_put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait) -> Pending[None]:
-        """See `Transport`."""
-        return self._pending(Put(queue, self.who(), (weight, snapshot(blobs)), maxsize), wait, lambda _: None)
+    def _started(self, request: Request) -> Request:
+        self.queues.start(request)
+        return request
 
-    def start_get(
-        self, host: str, queue: Hashable, target: int | None, wait: Wait, result: Callable[[list[Blobs]], R]
-    ) -> Pending[R]:
-        """See `Transport`."""
-        return self._pending(Get(queue, self.who(), target, holds=True), wait, result)
+    def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
+        """See `Processes`; nothing is on its way."""
 
-    def _pending(self, request: Request, wait: Wait, result: Callable[[list[Blobs]], R]) -> Pending[R]:
-        monitor, hosted = CooperativeMonitor(self._scheduler), Hosted(self.queues, request)
-        return Pending(hosted, wait, result, monitor, give_way=self._scheduler.give_way, cooperative=True)
+    def end_queues(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
+        """See `Processes`."""
+        self.queues.end(channel, reason)
 
-    def _address(self) -> str:
-        group, bracket, rank = self.who().rpartition("[")
-        return f"{group}.{rank[:-1]}" if bracket else DRIVER
+    def traffic(self, channels: Sequence[str], host: str) -> Sequence[Traffic]:
+        """See `Processes`; nothing is counted, as no host is lost."""
+        return []
+
+    def lose(self, host: str, reasons: Mapping[str, str]) -> None:
+        """See `Processes`."""
 
 
 class LocalBackend:
@@ -143,7 +133,7 @@ class LocalBackend:
         """The groups and their world sizes."""
         transport = self._untraced = LocalTransport(run, self.scheduler)
         OPEN_TRANSPORTS[run] = transport
-        self.channels = transport.channel_list
+        self.channels = transport.channels
         self.transport: Transport = traced_transport(transport, self.recorder)
 
     def launch(

@@ -14,9 +14,9 @@ from rlinf.core.worker_context import CurrentWorker, WorkerAddress
 from rlinf.scheduler.calls import Failure, perform
 from rlinf.scheduler.children import ChannelServices
 from rlinf.scheduler.local.cooperative import CooperativeScheduler
-from rlinf.scheduler.transport.messenger import Groups, PeerMessenger
+from rlinf.scheduler.transport.p2p import Groups, PeerMessenger
 from rlinf.scheduler.transport.transport import Transport, address, label
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
 
 
 class LocalServices(ChannelServices):

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rlinf.core.errors import ChannelClosed, Deadlock, RLinfError
-from rlinf.scheduler.transport import activity
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport import waits
+from rlinf.scheduler.transport.waits import Wait
 
 LATE_S = 0.5
 """A wait that ends so long after its deadline says why."""
@@ -149,7 +149,7 @@ class CooperativeScheduler:
         timeout = None if wait is None else wait.timeout
         task.ready, task.wait = ready, wait
         task.deadline = None if timeout is None else time.monotonic() + timeout
-        number = None if wait is None else activity.begin(wait)
+        number = None if wait is None else waits.begin(wait)
         self._waiting.append(task)
         self._pass_on()
         try:
@@ -160,7 +160,7 @@ class CooperativeScheduler:
             raise
         finally:
             if number is not None:
-                activity.end(number)
+                waits.end(number)
         task.wait = None
         verdict, task.verdict = task.verdict, None
         if verdict is not None:
@@ -215,6 +215,8 @@ _REMEDY = "Nobody is left who could end one of these waits: a put or a send is m
 class CooperativeMonitor:
     """A monitor for tasks: only one runs, so that there is nothing to lock."""
 
+    cooperative = True
+
     def __init__(self, scheduler: CooperativeScheduler) -> None:
         self._scheduler = scheduler
 
@@ -230,3 +232,7 @@ class CooperativeMonitor:
 
     def changed(self) -> None:
         """The condition of every task is looked at whenever the baton is passed on."""
+
+    def give_way(self) -> None:
+        """See `Monitor`."""
+        self._scheduler.give_way()

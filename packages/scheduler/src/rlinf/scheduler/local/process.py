@@ -21,9 +21,8 @@ from rlinf.scheduler.local.turns import CooperativeTurn
 from rlinf.scheduler.logs import WorkerLog
 from rlinf.scheduler.loops import LIMIT, Coroutines
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
-from rlinf.scheduler.transport.activity import calling
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waiting import Wait, longer
+from rlinf.scheduler.transport.waits import Wait, calling, longer
 
 
 class Runtime(Protocol):

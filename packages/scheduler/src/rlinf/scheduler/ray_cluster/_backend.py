@@ -36,11 +36,11 @@ from rlinf.scheduler.ray_cluster.services import Services, own_services
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.trace.transfers import traced_transport
-from rlinf.scheduler.transport.channels import ChannelRegistry
-from rlinf.scheduler.transport.places import Location, RunInfo, short_folder
+from rlinf.scheduler.transport.channel_registry import ChannelRegistry
 from rlinf.scheduler.transport.socket_transport import DriverTransport
+from rlinf.scheduler.transport.sockets import Location, RunInfo, short_folder
 from rlinf.scheduler.transport.transport import DRIVER, Transport, address
-from rlinf.scheduler.transport.waiting import Wait, longer
+from rlinf.scheduler.transport.waits import Wait, longer
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.heartbeat import Heartbeat
 from rlinf.scheduler.watch.silence import SilenceWatch
@@ -110,12 +110,12 @@ class RayBackend:
     @property
     def channels(self) -> ChannelRegistry:
         """See `Backend`."""
-        return self._untraced.channel_list
+        return self._untraced.channels
 
     @property
     def replaceable(self) -> bool:
         """See `Backend`."""
-        return self._logs is not None and not self._untraced.channel_list.names() and not self.failures.listened
+        return self._logs is not None and not self._untraced.channels.names() and not self.failures.listened
 
     def launch(
         self,

@@ -16,7 +16,7 @@ from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError, is_seco
 from rlinf.core.futures import POLL_S
 from rlinf.scheduler.calls import Outcome, checked
 from rlinf.scheduler.transport.transport import DRIVER
-from rlinf.scheduler.transport.waiting import Wait, longer
+from rlinf.scheduler.transport.waits import Wait, longer
 
 if TYPE_CHECKING:
     from rlinf.scheduler.ray_cluster._process import RayProcess

@@ -26,7 +26,7 @@ from rlinf.scheduler.ray_cluster._nodes import Nodes
 from rlinf.scheduler.ray_cluster._process import RayProcess
 from rlinf.scheduler.ray_cluster.endings import adopted, ending, runs, standing
 from rlinf.scheduler.ray_cluster.process import WorkerProcess, WorkerSpec, actor_options
-from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import address
 
 ENDING_S = 1.0

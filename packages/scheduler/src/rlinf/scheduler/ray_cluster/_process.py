@@ -23,9 +23,9 @@ from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.ray_cluster._call import LAST_WORDS_S, RayCall
 from rlinf.scheduler.ray_cluster.process import send_call
 from rlinf.scheduler.supervisor import Supervisor
-from rlinf.scheduler.transport import activity
+from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER, address
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
 
 SUSPICION_S = 1.5
 """How long after Ray has lost a call the lifeline of a process may still hold, if it has died."""
@@ -136,7 +136,7 @@ class RayProcess:
             TimeoutError: nothing, until the deadline.
             RayError: Ray could not start it.
         """
-        with activity.blocking(Wait(DRIVER, self._info.label, "its process to start")):
+        with waits.blocking(Wait(DRIVER, self._info.label, "its process to start")):
             while True:
                 self.failures.check()
                 if not future.done() and (how := self._launcher.failed_start(self)):

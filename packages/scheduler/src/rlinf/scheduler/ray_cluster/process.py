@@ -19,6 +19,7 @@ from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker
 from rlinf.scheduler.calls import Outcome, perform, perform_async
 from rlinf.scheduler.children import Origin, WorkerServices
+from rlinf.scheduler.device_lock import DeviceLock
 from rlinf.scheduler.identity import plan_fields, rank_variables
 from rlinf.scheduler.launching import LaunchOptions, is_async
 from rlinf.scheduler.logs import WorkerLog
@@ -26,13 +27,11 @@ from rlinf.scheduler.loops import LIMIT, Coroutines, ThreadTurn
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
 from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
-from rlinf.scheduler.transport.activity import calling
-from rlinf.scheduler.transport.locks import DeviceLock
-from rlinf.scheduler.transport.messenger import PeerMessenger
-from rlinf.scheduler.transport.places import Location, RunInfo
+from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.socket_transport import SocketTransport
+from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import address, label
-from rlinf.scheduler.transport.work import BackgroundThreads
+from rlinf.scheduler.transport.waits import calling
 from rlinf.scheduler.watch.answers import answer
 
 _LOG = logging.getLogger("rlinf.scheduler")
@@ -96,7 +95,7 @@ class WorkerProcess:
         self._trace_dir = _shared(spec.trace_dir)
         self._recorder = None if self._trace_dir is None else Recorder(self._trace_dir, me)
         self._transport = traced_transport(self._untraced, self._recorder)
-        self._messenger = PeerMessenger(self._transport, me, self._untraced.groups, BackgroundThreads(spec.run_info.timeout_s))
+        self._messenger = PeerMessenger(self._transport, me, self._untraced.groups, spec.run_info.timeout_s)
         self._coroutines = Coroutines(ThreadTurn(), f"{self._who} async", spec.options.max_concurrency or LIMIT)
         self._several = False
         self._outcomes: dict[str, tuple[Event, list[Outcome]]] = {}

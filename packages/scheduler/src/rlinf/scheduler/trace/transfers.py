@@ -1,4 +1,4 @@
-"""Transfers of items, recorded: a post and a lock service around those of a process.
+"""Transfers of items, recorded: a transport and a lock service around those of a process.
 
 Every item carries a stamp as its last blob: its number, when it was put, and its weight. So its put and its get are known as a
 pair, and the getter knows how long it waited for the item and how long the item took to arrive.
@@ -9,27 +9,25 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from rlinf.core.errors import ChannelEmpty, ChannelFull
+from rlinf.core.errors import ChannelEmpty, DeadlineExceeded
+from rlinf.scheduler.device_lock import Claim, LockService
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.spans import Kind
-from rlinf.scheduler.transport.channels import ChannelList
 from rlinf.scheduler.transport.encoding import Blob, Blobs, Buffer
-from rlinf.scheduler.transport.locks import Claim, LockService
-from rlinf.scheduler.transport.pending import Pending
-from rlinf.scheduler.transport.routes import Routes, route_of, size_of
+from rlinf.scheduler.transport.routes import route_of, size_of
 from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport, label
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.work import Operation, Problem
 
-R = TypeVar("R")
 _STAMP = struct.Struct("<Qqd")
 KEY_CHARACTERS = 64
 """As much of a key is written; nothing of an item is."""
 
 
 def traced_transport(transport: Transport, recorder: Recorder | None) -> Transport:
-    """The post that a process uses: itself, or one around it that records, also for channels that arrive in messages."""
+    """The transport that a process uses: itself, or one around it that records, also for channels that arrive in messages."""
     if recorder is None:
         return transport
     OPEN_TRANSPORTS[transport.run] = around = TracedTransport(transport, recorder)
@@ -41,111 +39,75 @@ def traced_locks(service: LockService, recorder: Recorder | None) -> LockService
     return service if recorder is None else TracedLocks(service, recorder)
 
 
-class TracedTransport:
+class TracedTransport(Transport):
     """A `Transport` that records each transfer."""
 
     def __init__(self, transport: Transport, recorder: Recorder) -> None:
         self._transport = transport
         self._recorder = recorder
-
-    @property
-    def run(self) -> str:
-        """See `Transport`."""
-        return self._transport.run
+        self.run = transport.run
+        self.routes = transport.routes
+        self.asks_driver = transport.asks_driver
+        self.guard = lambda: transport.guard()  # the driver's is set later
 
     def who(self) -> str:
         """See `Transport`."""
         return self._transport.who()
 
-    @property
-    def routes(self) -> Routes:
-        """See `Transport`."""
-        return self._transport.routes
-
     def in_worker(self) -> bool:
         """See `Transport`."""
         return self._transport.in_worker()
 
-    @property
-    def asks_driver(self) -> bool:
-        """See `Transport`."""
-        return self._transport.asks_driver
-
-    def ask_driver(self, question: tuple[Any, ...], content: Sequence[Blob], wait: Wait) -> tuple[Any, list[Blob]]:
+    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
         """See `Transport`; not recorded."""
-        return self._transport.ask_driver(question, content, wait)
-
-    @property
-    def channels(self) -> ChannelList:
-        """See `Transport`; not recorded."""
-        return self._transport.channels
-
-    def put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False) -> None:
-        """See `Transport`. Time for room in a bounded queue is waited for; sending is work."""
-        recorder = self._recorder
-        kind, name, key = _describe(queue, sends=True)
-        number, start = recorder.number(), time.monotonic_ns()
-        try:
-            blobs, route = self._transport.routes.staged(host, blobs, wait)
-            self._transport.put(host, queue, weight, [*blobs, _STAMP.pack(number, start, weight)], maxsize, wait, now=now)
-        except ChannelFull:
-            raise
-        except BaseException:
-            recorder.record(kind, wait.who, name, key, start, waited=time.monotonic_ns() - start, failed=True)
-            raise
-        waited = time.monotonic_ns() - start if maxsize else 0
-        recorder.record(kind, wait.who, name, key, start, waited=waited, sizes=(1, size_of(blobs)), ids=(number,), route=route)
-
-    def get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Blobs]:
-        """See `Transport`. It waits until what it takes was put; the rest is work."""
-        start = time.monotonic_ns()
-        try:
-            items = self._transport.get(host, queue, target, wait, now=now)
-        except ChannelEmpty:
-            raise
-        except BaseException:
-            kind, name, key = _describe(queue, sends=False)
-            self._recorder.record(kind, wait.who, name, key, start, waited=time.monotonic_ns() - start, failed=True)
-            raise
-        self._got(items, host, queue, target, wait, start)
-        return items
-
-    def start_put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait) -> Pending[None]:
-        """See `Transport`. It is recorded when it has found room."""
-        recorder = self._recorder
-        kind, name, key = _describe(queue, sends=True)
-        number, start = recorder.number(), time.monotonic_ns()
-        blobs, route = self._transport.routes.staged(host, blobs, wait)
-        work = self._transport.start_put(host, queue, weight, [*blobs, _STAMP.pack(number, start, weight)], maxsize, wait)
-        size = size_of(blobs)
-
-        def done() -> None:
-            waited = time.monotonic_ns() - start if maxsize else 0
-            recorder.record(kind, wait.who, name, key, start, waited=waited, sizes=(1, size), ids=(number,), route=route)
-
-        work.then(done)
-        return work
-
-    def start_get(
-        self, host: str, queue: Hashable, target: int | None, wait: Wait, result: Callable[[list[Blobs]], R]
-    ) -> Pending[R]:
-        """See `Transport`. It is recorded when its result is asked for."""
-        start = time.monotonic_ns()
-
-        def got(items: list[Blobs]) -> R:
-            self._got(items, host, queue, target, wait, start)
-            return result(items)
-
-        return self._transport.start_get(host, queue, target, wait, got)
+        return self._transport.ask(kind, *question, wait=wait, content=content)
 
     def size(self, host: str, queue: Hashable, wait: Wait) -> int:
         """See `Transport`; not recorded."""
         return self._transport.size(host, queue, wait)
 
-    def _got(self, items: list[Blobs], host: str, queue: Hashable, target: int | None, wait: Wait, start: int) -> None:
-        """Records what came, and takes the stamps off it."""
+    def start_put(
+        self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
+    ) -> Operation:
+        """See `Transport`. Recorded when it has found room; time for room in a bounded queue is waited for, sending is work."""
+        recorder, (kind, name, key) = self._recorder, _describe(queue, sends=True)
+        number, start = recorder.number(), time.monotonic_ns()
+
+        def failed() -> None:
+            recorder.record(kind, wait.who, name, key, start, waited=time.monotonic_ns() - start, failed=True)
+
+        try:
+            blobs, route = self._transport.routes.staged(host, blobs, wait)
+            stamped = [*blobs, _STAMP.pack(number, start, weight)]
+            operation = self._transport.start_put(host, queue, weight, stamped, maxsize, wait, now=now)
+        except BaseException:
+            failed()
+            raise
+        size = size_of(blobs)
+
+        def done() -> None:
+            if operation.problem is None:
+                waited = time.monotonic_ns() - start if maxsize else 0
+                recorder.record(kind, wait.who, name, key, start, waited=waited, sizes=(1, size), ids=(number,), route=route)
+            elif operation.problem[0] != "full":
+                failed()
+
+        operation.when_done(done)
+        return operation
+
+    def start_get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
+        """See `Transport`. It is recorded when its result is asked for: it waits until what it takes was put; the rest is work."""
+        start = time.monotonic_ns()
+        operation = self._transport.start_get(host, queue, target, wait, now=now)
+        return _TracedGet(operation, lambda items: self._got(items, host, queue, target, wait, start))
+
+    def _got(self, items: list[Blobs] | None, host: str, queue: Hashable, target: int | None, wait: Wait, start: int) -> None:
+        """Records what came, and takes the stamps off it; None if the get failed."""
         kind, name, key = _describe(queue, sends=False)
         waited = time.monotonic_ns() - start
+        if items is None:
+            self._recorder.record(kind, wait.who, name, key, start, waited=waited, failed=True)
+            return
         stamps = [_STAMP.unpack(cast("Buffer", item.pop())) for item in items]
         # A batch below its target was ended by an item that it does not have, so that all of the time is waiting.
         if target is None or sum(weight for _, _, weight in stamps) >= target:
@@ -154,6 +116,50 @@ class TracedTransport:
         ids = [number for number, _, _ in stamps]
         route = route_of([blob for item in items for blob in item], self._transport.routes.reach(host, wait))
         self._recorder.record(kind, wait.who, name, key, start, waited=waited, sizes=(len(items), size), ids=ids, route=route)
+
+
+class _TracedGet:
+    """A get that tells what it took, or that it failed. Satisfies `Operation`."""
+
+    def __init__(self, operation: Operation, got: Callable[[list[Blobs] | None], None]) -> None:
+        self._operation = operation
+        self._got = got
+        self.monitor = operation.monitor
+        self.detach = operation.detach
+        self.when_done = operation.when_done
+        self.wait = operation.wait
+        self.cancel = operation.cancel
+        self.abandon = operation.abandon
+
+    @property
+    def done(self) -> bool:
+        """See `Operation`."""
+        return self._operation.done
+
+    @property
+    def problem(self) -> Problem | None:
+        """See `Operation`."""
+        return self._operation.problem
+
+    def take(self, wait: Wait) -> list[Blobs]:
+        """See `Operation`."""
+        try:
+            items = self._operation.take(wait)
+        except ChannelEmpty:
+            raise
+        except BaseException:
+            self._got(None)
+            raise
+        self._got(items)
+        return items
+
+    def expire(self, error: DeadlineExceeded) -> None:
+        """See `Operation`."""
+        try:
+            self._operation.expire(error)
+        except DeadlineExceeded:
+            self._got(None)
+            raise
 
 
 class TracedLocks:

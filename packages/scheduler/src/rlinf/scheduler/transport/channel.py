@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Hashable, Iterator
 from typing import Any, Literal, overload
 
 from rlinf.core.errors import ChannelClosed, EndOfStream, RLinfError
-from rlinf.scheduler.transport.channels import ChannelInfo, Site
+from rlinf.scheduler.transport.channel_registry import ChannelInfo, Site
 from rlinf.scheduler.transport.encoding import Blobs, decode, encode
-from rlinf.scheduler.transport.pending import Pending
-from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport, label
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.transport import NEWEST, OPEN_TRANSPORTS, Transport, label
+from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.work import Pending
 
 
 class Channel:
@@ -25,6 +25,8 @@ class Channel:
         self._transport = transport
         self._info = info
         self._name = info.name
+        self._hosts: dict[Hashable, str] = {}
+        """Where the keys of a distributed channel are; that never changes."""
         self._under_way: set[Pending[None]] = set()
         """Puts of this object that have not found room yet."""
 
@@ -56,9 +58,14 @@ class Channel:
             UnknownName: there is no group `near`.
             RLinfError: this process has no running cluster.
         """
-        transport = _transport_here(f"channel '{name}'")
         site = Site(near=near, distributed=distributed, node_rank=node_rank, local=local)
-        return cls(transport, transport.channels.create(name, maxsize, site))
+        return cls.create_at(_transport_here(f"channel '{name}'"), name, maxsize, site)
+
+    @classmethod
+    def create_at(cls, transport: Transport, name: str, maxsize: int, site: Site) -> Channel:
+        """`create`, for a transport that is known."""
+        wait = Wait(transport.who(), f"channel '{name}'", "its creation")
+        return cls(transport, transport.ask("channel", "create", name, maxsize, site, wait=wait)[0])
 
     @classmethod
     def connect(cls, name: str, current_worker: Any = None, *, timeout: float | None = None) -> Channel:
@@ -74,9 +81,13 @@ class Channel:
             RLinfError: this process has no running cluster.
         """
         del current_worker
-        place = f"channel '{name}'"
-        transport = _transport_here(place)
-        return cls(transport, transport.channels.find(name, Wait(transport.who(), place, "its creation", timeout)))
+        return cls.connect_at(_transport_here(f"channel '{name}'"), name, timeout)
+
+    @classmethod
+    def connect_at(cls, transport: Transport, name: str, timeout: float | None = None) -> Channel:
+        """`connect`, for a transport that is known."""
+        wait = Wait(transport.who(), f"channel '{name}'", "its creation", timeout)
+        return cls(transport, transport.ask("channel", "find", name, timeout, wait=wait)[0])
 
     @property
     def name(self) -> str:
@@ -133,7 +144,8 @@ class Channel:
         host, queue = self._locate(key)
         wait = self._wait(key, "room", timeout, host, queue)
         if async_op:
-            work = self._transport.start_put(host, queue, weight, encode(item), self._info.maxsize, wait)
+            operation = self._transport.start_put(host, queue, weight, encode(item), self._info.maxsize, wait)
+            work: Pending[None] = Pending(operation, wait, lambda _: None)
             self._under_way.add(work)
             work.then(lambda: self._under_way.discard(work))
             return work
@@ -177,7 +189,7 @@ class Channel:
         host, queue = self._locate(key)
         wait = self._wait(key, "an item", timeout, host, queue)
         if async_op:
-            return self._transport.start_get(host, queue, None, wait, _one)
+            return Pending(self._transport.start_get(host, queue, None, wait), wait, _one)
         return decode(self._transport.get(host, queue, None, wait)[0])
 
     def get_nowait(self, key: Hashable = "default") -> Any:
@@ -227,7 +239,7 @@ class Channel:
         host, queue = self._locate(key)
         wait = self._wait(key, f"items of weight {target_weight}", timeout, host, queue)
         if async_op:
-            return self._transport.start_get(host, queue, target_weight, wait, _all)
+            return Pending(self._transport.start_get(host, queue, target_weight, wait), wait, _all)
         return _all(self._transport.get(host, queue, target_weight, wait))
 
     def qsize(self, key: Hashable = "default") -> int:
@@ -256,7 +268,8 @@ class Channel:
         for work in list(self._under_way):
             with contextlib.suppress(ChannelClosed):
                 work.wait()
-        self._transport.channels.end(self._name, self._transport.who())
+        who = self._transport.who()
+        self._transport.ask("channel", "end", self._name, who, wait=Wait(who, f"channel '{self._name}'", "its end"))
 
     def __iter__(self) -> Iterator[Any]:
         """The items of the default key, until the channel is closed and empty."""
@@ -281,7 +294,12 @@ class Channel:
             yield item
 
     def _locate(self, key: Hashable, *, decide: bool = True) -> tuple[str, Hashable]:
-        host = self._info.host or self._transport.channels.host(self._name, key, decide=decide)
+        host = self._info.host or self._hosts.get(key, "")
+        if not host:
+            wait = Wait(self._transport.who(), f"channel '{self._name}'", f"the place of key {key!r}")
+            host = self._transport.ask("channel", "host", self._name, key, decide, wait=wait)[0]
+            if host:
+                self._hosts[key] = host
         return host, (self._name, key)
 
     def _wait(self, key: Hashable, goal: str, timeout: float | None, host: str, queue: Hashable) -> Wait:
@@ -311,17 +329,14 @@ def _received(run: str, info: ChannelInfo) -> Channel:
 
 
 def _transport_here(place: str) -> Transport:
-    """The post of the cluster that this thread belongs to: that of a worker's process, else the one that was made last here.
+    """That of the cluster that this thread belongs to: of a worker's process, else of the cluster that was made last here.
 
     Raises:
         RLinfError: there is none.
     """
-    from rlinf.scheduler.cluster import Cluster
-
     for transport in list(OPEN_TRANSPORTS.values()):
         if transport.in_worker():
             return transport
-    try:
-        return Cluster.newest().transport
-    except RLinfError as error:
-        raise RLinfError(place, "this process has no running cluster", "Make one: Cluster().") from error
+    if not NEWEST:
+        raise RLinfError(place, "this process has no running cluster", "Make one: Cluster().")
+    return NEWEST[0]()

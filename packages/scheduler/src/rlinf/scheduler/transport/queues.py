@@ -11,13 +11,124 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from rlinf.core.errors import DeadlineExceeded
-from rlinf.scheduler.transport.activity import Use, Uses
-from rlinf.scheduler.transport.requests import Entry, Get, Item, Problem, Put, Request, failure
+from rlinf.scheduler.transport.encoding import Blobs
 from rlinf.scheduler.transport.transport import label
-from rlinf.scheduler.transport.waiting import Monitor, Wait
+from rlinf.scheduler.transport.waits import Monitor, Use, Uses, Wait
+from rlinf.scheduler.transport.work import Problem, failure
+
+Item = tuple[int, Blobs]
+"""Weight and content."""
+Entry: TypeAlias = tuple[int, int, Blobs]
+"""Number in order of arrival, weight and content."""
+
+
+class Request:
+    """A put or a get that is done, or waits its turn. Satisfies `Operation` once `Queues.start` has begun it.
+
+    Args:
+        name: which queue.
+        peer: the address of the process that asks.
+        now: fail instead of waiting.
+    """
+
+    __slots__ = ("callbacks", "done", "name", "now", "peer", "problem", "queues")
+
+    def __init__(self, name: Hashable, peer: str, *, now: bool = False) -> None:
+        self.name = name
+        self.peer = peer
+        self.now = now
+        self.done = False
+        self.problem: Problem | None = None
+        self.callbacks: list[Callable[[], None]] = []
+        self.queues: Queues
+
+    @property
+    def monitor(self) -> Monitor:
+        """See `Operation`."""
+        return self.queues.monitor()
+
+    def detach(self) -> None:
+        """See `Operation`; whoever makes way for it ends it."""
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See `Operation`."""
+        self.queues.when_done(self, callback)
+
+    def wait(self, wait: Wait) -> None:
+        """See `Operation`."""
+        self.queues.await_end(self, wait)
+
+    def take(self, wait: Wait) -> list[Blobs]:
+        """See `Operation`."""
+        if self.problem is not None:
+            raise failure(self.problem, wait)
+        return []
+
+    def expire(self, error: DeadlineExceeded) -> None:
+        """See `Operation`."""
+        if self.cancel():
+            raise error.because(self.problem[1] if self.problem else "") from None
+
+    def cancel(self) -> bool:
+        """See `Operation`."""
+        return self.queues.cancel(self)
+
+    def abandon(self) -> None:
+        """See `Operation`; a put goes on."""
+
+
+class Put(Request):
+    """Appends an item once fewer than `maxsize` are there; 0 for any number."""
+
+    __slots__ = ("item", "maxsize")
+
+    def __init__(self, name: Hashable, peer: str, item: Item, maxsize: int, *, now: bool = False) -> None:
+        super().__init__(name, peer, now=now)
+        self.item = item
+        self.maxsize = maxsize
+
+
+class Get(Request):
+    """Takes the oldest item (`target` None), or the oldest ones whose weights reach `target`.
+
+    Args:
+        name: which queue.
+        peer: the address of the process that asks.
+        target: how much.
+        now: fail instead of waiting.
+        holds: the items may come back, until `Queues.took` says that they have arrived.
+    """
+
+    __slots__ = ("entries", "holds", "target")
+
+    def __init__(self, name: Hashable, peer: str, target: int | None, *, now: bool = False, holds: bool = False) -> None:
+        super().__init__(name, peer, now=now)
+        self.target = target
+        self.holds = holds
+        self.entries: list[Entry] = []
+
+    def take(self, wait: Wait) -> list[Blobs]:
+        """See `Operation`."""
+        super().take(wait)
+        items = [blobs for _, _, blobs in self.entries]
+        if self.holds:
+            self.queues.took(self)
+        return items
+
+    def cancel(self) -> bool:
+        """See `Operation`."""
+        if not super().cancel():
+            if self.problem is not None:
+                return False
+            self.queues.give_back(self)
+        return True
+
+    def abandon(self) -> None:
+        """See `Operation`."""
+        self.queues.abandon(self)
 
 
 class _Queue:
@@ -44,7 +155,7 @@ class Queues:
     """
 
     def __init__(self, monitor: Callable[[], Monitor]) -> None:
-        self._monitor = monitor
+        self._make_monitor = monitor
         self._mine = threading.local()
         self._queues: dict[Hashable, _Queue] = {}
         self._lock = threading.Lock()
@@ -54,15 +165,12 @@ class Queues:
         self._abandoned: deque[Get] = deque()
         self._uses = Uses()
 
-    def put(self, name: Hashable, item: Item, maxsize: int, wait: Wait, *, now: bool = False) -> None:
-        """Appends an item, once fewer than `maxsize` are there (0: at once)."""
-        self._complete(Put(name, "", item, maxsize, now=now), wait)
-
-    def get(self, name: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Item]:
-        """The oldest item (`target` None), or the oldest ones whose weights reach `target`."""
-        request = Get(name, "", target, now=now)
-        self._complete(request, wait)
-        return request.items
+    def monitor(self) -> Monitor:
+        """That of this thread."""
+        monitor = self._mine.__dict__.get("monitor")
+        if monitor is None:
+            monitor = self._mine.monitor = self._make_monitor()
+        return monitor
 
     def size(self, name: Hashable) -> int:
         """How many items wait."""
@@ -76,6 +184,7 @@ class Queues:
     def start(self, request: Request) -> None:
         """Begins a request; its callbacks run, in this thread or another, when it is done."""
         done: list[Request] = []
+        request.queues = self
         with self._lock:
             name = request.name
             queue = self._queues.get(name)
@@ -94,9 +203,7 @@ class Queues:
 
     def await_end(self, request: Request, wait: Wait) -> None:
         """Returns when a request is done; at the deadline it goes on, and `DeadlineExceeded` is raised."""
-        monitor = self._mine.__dict__.get("monitor")
-        if monitor is None:
-            monitor = self._mine.monitor = self._monitor()
+        monitor = self.monitor()
 
         def wake() -> None:
             with monitor:
@@ -120,7 +227,7 @@ class Queues:
         callback()
 
     def cancel(self, request: Request) -> bool:
-        """Ends a request that waits; False if it is done."""
+        """Ends a request that waits, with the last use of its queue as the reason; False if it is done."""
         with self._lock:
             waits = not request.done
             if waits:
@@ -161,22 +268,6 @@ class Queues:
             for name, queue in list(self._queues.items()):
                 self._settle(name, queue, done)
         self._tell(done)
-
-    def _complete(self, request: Request, wait: Wait) -> None:
-        self.start(request)
-        if not request.done:
-            try:
-                self.await_end(request, wait)
-            except DeadlineExceeded as error:
-                if self.cancel(request):
-                    raise error.because(request.problem[1] if request.problem else "") from None
-            except BaseException:
-                if not self.cancel(request) and isinstance(request, Get):
-                    self.give_back(request)
-                raise
-        if request.problem is not None:
-            raise failure(request.problem, wait)
-        self._uses.note(request.name, wait.who, put=isinstance(request, Put))
 
     def _line_up_put(self, queue: _Queue, put: Put, done: list[Request]) -> None:
         if put.maxsize:

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from rlinf.core.errors import ConfigError
 from rlinf.scheduler.transport.encoding import BESIDE_BYTES, Blob, Blobs, OnDevice, WithTensors
-from rlinf.scheduler.transport.memory import AVAILABLE, Arena, Region
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.shared_memory import AVAILABLE, Arena, Region
+from rlinf.scheduler.transport.waits import Wait
 
 GroupRoute = Literal["gloo", "nccl"]
 Route = Literal["process", "shared_memory", "socket", "tcp", "cuda_ipc", "gloo", "nccl"]

@@ -1,22 +1,38 @@
-"""`Server`: answers the requests of other processes, one thread for each connection. What it answers is up to its services."""
+"""`Server`: what a process does for others: it serves its queues, and answers questions.
+
+One thread accepts, and one reads each connection. All frames of a peer come over its one connection, in the order in which it sent
+them: so the items that a process has put are there before whatever it asks next, and its gets are served in their order.
+
+    ("post", queue, weight) item                     no answer
+    ("put", number, queue, weight, maxsize, now) item → (number, problem, None)
+    ("get", number, queue, target, now)             → (number, problem, [blobs of each item]) items, then ("took", number)
+    ("ask", number, kind, question) content         → (number, problem, value) content, then ("took", number) if it can be undone
+    ("cancel", number)                              it is answered as cancelled, or what it took goes back
+    ("tell", kind, question)                        no answer
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
-from typing import Any
+from typing import Any, cast
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
-from rlinf.scheduler.transport.encoding import Blob
-from rlinf.scheduler.transport.frames import FrameReader, send_frame
-from rlinf.scheduler.transport.places import Location, as_socket, deadline
+from rlinf.scheduler.transport.encoding import Blob, Buffer
+from rlinf.scheduler.transport.queues import Get, Put, Queues, Request
+from rlinf.scheduler.transport.sockets import Location, as_socket, deadline
+from rlinf.scheduler.transport.transport import label
+from rlinf.scheduler.transport.wire import FrameReader, begin_part, pack_frame, send_part
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +42,7 @@ class Answer:
     value: Any = None
     content: Sequence[Blob] = ()
     undo: Callable[[], None] | None = None
-    """Called if the answer did not arrive; the client then sends a receipt for each that did."""
+    """Called if the answer did not arrive: the client says of each that did that it took it."""
 
 
 Handler = Callable[[str, tuple[Any, ...], list[Blob]], Answer]
@@ -36,7 +52,7 @@ Handler = Callable[[str, tuple[Any, ...], list[Blob]], Answer]
 @dataclass(frozen=True, slots=True)
 class _Service:
     handler: Handler
-    silent: bool
+    waits: bool
 
 
 GREET_S = 10.0
@@ -51,11 +67,17 @@ class Server:
     Args:
         place: where to listen; a TCP port of 0 takes a free one.
         authkey: what a client must know.
+        queues: what this process hosts for others.
     """
 
-    def __init__(self, place: Location, authkey: bytes) -> None:
-        self._services: dict[str, _Service] = {}
-        self._connections: dict[str, Callable[[socket.socket, FrameReader, str, int, Any], None]] = {}
+    def __init__(self, place: Location, authkey: bytes, queues: Queues) -> None:
+        self.queues = queues
+        self.services: dict[str, _Service] = {}
+        self.attend_control: Callable[[socket.socket, FrameReader, str, int, Location], None] | None = None
+        """The driver's: runs in the thread of each control connection, until it ends."""
+        self.serve("size", lambda _, question, __: Answer(queues.size(question[0])))
+        self.serve("end", self._end)
+        self.serve("arrived", lambda _, __, ___: Answer())
         self._authkey = authkey
         self._room = threading.Semaphore(GREETINGS)
         self._greeted: dict[Connection[Any, Any], float] = {}
@@ -66,13 +88,9 @@ class Server:
             place = Location(place.node, place.path, (place.tcp[0], self._listeners[1].address[1]))  # pyright: ignore[reportArgumentType]
         self.place = place
 
-    def serve(self, kind: str, handler: Handler, *, silent: bool = False) -> None:
-        """Answers requests of a kind from now on; a silent service sends no answer."""
-        self._services[kind] = _Service(handler, silent)
-
-    def welcome(self, kind: str, run: Callable[[socket.socket, FrameReader, str, int, Any], None]) -> None:
-        """Runs a function on each connection of a kind: of socket, reader, the peer's address and id, and what it brought."""
-        self._connections[kind] = run
+    def serve(self, kind: str, handler: Handler, *, waits: bool = False) -> None:
+        """Answers questions of a kind from now on, in a thread for each if the handler `waits` for anything."""
+        self.services[kind] = _Service(handler, waits)
 
     def start(self) -> None:
         """Accepts connections from now on."""
@@ -122,33 +140,184 @@ class Server:
     def _attend(self, sock: socket.socket) -> None:
         reader = FrameReader(sock)
         with sock, contextlib.suppress(OSError, EOFError):
-            (kind, peer, pid, extra), _ = reader.read()
-            if kind in self._connections:
-                self._connections[kind](sock, reader, peer, pid, extra)
-                return
-            while True:
-                header, blobs = reader.read()
-                self._answer(sock, reader, peer, header, blobs)
+            (kind, peer, pid, place), _ = reader.read()
+            if kind == "control" and self.attend_control is not None:
+                self.attend_control(sock, reader, peer, pid, place)
+            else:
+                _ServedConnection(self, sock, peer).run(reader)
 
-    def _answer(self, sock: socket.socket, reader: FrameReader, peer: str, header: tuple[Any, ...], blobs: list[Blob]) -> None:
-        service = self._services[header[0]]
-        answer = Answer()
+    def _end(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
+        self.queues.end(*question)
+        return Answer()
+
+
+class _ServedConnection:
+    """One connection of another process: its thread only reads, so that whatever waits here keeps no later frame waiting.
+
+    An answer is sent by whoever makes it possible, so that an item goes from one connection to another without a change of threads.
+    What a get took is the peer's when the peer says so; if its connection ends before, the items are where they were.
+    """
+
+    def __init__(self, server: Server, sock: socket.socket, peer: str) -> None:
+        self._server = server
+        self._queues = server.queues
+        self._sock = sock
+        self._peer = peer
+        self._requests: dict[int, Request] = {}
+        self._undo: dict[int, Callable[[], None]] = {}
+        """Answers to questions that the peer has not acknowledged."""
+        self._asked: dict[int, bool] = {}
+        """Questions that are not answered yet, and whether the peer still wants to know."""
+        self._lock = threading.Lock()
+        self._ended = False
+        self._sending = threading.Lock()
+        self._thread = threading.get_ident()
+
+    def run(self, reader: FrameReader) -> None:
+        """Does what the peer asks, until it goes."""
         try:
-            answer = service.handler(peer, header[1:], blobs)
-            said = ("ok", answer.value)
+            while True:
+                self._handle(*reader.read())
+        finally:
+            self._clear()
+
+    def _handle(self, header: tuple[Any, ...], blobs: list[Blob]) -> None:
+        match header:
+            case ("post", name, weight):
+                self._post(name, weight, blobs)
+            case ("put", number, name, weight, maxsize, now):
+                self._start(number, Put(name, self._peer, (weight, blobs), maxsize, now=now))
+            case ("get", number, name, target, now):
+                self._start(number, Get(name, self._peer, target, now=now, holds=True))
+            case ("took", number):
+                self._took(number)
+            case ("cancel", number):
+                self._cancel(number)
+            case ("ask", number, kind, question):
+                service, self._asked[number] = self._server.services[kind], True
+                if service.waits:
+                    threading.Thread(
+                        target=self._ask, args=(service, number, question, blobs), name=f"rlinf-{kind}", daemon=True
+                    ).start()
+                else:
+                    self._ask(service, number, question, blobs)
+            case ("tell", kind, question):
+                self._server.services[kind].handler(self._peer, question, blobs)
+            case other:
+                raise OSError(f"unknown frame {other!r}")
+
+    def _post(self, name: Hashable, weight: int, blobs: list[Blob]) -> None:
+        request = Put(name, self._peer, (weight, blobs), 0)
+        self._queues.start(request)
+        if request.problem is not None:
+            channel = cast("tuple[Hashable, ...]", name)[0]
+            _LOG.warning("channel '%s': an item of %s is lost: %s", channel, label(self._peer), request.problem[1])
+
+    def _start(self, number: int, request: Request) -> None:
+        self._requests[number] = request
+        request.callbacks.append(lambda: self._answer(number, request))
+        self._queues.start(request)
+
+    def _took(self, number: int) -> None:
+        self._undo.pop(number, None)
+        request = self._requests.pop(number, None)
+        if isinstance(request, Get):
+            self._queues.took(request)
+
+    def _cancel(self, number: int) -> None:
+        request = self._requests.get(number)
+        if request is None:
+            with self._lock:
+                undo = self._undo.pop(number, None)
+                if number in self._asked:
+                    self._asked[number] = False
+            if undo is not None:
+                undo()
+        elif not self._queues.cancel(request) and isinstance(request, Get) and request.problem is None:
+            del self._requests[number]
+            self._queues.give_back(request)
+
+    def _clear(self) -> None:
+        """The peer is gone: what it waited for is cancelled, what it did not get goes back."""
+        with self._lock:
+            self._ended = True
+            undo, self._undo = list(self._undo.values()), {}
+        for each in undo:
+            each()
+        for request in list(self._requests.values()):
+            if not self._queues.cancel(request) and isinstance(request, Get):
+                self._queues.give_back(request)
+
+    def _answer(self, number: int, request: Request) -> None:
+        if isinstance(request, Get) and request.problem is None:
+            counts = [len(blobs) for _, _, blobs in request.entries]
+            self._send((number, None, counts), [blob for _, _, blobs in request.entries for blob in blobs])
+        else:
+            self._requests.pop(number, None)
+            self._send((number, request.problem, None))
+
+    def _ask(self, service: _Service, number: int, question: tuple[Any, ...], blobs: list[Blob]) -> None:
+        answer, problem = Answer(), None
+        try:
+            answer = service.handler(self._peer, question, blobs)
         except DeadlineExceeded as error:
-            said = ("expired", error.why)
+            problem = ("expired", error.why)
         except ChannelClosed as error:
-            said = ("closed", error.problem.partition(": ")[2] or error.problem)
+            problem = ("closed", error.problem.partition(": ")[2] or error.problem)
         except RLinfError as error:
-            said = ("error", error)
-        if service.silent:
-            return
+            problem = ("error", error)
+        except Exception as error:  # noqa: BLE001 - in a thread of its own, nobody else would tell the peer
+            _LOG.exception("a question of %s failed", label(self._peer))
+            problem = ("closed", f"its host failed: {error!r}")
+        with self._lock:
+            wanted = self._asked.pop(number) and not self._ended
+            if wanted and answer.undo is not None:
+                self._undo[number] = answer.undo
+        if answer.undo is not None and not wanted:
+            answer.undo()
+        self._send((number, problem, answer.value), answer.content)
+
+    def _send(self, header: object, blobs: Sequence[Blob] = ()) -> None:
+        """Sends an answer, but never makes another peer's thread wait for this peer to read."""
+        parts = pack_frame(header, blobs, self._sock)
+        if threading.get_ident() == self._thread:
+            with self._sending:
+                self._finish(parts)
+        elif not self._sending.acquire(blocking=False):
+            threading.Thread(target=self._send_later, args=(parts,), name="rlinf-answer", daemon=True).start()
+        else:
+            rest = self._begin(parts)
+            if rest:
+                threading.Thread(target=self._send_rest, args=(rest,), name="rlinf-answer", daemon=True).start()
+            else:
+                self._sending.release()
+
+    def _begin(self, parts: list[Buffer]) -> list[Buffer]:
+        """Sends as much as the peer has room for; returns the rest."""
+        for i, part in enumerate(parts):
+            try:
+                sent = begin_part(self._sock, part, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return parts[i:]
+            except OSError:
+                return []
+            if sent < len(part):
+                return [memoryview(part)[sent:], *parts[i + 1 :]]
+        return []
+
+    def _send_rest(self, parts: list[Buffer]) -> None:
         try:
-            send_frame(sock, said, answer.content)
-            if answer.undo is not None:
-                reader.read()
-        except (OSError, EOFError):
-            if answer.undo is not None:
-                answer.undo()
-            raise
+            self._finish(parts)
+        finally:
+            self._sending.release()
+
+    def _send_later(self, parts: list[Buffer]) -> None:
+        with self._sending:
+            self._finish(parts)
+
+    def _finish(self, parts: list[Buffer]) -> None:
+        try:
+            for part in parts:
+                send_part(self._sock, part)
+        except OSError:
+            pass  # the peer is gone, which the thread of its connection is told, too

@@ -1,74 +1,73 @@
-"""`SocketTransport`: the post of one process of a Ray cluster; serves its own queues and reaches those of others."""
+"""`SocketTransport`: the transport of one process of a Ray cluster; serves its own queues and reaches those of others.
+
+process a                                 process b
+Channel, send ─► SocketTransport                                 one connection from a to b for all
+Connections ─────────► Server ─► Queues      puts, gets and questions of a's threads
+Server ◄────────────── Connections           (and one the other way, if b has any)
+ControlConnection ◄─► the driver's ControlConnections: its failures, its news
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
+from rlinf.scheduler.device_lock import Claim, Locks
 from rlinf.scheduler.group_registry import GroupRegistry
 from rlinf.scheduler.transport import _cuda
-from rlinf.scheduler.transport._collective import GroupCarrier
-from rlinf.scheduler.transport.channel_desk import POSTS_S, ChannelDesk
-from rlinf.scheduler.transport.channels import ChannelList, ChannelRegistry, LocalChannels, RemoteChannels, Status
-from rlinf.scheduler.transport.client import Clients
-from rlinf.scheduler.transport.control import ControlConnection, ControlConnections
-from rlinf.scheduler.transport.encoding import Blob, Blobs
-from rlinf.scheduler.transport.locks import Claim, Locks
-from rlinf.scheduler.transport.pending import Pending
-from rlinf.scheduler.transport.places import Directory, Location, RunInfo
-from rlinf.scheduler.transport.queue_access import QueueAccess
-from rlinf.scheduler.transport.queue_lines import QueueLines
-from rlinf.scheduler.transport.queue_service import QueueService, Sender
-from rlinf.scheduler.transport.queues import Queues
+from rlinf.scheduler.transport._process_groups import GroupCarrier
+from rlinf.scheduler.transport.channel_registry import ANSWERS_S, ChannelRegistry, Status, Traffic
+from rlinf.scheduler.transport.connection import SENT, Connections, Done
+from rlinf.scheduler.transport.control import ControlConnection, ControlConnections, Directory
+from rlinf.scheduler.transport.encoding import Blob, Blobs, snapshot
+from rlinf.scheduler.transport.queues import Get, Put, Queues, Request
 from rlinf.scheduler.transport.routes import Routes
 from rlinf.scheduler.transport.server import Answer, Server
-from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, label
-from rlinf.scheduler.transport.waiting import ThreadMonitor, Wait
+from rlinf.scheduler.transport.sockets import Location, RunInfo
+from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, label
+from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
+from rlinf.scheduler.transport.work import Operation
 
-R = TypeVar("R")
 NEWS_S = 10.0
 """How long the driver may take to find out what became of a process that is gone."""
 
 
-class SocketTransport:
-    """Implements `Transport`, and the lock service.
+class SocketTransport(Transport):
+    """A `Transport` over sockets, and the lock service.
 
     Args:
-        meeting: where the processes of the run meet.
+        run_info: what the processes of the run share.
         me: this process's address.
         place: where this process is to be reached; a TCP port of 0 takes a free one.
     """
 
     def __init__(self, run_info: RunInfo, me: str, place: Location) -> None:
-        self._run_info = run_info
+        self.run = run_info.run
+        self.asks_driver = me != DRIVER
         self._me = me
         self._who = label(me)
         self._pid = os.getpid()
+        self._known: set[str] = set()
+        """The channels whose status this process has asked for."""
+        self._lost: dict[tuple[str, str], str] = {}
+        """Why a channel has nothing at a host any more."""
         self.queues = Queues(lambda: ThreadMonitor(run_info.timeout_s))
-        self.clients = Clients(run_info, me, place.node)
-        self.carrier = GroupCarrier(Clients(run_info, me, place.node), me, place, run_info.timeout_s)
-        self.routes = Routes(run_info.route, self.clients.reach, devices=self.clients.devices, carrier=self.carrier)
+        self.connections = Connections(run_info, me, place.node)
+        self.connections.fate = self._fate
+        # Its own connections: to it, a process that was started again is the same as before, which must not mislead puts.
+        self.carrier = GroupCarrier(Connections(run_info, me, place.node), me, place, run_info.timeout_s)
+        self.routes = Routes(run_info.route, self.connections.reach, devices=self._devices, carrier=self.carrier)
         if not place.path.startswith("\0"):
             Path(place.path).unlink(missing_ok=True)  # of a killed process that had this address
-        self.server = Server(place, run_info.authkey)
-        self.service = QueueService(self.queues)
-        self.server.welcome("items", self.service.attend)
-        self.server.serve("end", self._end)
+        self.server = Server(place, run_info.authkey, self.queues)
         self.server.serve("devices", lambda _, __, ___: Answer(tuple(_cuda.devices())))
         self.carrier.serve(self.server)
-        self._lines = QueueLines(self.clients, me, run_info.timeout_s, self._gone)
-        self._remote = RemoteChannels(self._ask_channels, self._who)
-        self._access = QueueAccess(me, self.queues, self._lines, run_info.timeout_s, self._status, self.routes)
         OPEN_TRANSPORTS[run_info.run] = self
-
-    @property
-    def run(self) -> str:
-        """See `Transport`."""
-        return self._run_info.run
 
     def who(self) -> str:
         """See `Transport`."""
@@ -76,62 +75,64 @@ class SocketTransport:
 
     def in_worker(self) -> bool:
         """See `Transport`."""
-        return self._me != DRIVER
+        return self.asks_driver
 
-    @property
-    def asks_driver(self) -> bool:
+    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
         """See `Transport`."""
-        return self._me != DRIVER
+        return self.connections.ask(DRIVER, kind, *question, wait=wait, content=content)
 
-    def ask_driver(self, question: tuple[Any, ...], content: Sequence[Blob], wait: Wait) -> tuple[Any, list[Blob]]:
+    def start_put(
+        self, host: str, queue: Any, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
+    ) -> Operation:
         """See `Transport`."""
-        return self.clients.ask(DRIVER, question, content, wait)
+        self._check(host, queue, wait)
+        blobs, _ = self.routes.staged(host, blobs, wait)
+        if host == self._me:
+            return self._started(Put(queue, self._me, (weight, snapshot(blobs)), maxsize, now=now))
+        if maxsize:
+            return self.connections.to(host, wait).start("put", queue, (weight, maxsize, now), blobs, wait)
+        while True:
+            try:
+                self.connections.to(host, wait).post(queue, weight, blobs, wait)
+            except (ChannelClosed, DeadlineExceeded) as error:
+                if len(queue) == 2 or isinstance(error, DeadlineExceeded):
+                    return Done(error)
+                # A message to a process that is being started again waits for it; a channel that it had is lost.
+                self.routes.forget(host)
+                self.connections.await_return(host, wait)
+            else:
+                return SENT
 
-    @property
-    def channels(self) -> ChannelList:
+    def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
         """See `Transport`."""
-        return self._remote
+        self._check(host, queue, wait)
+        if host == self._me:
+            return self._started(Get(queue, self._me, target, now=now, holds=True))
+        return self.connections.to(host, wait).start("get", queue, (target, now), (), wait)
 
-    def put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False) -> None:
+    def size(self, host: str, queue: Any, wait: Wait) -> int:
         """See `Transport`."""
-        self._access.put(host, queue, weight, blobs, maxsize, wait, now=now)
-
-    def get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Blobs]:
-        """See `Transport`."""
-        return self._access.get(host, queue, target, wait, now=now)
-
-    def size(self, host: str, queue: Hashable, wait: Wait) -> int:
-        """See `Transport`."""
-        return self._access.size(host, queue, wait)
-
-    def start_put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait) -> Pending[None]:
-        """See `Transport`."""
-        return self._access.start_put(host, queue, weight, blobs, maxsize, wait)
-
-    def start_get(
-        self, host: str, queue: Hashable, target: int | None, wait: Wait, result: Callable[[list[Blobs]], R]
-    ) -> Pending[R]:
-        """See `Transport`."""
-        return self._access.start_get(host, queue, target, wait, result)
+        self._check(host, queue, wait)
+        return self.queues.size(queue) if host == self._me else self.connections.ask(host, "size", queue, wait=wait)[0]
 
     def acquire(self, claim: Claim, wait: Wait) -> None:
         """See `LockService`. A claim whose answer does not arrive is released."""
-        self.clients.ask(DRIVER, ("lock", claim, wait.timeout), (), wait, receipt=True)
+        self.connections.ask(DRIVER, "lock", claim, wait.timeout, wait=wait, receipt=True)
 
     def release(self, claim: Claim) -> None:
         """See `LockService`."""
-        self.clients.ask(DRIVER, ("unlock", claim), (), Wait(claim.owner, "device lock", "its release"))
+        self.connections.ask(DRIVER, "unlock", claim, wait=Wait(claim.owner, "device lock", "its release"))
 
     def groups(self) -> dict[str, int]:
         """The groups that were launched so far, and their world sizes."""
-        return self.clients.ask(DRIVER, ("groups",), (), Wait(self._who, "groups", "the driver's answer"))[0]
+        return self.ask("groups", wait=Wait(self._who, "groups", "the driver's answer"))[0]
 
     def log(self, level: int, message: str) -> None:
         """Tells the driver what this process logs; a driver that is gone misses nothing."""
         if os.getpid() != self._pid:  # a forked child has no connection of its own
             return
-        with contextlib.suppress(ChannelClosed, DeadlineExceeded):
-            self.clients.tell(DRIVER, ("log", level, message), (), Wait(self._who, "log", "the driver"))
+        with suppress(ChannelClosed, DeadlineExceeded):
+            self.connections.tell(DRIVER, "log", level, message, wait=Wait(self._who, "log", "the driver"))
 
     def connect_control(self, on_end: Callable[[], None]) -> ControlConnection:
         """Ties this process to the driver, which knows from then on where it is. Start it when its answers are set.
@@ -139,12 +140,12 @@ class SocketTransport:
         Args:
             on_end: called when the driver is gone.
         """
-        sock = self.clients.connect(DRIVER, "connect_control", Wait(self._who, "connect_control", "the driver"), self.server.place)
-        line = ControlConnection(sock, self.close, on_end)
-        line.answer("channel ends", lambda news: self._access.end(*news))
-        line.answer("channel lost", lambda news: self._access.lose(*news))
-        line.answer("channel traffic", lambda which: self._access.traffic(*which))
-        return line
+        wait = Wait(self._who, "control connection", "the driver")
+        control = ControlConnection(self.connections.connect(DRIVER, "control", wait, self.server.place), self.close, on_end)
+        control.answer("stop puts", lambda news: self.stop_puts(*news), waits=True)
+        control.answer("channel lost", lambda news: self.lose(*news))
+        control.answer("channel traffic", lambda which: self.connections.traffic(*which))
+        return control
 
     def close(self, reason: str) -> None:
         """Ends every wait on this process's queues."""
@@ -152,36 +153,53 @@ class SocketTransport:
 
     def stop(self) -> None:
         """Accepts no connection any more."""
-        OPEN_TRANSPORTS.pop(self._run_info.run, None)
+        OPEN_TRANSPORTS.pop(self.run, None)
         self.server.stop()
         self.carrier.close()
 
-    def _end(self, _: str, request: tuple[Any, ...], __: list[Blob]) -> Answer:
-        self.service.end(*request)
-        return Answer()
+    def _started(self, request: Request) -> Request:
+        self.queues.start(request)
+        return request
 
-    def _status(self, name: str) -> Status:
-        return self._remote.status(name)
+    def _check(self, host: str, queue: Any, wait: Wait) -> None:
+        """Refuses a channel that is known to be lost, so that a process that took its host's place is not mistaken for it."""
+        if len(queue) != 2:
+            return
+        name: str = queue[0]
+        if name not in self._known:
+            place = f"channel '{name}'"
+            status: Status = self.ask("channel", "status", name, wait=Wait(self._who, place, "its status"))[0]
+            if status.ended:
+                self.connections.ended[name] = status.ended
+            for gone, reason in (status.lost or {}).items():
+                self._lost[name, gone] = reason
+            self._known.add(name)
+        if self._lost and (name, host) in self._lost:
+            raise wait.closed(self._lost[name, host])
 
-    def _ask_channels(self, question: tuple[Any, ...], wait: Wait) -> Any:
-        return self.clients.ask(DRIVER, ("channel", *question), (), wait)[0]
+    def stop_puts(self, name: str, reason: str, hosts: Sequence[str]) -> None:
+        """Puts nothing more into a channel; returns when its hosts have read what was put before."""
+        self.connections.ended[name] = reason
+        self.connections.await_arrival(hosts, Wait(self._who, f"channel '{name}'", "its end"), ANSWERS_S)
 
-    def _gone(self, host: str, queue: Hashable) -> str:
-        """Why a host is gone; of a channel's, what the driver knows of the items that are lost."""
-        if host != DRIVER and isinstance(queue, tuple) and len(cast("tuple[Any, ...]", queue)) == 2:
-            with contextlib.suppress(RLinfError):
-                return self._fate(str(queue[0]), host)  # pyright: ignore[reportUnknownArgumentType]
-        return f"{label(host)}, which hosts it, is gone"
+    def lose(self, host: str, reasons: Mapping[str, str]) -> None:
+        """A process that hosted channels is gone, and why they have nothing there any more."""
+        for name, reason in reasons.items():
+            self._lost[name, host] = reason
 
     def _fate(self, name: str, host: str) -> str:
-        return self._remote.fate(name, host, NEWS_S)
+        wait = Wait(self._who, f"channel '{name}'", f"news of {label(host)}", NEWS_S)
+        return self.ask("channel", "fate", name, host, NEWS_S, wait=wait)[0]
+
+    def _devices(self, host: str, wait: Wait) -> tuple[str, ...]:
+        return self.connections.ask(host, "devices", wait=wait)[0]
 
 
 class DriverTransport(SocketTransport):
     """The driver's: it knows where everybody is, holds all device locks, and shows what the others log.
 
     Args:
-        meeting: where the processes of the run meet; its driver's TCP port may be 0.
+        run_info: what the processes of the run share; its driver's TCP port may be 0.
         on_lost: called with the address and the id of a process that is gone; true if it may come back, which
             `directory.settle` ends.
         on_log: called with the address of a process, and the level and text of what it logged.
@@ -190,50 +208,39 @@ class DriverTransport(SocketTransport):
     def __init__(self, run_info: RunInfo, on_lost: Callable[[str, int], object], on_log: Callable[[str, int, str], None]) -> None:
         super().__init__(run_info, DRIVER, run_info.driver)
         self._on_lost = on_lost
+        self._on_log = on_log
         self._stopped = False
-        self.guard: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-        """Entered while the driver puts or gets; see `Failures.guard`."""
         self.locks = Locks(lambda: ThreadMonitor(run_info.timeout_s))
         self.directory = Directory(run_info.timeout_s)
-        self.controls = ControlConnections(self._lost)
-        self.channel_list = ChannelRegistry(ThreadMonitor(run_info.timeout_s))
-        self._desk = ChannelDesk(self.channel_list, self.controls.ask, self._access, self._end_at)
-        self._local = LocalChannels(self.channel_list, self._desk.end, lambda: DRIVER)
-        self.server.welcome("connect_control", self._attend)
-        self.server.serve("channel", self._desk.answer)
-        self.server.serve("where", self._where)
-        self.server.serve("again", self._again)
+        self.controls = ControlConnections(self._process_lost)
+        self.channels = ChannelRegistry(ThreadMonitor(run_info.timeout_s), _Processes(self))
         self.sizes: dict[str, int] = {}
         """The groups that were launched so far, and their world sizes."""
         self.group_registry = GroupRegistry(run_info.timeout_s)
-        self.server.serve("group", self.group_registry.answer)
-        self.server.serve("groups", lambda _, __, ___: Answer(dict(self.sizes)))
-        self.server.serve("lock", self._lock)
-        self.server.serve("unlock", self._unlock)
-
-        def log(peer: str, request: tuple[Any, ...], _: list[Blob]) -> Answer:
-            on_log(peer, *request)
-            return Answer()
-
-        self.server.serve("log", log, silent=True)
+        serve = self.server.serve
+        serve("channel", lambda peer, question, _: Answer(self.channels.answer(peer, question)), waits=True)
+        serve("where", self._where, waits=True)
+        serve("again", self._again, waits=True)
+        serve("group", self.group_registry.answer, waits=True)
+        serve("groups", lambda _, __, ___: Answer(dict(self.sizes)))
+        serve("lock", self._lock, waits=True)
+        serve("unlock", self._unlock)
+        serve("log", self._log)
+        self.server.attend_control = self._attend
         self.directory.register(DRIVER, self.server.place)
         self.server.start()
 
-    def put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False) -> None:
-        """See `Transport`."""
-        with self.guard():
-            super().put(host, queue, weight, blobs, maxsize, wait, now=now)
-
-    def get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Blobs]:
-        """See `Transport`."""
-        with self.guard():
-            return super().get(host, queue, target, wait, now=now)
+    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
+        """See `Transport`; nothing is sent."""
+        del wait
+        answer = self.server.services[kind].handler(DRIVER, question, list(content))
+        return answer.value, list(answer.content)
 
     def close(self, reason: str) -> None:
-        """Ends every wait of the run, but for those for device locks: who is gone holds none, and who lives gives them back."""
+        """Ends every wait of the run but those for device locks: a process that is gone holds none, others give them back."""
         super().close(reason)
         self.directory.close(reason)
-        self.channel_list.close(reason)
+        self.channels.close(reason)
         self.controls.tell(reason)
 
     def stop(self) -> None:
@@ -246,45 +253,65 @@ class DriverTransport(SocketTransport):
         self.directory.register(peer, place)
         self.controls.attend(*connection)
 
-    def _lost(self, peer: str, pid: int, place: Location) -> None:
+    def _process_lost(self, peer: str, pid: int, place: Location) -> None:
         self.directory.expect(peer)
         self.directory.forget(peer, place)
         self.locks.forget(label(peer), pid)
         if self._stopped or not self._on_lost(peer, pid):
             self.directory.settle(peer)
         if not self._stopped:
-            self._desk.lost(peer)
+            self.channels.lose(peer)
 
-    @property
-    def channels(self) -> ChannelList:
-        """See `Transport`."""
-        return self._local
-
-    def _status(self, name: str) -> Status:
-        return self.channel_list.status(name)
-
-    def _fate(self, name: str, host: str) -> str:
-        return self.channel_list.fate(name, host, Wait(self._who, f"channel '{name}'", f"news of {label(host)}", NEWS_S))
-
-    def _end_at(self, host: str, name: str, reason: str, sent: dict[Sender, int]) -> None:
-        if host == DRIVER:
-            self.service.end(name, reason, sent, POSTS_S)
-        else:
-            self.clients.ask(host, ("end", name, reason, sent, POSTS_S), (), Wait(self._who, f"channel '{name}'", "its end"))
-
-    def _where(self, peer: str, request: tuple[Any, ...], _: list[Blob]) -> Answer:
-        host, timeout = request
+    def _where(self, peer: str, question: tuple[Any, ...], _: list[Blob]) -> Answer:
+        host, timeout = question
         return Answer(self.directory.where(host, Wait(peer, f"the way to {label(host)}", "its start", timeout)))
 
-    def _again(self, peer: str, request: tuple[Any, ...], _: list[Blob]) -> Answer:
-        host, old, timeout = request
+    def _again(self, peer: str, question: tuple[Any, ...], _: list[Blob]) -> Answer:
+        host, old, timeout = question
         return Answer(self.directory.again(host, old, Wait(peer, f"the way to {label(host)}", "its return", timeout)))
 
-    def _lock(self, _: str, request: tuple[Any, ...], __: list[Blob]) -> Answer:
-        claim, timeout = request
+    def _lock(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
+        claim, timeout = question
         self.locks.acquire(claim, Wait(claim.owner, "", "", timeout))
         return Answer(undo=lambda: self.locks.release(claim))
 
-    def _unlock(self, _: str, request: tuple[Any, ...], __: list[Blob]) -> Answer:
-        self.locks.release(request[0])
+    def _unlock(self, _: str, question: tuple[Any, ...], __: list[Blob]) -> Answer:
+        self.locks.release(question[0])
         return Answer()
+
+    def _log(self, peer: str, question: tuple[Any, ...], _: list[Blob]) -> Answer:
+        self._on_log(peer, *question)
+        return Answer()
+
+
+class _Processes:
+    """All processes of the run, for the channel registry. Satisfies `Processes`."""
+
+    def __init__(self, driver: DriverTransport) -> None:
+        self._driver = driver
+
+    def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
+        """See `Processes`."""
+        driver = self._driver
+        # The driver's own come first, while the others answer all at once.
+        driver.stop_puts(channel, reason, hosts)
+        driver.controls.ask("stop puts", (channel, reason, hosts), timeout=ANSWERS_S)
+
+    def end_queues(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
+        """See `Processes`."""
+        for host in hosts:
+            if host == DRIVER:
+                self._driver.queues.end(channel, reason)
+                continue
+            with contextlib.suppress(RLinfError):  # a host that is gone has nothing to end
+                self._driver.connections.ask(host, "end", channel, reason, wait=Wait(DRIVER, f"channel '{channel}'", "its end"))
+
+    def traffic(self, channels: Sequence[str], host: str) -> list[Traffic]:
+        """See `Processes`."""
+        answers = self._driver.controls.ask("channel traffic", (channels, host), timeout=ANSWERS_S)
+        return [self._driver.connections.traffic(channels, host), *answers.values()]
+
+    def lose(self, host: str, reasons: Mapping[str, str]) -> None:
+        """See `Processes`."""
+        self._driver.lose(host, reasons)
+        self._driver.controls.ask("channel lost", (host, reasons), timeout=ANSWERS_S)

@@ -1,89 +1,81 @@
-"""`Transport`: what carries items between the processes of one cluster; channels and messengers are made of it.
+"""`Transport`: what carries items between the processes of one cluster; channels, and `send` and `recv`, are made of it.
 
-Every process (or, on the `local` back-end, the one process) has a post. A queue lives in some process, its host, known by its
-address: `driver`, or `<group>.<rank>`.
+Every process (or, on the `local` back-end, the one process) has a transport. A queue lives in some process, its host, known by its
+address: `driver`, or `<group>.<rank>`. Whatever is sent is a put into such a queue, and whatever is received is a get from one.
 """
 
 from __future__ import annotations
 
+import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any
 
 from rlinf.scheduler.transport.encoding import Blob, Blobs
 from rlinf.scheduler.transport.routes import Routes
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.work import Operation, complete
 
-if TYPE_CHECKING:
-    from rlinf.scheduler.transport.channels import ChannelList
-    from rlinf.scheduler.transport.pending import Pending
-
-R = TypeVar("R")
 DRIVER = "driver"
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """One process's access to all queues of the cluster."""
 
-    @property
-    def run(self) -> str:
-        """Tells the clusters of one process apart."""
-        ...
+    run: str
+    """Tells the clusters of one process apart."""
+    routes: Routes
+    """How items go."""
+    asks_driver: bool
+    """Whether the driver is another process."""
+    guard: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    """Entered while a put or a get is waited for; see `Failures.guard`."""
 
+    @abstractmethod
     def who(self) -> str:
         """Who asks, for messages: `driver`, or `rollout[1]`."""
-        ...
 
+    @abstractmethod
     def in_worker(self) -> bool:
         """Whether this thread is a worker's, not the driver's."""
-        ...
 
-    @property
-    def asks_driver(self) -> bool:
-        """Whether the driver is another process."""
-        ...
+    @abstractmethod
+    def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
+        """What a service of the driver answers: a value, and what goes with it."""
 
-    def ask_driver(self, question: tuple[Any, ...], content: Sequence[Blob], wait: Wait) -> tuple[Any, list[Blob]]:
-        """The driver's answer to a question of another process, its kind first."""
-        ...
+    @abstractmethod
+    def start_put(
+        self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
+    ) -> Operation:
+        """Begins to append an encoded item, which is taken as it is now.
 
-    @property
-    def channels(self) -> ChannelList:
-        """The channels of the run."""
-        ...
-
-    @property
-    def routes(self) -> Routes:
-        """How items go."""
-        ...
-
-    def put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False) -> None:
-        """Appends an encoded item; returns when it is on its way, or, for a bounded queue, when it has found room.
-
-        With `now`, `ChannelFull` if there is none.
+        It is done when the item is on its way, or, for a bounded queue, when it has found room; with `now` it fails without.
         """
-        ...
 
-    def get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Blobs]:
-        """The oldest encoded item, or those whose weights reach `target`; with `now`, `ChannelEmpty` if they are not there."""
-        ...
+    @abstractmethod
+    def start_get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
+        """Begins to take the oldest encoded item, or those whose weights reach `target`; with `now` it fails without."""
 
-    def start_put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait) -> Pending[None]:
-        """Begins a put; the item is taken as it is now."""
-        ...
-
-    def start_get(
-        self, host: str, queue: Hashable, target: int | None, wait: Wait, result: Callable[[list[Blobs]], R]
-    ) -> Pending[R]:
-        """Begins a get, whose handle gives what `result` makes of the items."""
-        ...
-
+    @abstractmethod
     def size(self, host: str, queue: Hashable, wait: Wait) -> int:
         """How many items wait."""
-        ...
+
+    def put(self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False) -> None:
+        """`start_put`, to its end."""
+        with self.guard():
+            complete(self.start_put(host, queue, weight, blobs, maxsize, wait, now=now), wait)
+
+    def get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> list[Blobs]:
+        """`start_get`, to its end."""
+        with self.guard():
+            return complete(self.start_get(host, queue, target, wait, now=now), wait)
 
 
 OPEN_TRANSPORTS: dict[str, Transport] = {}
-"""The posts of this process by run, so that a channel that arrives in a message finds the post of its cluster."""
+"""The transports of this process by run, so that a channel that arrives finds that of its cluster."""
+NEWEST: list[Callable[[], Transport]] = []
+"""How to reach the cluster that this process made last, which may start only then; empty if there is none."""
 
 
 def address(group: str, rank: int | tuple[int, ...]) -> str:

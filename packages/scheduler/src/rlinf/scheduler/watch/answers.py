@@ -6,11 +6,11 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from rlinf.scheduler.transport.activity import Doing, Use, doings
 from rlinf.scheduler.transport.control import ControlConnection
 from rlinf.scheduler.transport.encoding import Blob
 from rlinf.scheduler.transport.queues import Queues
 from rlinf.scheduler.transport.server import Answer, Server
+from rlinf.scheduler.transport.waits import Doing, Use, doings
 from rlinf.scheduler.watch.processes import describe, stopped
 from rlinf.scheduler.watch.stacks import Stack, answer_signals, foreign_stacks, own_stacks
 
@@ -18,7 +18,7 @@ Look = dict[int, tuple[str, list[Stack]]]
 """What can be seen of processes from outside, by id: their state, and their stacks."""
 
 
-def answer(who: str, connect_control: ControlConnection, server: Server, queues: Queues) -> None:
+def answer(who: str, control: ControlConnection, server: Server, queues: Queues) -> None:
     """Answers all questions of the driver's `Watcher` from now on, some in each process, some for its whole node."""
     answer_signals()
 
@@ -34,10 +34,10 @@ def answer(who: str, connect_control: ControlConnection, server: Server, queues:
     def look_at(_: str, request: tuple[Any, ...], __: list[Blob]) -> Answer:
         return Answer(look(request[0], stacks=request[1]))
 
-    connect_control.answer("doing", doing)
-    connect_control.answer("stacks", stacks)
-    connect_control.answer("uses", uses)
-    server.serve("look", look_at)
+    control.answer("doing", doing)
+    control.answer("stacks", stacks)
+    control.answer("uses", uses)
+    server.serve("look", look_at, waits=True)
 
 
 def uses_of(queues: Queues, names: Sequence[bytes]) -> list[Use]:

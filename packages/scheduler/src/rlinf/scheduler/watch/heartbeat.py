@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 
 from rlinf.scheduler.logs import WORKERS
-from rlinf.scheduler.transport.activity import doings
 from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.transport.waits import doings
 from rlinf.scheduler.watch.graph import WaitGraph, merged
 
 LOG = logging.getLogger(f"{WORKERS}.{DRIVER}")

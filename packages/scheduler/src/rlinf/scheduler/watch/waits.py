@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rlinf.scheduler.transport.activity import Doing, Use, doings
-from rlinf.scheduler.transport.locks import Locks
+from rlinf.scheduler.device_lock import Locks
 from rlinf.scheduler.transport.queues import Queues
 from rlinf.scheduler.transport.transport import label
+from rlinf.scheduler.transport.waits import Doing, Use, doings
 from rlinf.scheduler.watch.answers import uses_of
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.transport.activity import Blocked, Doing, Use, doings
 from rlinf.scheduler.transport.socket_transport import DriverTransport
 from rlinf.scheduler.transport.transport import DRIVER, label
-from rlinf.scheduler.transport.waiting import Wait
+from rlinf.scheduler.transport.waits import Blocked, Doing, Use, Wait, doings
 from rlinf.scheduler.watch.answers import Look, look, uses_of
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph
 from rlinf.scheduler.watch.stacks import Stack, own_stacks
@@ -24,15 +23,15 @@ class Watcher:
     """Asks all processes what they are doing.
 
     Args:
-        endpoint: the driver's.
+        transport: the driver's.
     """
 
     def __init__(self, transport: DriverTransport) -> None:
-        self._untraced = transport
+        self._transport = transport
 
     def wait_graph(self) -> WaitGraph:
         """Who waits for whom at this moment. Takes a second if a process does not answer."""
-        transport = self._untraced
+        transport = self._transport
         pids = transport.controls.pids()
         said: dict[str, list[Doing]] = {DRIVER: doings(DRIVER), **transport.controls.ask("doing", timeout=ANSWER_S)}
         uses = self._uses([doing.blocked for all_of_one in said.values() for doing in all_of_one if doing.blocked])
@@ -44,7 +43,7 @@ class Watcher:
 
     def silent(self) -> dict[str, tuple[int, str]]:
         """The processes that do not answer at this moment, by address: their ids, and how they look from outside."""
-        controls = self._untraced.controls
+        controls = self._transport.controls
         pids = controls.pids()
         said = controls.ask("doing", timeout=ANSWER_S)
         silent = {host: pid for host, pid in pids.items() if host not in said and host in controls.pids()}
@@ -52,7 +51,7 @@ class Watcher:
 
     def stacks(self) -> dict[str, list[Stack]]:
         """The Python stacks of the driver and of all workers: `rollout[1]` → a stack for each thread. Stopped ones have none."""
-        controls = self._untraced.controls
+        controls = self._transport.controls
         pids = controls.pids()
         said: dict[str, list[Stack]] = controls.ask("stacks", timeout=ANSWER_S)
         silent = {host: pid for host, pid in pids.items() if host not in said and host in controls.pids()}
@@ -70,9 +69,9 @@ class Watcher:
         found: dict[tuple[str, bytes], Use] = {}
         for host, names in wanted.items():
             if host == DRIVER:
-                uses = uses_of(self._untraced.queues, names)
+                uses = uses_of(self._transport.queues, names)
             else:
-                uses = self._untraced.controls.ask("uses", names, hosts=[host], timeout=ANSWER_S).get(host, [])
+                uses = self._transport.controls.ask("uses", names, hosts=[host], timeout=ANSWER_S).get(host, [])
             found.update({(host, name): use for name, use in zip(names, uses, strict=False)})
         return found
 
@@ -80,24 +79,24 @@ class Watcher:
         """What is seen from outside of processes that do not answer, by address; on other nodes a process there looks."""
         nodes: dict[str, list[str]] = {}
         for host in silent:
-            nodes.setdefault(self._untraced.directory.node(host), []).append(host)
+            nodes.setdefault(self._transport.directory.node(host), []).append(host)
         found: dict[str, tuple[str, list[Stack]]] = {}
         for node, hosts in nodes.items():
             pids = [silent[host] for host in hosts]
             seen = (
                 look(pids, stacks=stacks)
-                if node == self._untraced.server.place.node
+                if node == self._transport.server.place.node
                 else self._look_there(node, silent, pids, stacks)
             )
             found.update({host: seen.get(silent[host], (f"pid {silent[host]}", [])) for host in hosts})
         return found
 
     def _look_there(self, node: str, silent: Mapping[str, int], pids: Sequence[int], stacks: bool) -> Look:
-        for host in self._untraced.directory.hosts(node):
+        for host in self._transport.directory.hosts(node):
             if host not in silent:
                 with suppress(RLinfError):
                     wait = Wait(DRIVER, f"the node of {label(host)}", "a look at its processes", LOOK_S)
-                    return self._untraced.clients.ask(host, ("look", pids, stacks), (), wait)[0]
+                    return self._transport.connections.ask(host, "look", pids, stacks, wait=wait)[0]
         return {}
 
 

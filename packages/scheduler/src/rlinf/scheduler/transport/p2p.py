@@ -1,4 +1,4 @@
-"""`PeerMessenger`: what one worker sends to others and receives from them."""
+"""`PeerMessenger`: what one worker sends to others and receives from them. A receiver hosts a queue for each sender and tag."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, UnknownName, did_you_mean
 from rlinf.core.protocols import Rank
-from rlinf.scheduler.transport.encoding import Blobs, decode, encode
-from rlinf.scheduler.transport.filling import fill
+from rlinf.scheduler.transport.encoding import Blobs, decode, encode, fill
 from rlinf.scheduler.transport.transport import Transport, address, label
-from rlinf.scheduler.transport.waiting import Wait
-from rlinf.scheduler.transport.work import Background, OrderedTasks, Work
+from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.work import AllOf, OrderedTasks, Pending
 
 R = TypeVar("R")
 Groups = Callable[[], Mapping[str, int]]
@@ -20,23 +19,24 @@ Groups = Callable[[], Mapping[str, int]]
 
 
 class PeerMessenger:
-    """Implements `rlinf.core.protocols.Messenger`: a queue for each sender and tag, hosted by the receiver.
+    """Implements `rlinf.core.protocols.Messenger`.
 
     Args:
-        post: this process's.
+        transport: this process's.
         me: this worker's address.
         groups: asks which groups there are.
-        sideline: for sends that nobody waits for; None if a send takes no time.
+        timeout_s: the default deadline of a wait for a send in the background; None if a send takes no time.
     """
 
-    def __init__(self, transport: Transport, me: str, groups: Groups, background: Background | None = None) -> None:
+    def __init__(self, transport: Transport, me: str, groups: Groups, timeout_s: float | None = None) -> None:
         self._transport = transport
         self._me = me
         self._who = label(me)
         self._groups = groups
-        self._background = background
+        self._timeout_s = timeout_s
         self._sizes: Mapping[str, int] = {}
-        self._lines: dict[str, OrderedTasks] = {}
+        self._sending: dict[str, OrderedTasks] = {}
+        """Sends that go on by themselves, by receiver."""
 
     def send(self, item: Any, group: str, rank: Rank, *, tag: str = "", async_op: bool = False) -> Any:
         """See `Messenger`."""
@@ -73,7 +73,7 @@ class PeerMessenger:
         if len(others) > 1:
             blobs = self._transport.routes.several(blobs)
         works = [self._put(to, tag, blobs, wait, async_op) for to in others]
-        return _All(works, item, wait) if async_op else item
+        return AllOf(works, item, place) if async_op else item
 
     def _encoded(self, item: Any, to: str, wait: Wait) -> Blobs:
         routes = self._transport.routes
@@ -87,12 +87,9 @@ class PeerMessenger:
     def _put(self, to: str, tag: str, blobs: Blobs, wait: Wait, async_op: bool) -> Any:
         queue = ("p2p", to, self._me, tag)
         wait = replace(wait, host=to, queue=queue)
-        if self._background is None:
-            return (
-                self._transport.start_put(to, queue, 0, blobs, 0, wait)
-                if async_op
-                else self._transport.put(to, queue, 0, blobs, 0, wait)
-            )
+        if self._timeout_s is None:
+            operation = self._transport.start_put(to, queue, 0, blobs, 0, wait)
+            return Pending(operation, wait, lambda _: None) if async_op else None
 
         def put() -> None:
             sent = False
@@ -102,12 +99,12 @@ class PeerMessenger:
             finally:
                 self._transport.routes.settle(blobs, sent=sent)
 
-        line = self._lines.get(to)
-        if not async_op and (line is None or line.idle):
+        tasks = self._sending.get(to)
+        if not async_op and (tasks is None or tasks.idle):
             return put()
-        if line is None:
-            line = self._lines.setdefault(to, OrderedTasks(self._background, f"{self._who} send to {label(to)}"))
-        work = line.add(put, wait)
+        if tasks is None:
+            tasks = self._sending.setdefault(to, OrderedTasks(f"{self._who} send to {label(to)}", self._timeout_s))
+        work = tasks.add(put, wait)
         return work if async_op else work.wait()
 
     def _get(self, sender: str, tag: str, wait: Wait, async_op: bool, into: Any = None) -> Any:
@@ -119,7 +116,7 @@ class PeerMessenger:
             return item if into is None else fill(into, item, wait.place)
 
         if async_op:
-            return self._transport.start_get(self._me, queue, None, wait, made)
+            return Pending(self._transport.start_get(self._me, queue, None, wait), wait, made)
         return made(self._explained(sender, lambda: self._transport.get(self._me, queue, None, wait)))
 
     def _members(self, members: Sequence[tuple[str, Rank]], src: tuple[str, Rank] | None) -> tuple[str, list[str]]:
@@ -158,32 +155,3 @@ class PeerMessenger:
                 raise
             hint = did_you_mean(group, list(known), label="Launched")
             raise DeadlineExceeded(error.place, f"{error.problem}; no group '{group}' was launched", hint) from error
-
-
-class _All(Work[Any]):
-    """Ends with the last of several works, or with the first failure among them, in their order."""
-
-    def __init__(self, works: Sequence[Work[Any]], item: Any, wait: Wait) -> None:
-        self._works = works
-        self._item = item
-        self._what = wait
-
-    @property
-    def label(self) -> str:
-        """See `Work`."""
-        return self._what.place
-
-    def done(self) -> bool:
-        """See `Work`."""
-        return all(work.done() for work in self._works)
-
-    def wait(self, timeout: float | None = None) -> Any:
-        """See `Work`."""
-        for work in self._works:
-            work.wait(timeout)
-        return self._item
-
-    def __await__(self) -> Any:
-        for work in self._works:
-            yield from work.__await__()
-        return self._item

@@ -33,16 +33,16 @@ import numpy as np
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
 from rlinf.scheduler.transport import _cuda
-from rlinf.scheduler.transport.memory import Region
-from rlinf.scheduler.transport.places import Location
 from rlinf.scheduler.transport.routes import GroupRoute, Ticket
 from rlinf.scheduler.transport.server import Answer, Server
+from rlinf.scheduler.transport.shared_memory import Region
+from rlinf.scheduler.transport.sockets import Location
 from rlinf.scheduler.transport.transport import DRIVER, label
-from rlinf.scheduler.transport.waiting import Wait
-from rlinf.scheduler.transport.work import BackgroundThreads, OrderedTasks, Work
+from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.transport.work import OrderedTasks, Work
 
 if TYPE_CHECKING:
-    from rlinf.scheduler.transport.client import Clients
+    from rlinf.scheduler.transport.connection import Connections
 
 CONNECT_S = 60.0
 """How long the two sides of a new group may take to meet."""
@@ -68,20 +68,19 @@ class GroupCarrier:
     """Implements `Carrier` for one process.
 
     Args:
-        clients: asks other processes; nobody else's, as what it learns of a process that was started again would mislead others.
+        connections: asks other processes; for this only, as it takes a process that was started again for the same one.
         me: this process's address.
         place: where this process is; other nodes reach it at its TCP address.
         timeout_s: the default deadline of a wait.
     """
 
-    def __init__(self, clients: Clients, me: str, place: Location, timeout_s: float) -> None:
-        self._clients = clients
+    def __init__(self, connections: Connections, me: str, place: Location, timeout_s: float) -> None:
+        self._connections = connections
         self._me = me
         self._ip = LOOPBACK if place.tcp is None else place.tcp[0]
         self._timeout_s = timeout_s
         self._pid = os.getpid()
         self._holder = secrets.token_hex(8)
-        self._background = BackgroundThreads(timeout_s)
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._gpu: Any = None  # on which all is kept: a group has one GPU on each side
@@ -103,7 +102,7 @@ class GroupCarrier:
 
     def gpus(self, host: str, wait: Wait) -> Collection[str]:
         """See `Carrier`."""
-        return self._clients.ask(host, ("nccl",), (), wait)[0] if _has_nccl() else ()
+        return self._connections.ask(host, "nccl", wait=wait)[0] if _has_nccl() else ()
 
     def leave(self, to: str, route: GroupRoute, parts: Sequence[Any]) -> tuple[str, int]:
         """See `Carrier`."""
@@ -139,7 +138,7 @@ class GroupCarrier:
 
     def fetch(self, sender: str, ticket: Ticket, wait: Wait) -> list[Any]:
         """See `Carrier`."""
-        seconds = self._clients.seconds(wait)
+        seconds = self._connections.seconds(wait)
         deadline = time.monotonic() + seconds
         pair = self._receiver(sender, ticket, wait)
         question = ("fetch", ticket.holder, ticket.number, pair.key, pair.name, pair.ip == LOOPBACK, seconds)
@@ -155,13 +154,13 @@ class GroupCarrier:
     def _asked(self, pair: _Pair, question: tuple[Any, ...], wait: Wait) -> Any:
         """The answer."""
         try:
-            answer = self._clients.ask(pair.peer, question, (), wait)[0]
+            answer = self._connections.ask(pair.peer, *question, wait=wait)[0]
         except ChannelClosed:
             if pair.asked:
                 raise
             self._seek(pair.peer, wait)  # the connection may have led to its predecessor
             try:
-                answer = self._clients.ask(pair.peer, question, (), replace(wait, timeout=LOOK_S))[0]
+                answer = self._connections.ask(pair.peer, *question, wait=replace(wait, timeout=LOOK_S))[0]
             except DeadlineExceeded:
                 self._seek(pair.peer, wait)  # it may have died meanwhile
                 raise
@@ -170,7 +169,7 @@ class GroupCarrier:
 
     def _seek(self, sender: str, wait: Wait) -> None:
         """Asks the driver, who knows whether a sender has died; else it would be waited for."""
-        self._clients.ask(DRIVER, ("again", sender, None, wait.timeout), (), wait)
+        self._connections.ask(DRIVER, "again", sender, None, wait.timeout, wait=wait)
 
     def _received(self, work: Work[list[Any]], pair: _Pair, wait: Wait) -> list[Any]:
         """What a pair has received; ends early if the sender dies or fails, which its message server tells."""
@@ -187,7 +186,7 @@ class GroupCarrier:
             except Exception as error:  # noqa: BLE001 - torch raises RuntimeErrors of all kinds
                 problem = f"the connection broke ({error})"
             question = ("fetching", holder, pair.key, pair.name)
-            said: str = self._clients.ask(pair.peer, question, (), replace(wait, timeout=max(left, LOOK_S)))[0]
+            said: str = self._connections.ask(pair.peer, *question, wait=replace(wait, timeout=max(left, LOOK_S)))[0]
             if problem or said:
                 reason = f"{wait.who} can't have {wait.goal} by {route}: {said or problem}"
                 raise ChannelClosed(wait.place, reason, _REMEDY)
@@ -210,7 +209,7 @@ class GroupCarrier:
         if (pair := self._receiving.get(key)) is not None:
             return pair
         self._seek(sender, wait)
-        near = self._clients.reach(sender, wait) != "network"
+        near = self._connections.reach(sender, wait) != "network"
         with self._lock:
             name = f"{self._me} {self._holder} {next(self._numbers)}"
             return self._receiving.setdefault(key, self._pair(sender, name, key, rank=1, near=near, device=device))
@@ -248,7 +247,7 @@ class GroupCarrier:
 
     def _pair(self, peer: str, name: str, key: tuple[Any, ...], *, rank: int, near: bool, device: int | None) -> _Pair:
         atexit.register(self.close)
-        line = OrderedTasks(self._background, f"rlinf-{key[0]} {label(self._me)} {'to' if rank == 0 else 'from'} {label(peer)}")
+        line = OrderedTasks(f"rlinf-{key[0]} {label(self._me)} {'to' if rank == 0 else 'from'} {label(peer)}", self._timeout_s)
         return _Pair(name, key, peer, rank, LOOPBACK if near else self._ip, device, line)
 
     def _give_up(self, pair: _Pair) -> None:

@@ -20,8 +20,7 @@ from typing import Any, Protocol
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError
 from rlinf.scheduler.ranks import format_ranks
-from rlinf.scheduler.transport.activity import current_method
-from rlinf.scheduler.transport.waiting import Monitor, Wait
+from rlinf.scheduler.transport.waits import Monitor, Wait, current_method
 
 _NUMBERS = itertools.count()
 

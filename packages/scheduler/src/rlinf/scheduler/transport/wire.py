@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rlinf.scheduler.transport.encoding import Blob, Buffer
-from rlinf.scheduler.transport.memory import LEASES, Lease, Region, crowded
+from rlinf.scheduler.transport.shared_memory import LEASES, Lease, Region, crowded
 
 _PREFIX = struct.Struct("<HHIQ")
 """How many parts it has, how many leases, nothing, and how many bytes follow."""
@@ -122,6 +122,11 @@ class FrameReader:
         self._ahead = bytearray(_READ_BYTES)
         self._start = 0
         self._end = 0
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it has read something of the next frame already, which a poll of the socket does not see."""
+        return self._start < self._end
 
     def read(self) -> tuple[Any, list[Any]]:
         """The next frame; its blobs are regions, or writable views of one fresh buffer.

@@ -1,14 +1,28 @@
-"""The channels of a run: the driver's list of them, and how a process asks it."""
+"""`ChannelRegistry`: the driver's list of channels. It says where they are, ends them, and says what was lost with a host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rlinf.core.errors import ConfigError, DeadlineExceeded, Deadlock, DuplicateName, PlacementError, UnknownName, did_you_mean
+from rlinf.core.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    Deadlock,
+    DuplicateName,
+    PlacementError,
+    RLinfError,
+    UnknownName,
+    did_you_mean,
+)
 from rlinf.scheduler.transport.transport import DRIVER, address, label
-from rlinf.scheduler.transport.waiting import Monitor, Wait
+from rlinf.scheduler.transport.waits import Monitor, Wait
+
+ANSWERS_S = 5.0
+"""How long a process may take to say what it has sent, or a host to read it; one that is stopped says nothing."""
+Traffic = Sequence[tuple[int, int]]
+"""How many items were put into some channels at a host, and how many were got, for each channel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,55 +72,77 @@ class Status:
     """Its hosts that are gone, and what is known of that."""
 
 
-class ChannelList(Protocol):
-    """How a process asks for channels."""
+class Processes(Protocol):
+    """What the registry has the processes of the run do. A process that does not answer in time is not waited for."""
 
-    def create(self, name: str, maxsize: int, site: Site) -> ChannelInfo:
-        """A new channel.
-
-        Raises:
-            DuplicateName: there is one of that name.
-            UnknownName: there is no group to be near.
-            PlacementError: no process of the run is on the node.
-        """
+    def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
+        """No process puts anything into a channel any more, and its hosts have read what was put before."""
         ...
 
-    def find(self, name: str, wait: Wait) -> ChannelInfo:
-        """The channel of a name; waits until it is created.
-
-        Raises:
-            UnknownName: nobody created it in time; the message has the nearest name.
-        """
+    def end_queues(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
+        """The hosts of a channel end its queues; see `Queues.end`."""
         ...
 
-    def host(self, name: str, key: Hashable, *, decide: bool = True) -> str:
-        """Where a key of a distributed channel is; "" if nobody has used it, and it is not to be decided."""
+    def traffic(self, channels: Sequence[str], host: str) -> Sequence[Traffic]:
+        """What each living process has put and got at a host."""
         ...
 
-    def end(self, name: str, by: str) -> None:
-        """Closes a channel: it takes nothing more, from anybody, once this returns."""
+    def lose(self, host: str, reasons: Mapping[str, str]) -> None:
+        """Tells every process of the channels that were lost with a host."""
         ...
 
 
 class ChannelRegistry:
-    """The driver's list.
+    """The driver's.
 
     Args:
         monitor: how its users wait.
+        processes: those of the run.
         hosts: the addresses of the processes that can host channels, and their nodes' ranks.
     """
 
-    def __init__(self, monitor: Monitor, hosts: Callable[[], Mapping[str, int]] = dict) -> None:
+    def __init__(self, monitor: Monitor, processes: Processes, hosts: Callable[[], Mapping[str, int]] = dict) -> None:
         self.hosts = hosts
         self._monitor = monitor
+        self._processes = processes
         self._infos: dict[str, ChannelInfo] = {}
         self._keys: dict[str, dict[Hashable, str]] = {}
         self._ended: dict[str, str] = {}
         self._lost: dict[str, dict[str, str]] = {}
         self._closed = ""
 
+    def answer(self, by: str, question: tuple[Any, ...]) -> Any:
+        """Answers a process, given its address."""
+        match question:
+            case ("create", name, maxsize, site):
+                return self.create(name, maxsize, site, by)
+            case ("find", name, timeout):
+                return self.find(name, Wait(label(by), f"channel '{name}'", "its creation", timeout))
+            case ("host", name, key, decide):
+                return self.host(name, key, by, decide=decide)
+            case ("status", name):
+                return Status(self._ended.get(name, ""), dict(self._lost.get(name, {})))
+            case ("fate", name, host, seconds):
+                return self.fate(name, host, Wait(label(by), f"channel '{name}'", f"news of {label(host)}", seconds))
+            case ("end", name, closer):
+                return self.end(name, f"closed by {closer}")
+            case other:
+                raise RLinfError("channels", f"unknown question {other!r}")
+
     def create(self, name: str, maxsize: int, site: Site, by: str) -> ChannelInfo:
-        """See `ChannelList`; `by` is the address of the process that creates it."""
+        """A new channel.
+
+        Args:
+            name: unique in the run.
+            maxsize: how many items each key holds; 0 for any number.
+            site: where it is to be.
+            by: the address of the process that creates it.
+
+        Raises:
+            DuplicateName: there is one of that name.
+            UnknownName: there is no group to be near.
+            PlacementError: no process of the run is on the node.
+        """
         place = f"channel '{name}'"
         site.check(place)
         if maxsize < 0:
@@ -126,7 +162,11 @@ class ChannelRegistry:
         return list(self._infos)
 
     def find(self, name: str, wait: Wait) -> ChannelInfo:
-        """See `ChannelList`."""
+        """The channel of a name; waits until it is created.
+
+        Raises:
+            UnknownName: nobody created it in time; the message has the nearest name.
+        """
         try:
             with self._monitor:
                 self._monitor.wait_until(lambda: bool(self._closed) or name in self._infos, wait)
@@ -138,7 +178,7 @@ class ChannelRegistry:
         return self._infos[name]
 
     def host(self, name: str, key: Hashable, by: str, *, decide: bool = True) -> str:
-        """See `ChannelList`; `by` is the address of the process that uses it."""
+        """Where a key of a distributed channel is: at the process `by` that uses it first. "" if it is not to be decided."""
         with self._monitor:
             keys = self._keys.setdefault(name, {})
             if key not in keys and (name in self._ended or by in self._lost.get(name, {})):
@@ -151,26 +191,28 @@ class ChannelRegistry:
         with self._monitor:
             return {info.host} if info.host else set(self._keys.get(name, {}).values())
 
-    def hosted_by(self, host: str) -> list[str]:
-        """The channels that a process hosts, or a key of."""
-        return [name for name in list(self._infos) if host in self.hosts_of(name)]
-
-    def mark_ended(self, name: str, reason: str) -> bool:
-        """A channel takes nothing more; False if it did not before."""
+    def end(self, name: str, reason: str) -> None:
+        """Ends a channel: first nobody sends any more, then, when all has been read that was sent, its queues end."""
         with self._monitor:
-            first = name not in self._ended
-            self._ended.setdefault(name, reason)
-            return first
+            if name in self._ended:
+                return
+            self._ended[name] = reason
+        hosts = sorted({DRIVER, *self.hosts_of(name)})
+        self._processes.stop_puts(name, reason, hosts)
+        self._processes.end_queues(name, reason, hosts)
 
-    def mark_lost(self, name: str, host: str, reason: str) -> None:
-        """A process that hosted a channel, or a key of it, is gone."""
+    def lose(self, host: str) -> None:
+        """A process has ended: whoever uses a channel that it hosted is told so, and how many items that concerns."""
+        names = [name for name in list(self._infos) if host in self.hosts_of(name)]
+        if not names:
+            return
+        traffic = self._processes.traffic(names, host)
+        reasons = {name: _loss(host, [one[i] for one in traffic]) for i, name in enumerate(names)}
         with self._monitor:
-            self._lost.setdefault(name, {})[host] = reason
+            for name, reason in reasons.items():
+                self._lost.setdefault(name, {})[host] = reason
             self._monitor.changed()
-
-    def status(self, name: str) -> Status:
-        """How a channel is."""
-        return Status(self._ended.get(name, ""), dict(self._lost.get(name, {})))
+        self._processes.lose(host, reasons)
 
     def fate(self, name: str, host: str, wait: Wait) -> str:
         """What is known of the end of a process that hosted a channel; waits until it is."""
@@ -205,83 +247,8 @@ class ChannelRegistry:
         return there[0]
 
 
-class LocalChannels:
-    """The list, for who is in the driver's process.
-
-    Args:
-        channels: the list.
-        end: ends the queues of a channel, for a reason.
-        me: the address of who asks.
-    """
-
-    def __init__(self, channels: ChannelRegistry, end: Callable[[str, str], None], me: Callable[[], str]) -> None:
-        self._channels = channels
-        self._end = end
-        self._me = me
-
-    def create(self, name: str, maxsize: int, site: Site) -> ChannelInfo:
-        """See `ChannelList`."""
-        return self._channels.create(name, maxsize, site, self._me())
-
-    def find(self, name: str, wait: Wait) -> ChannelInfo:
-        """See `ChannelList`."""
-        return self._channels.find(name, wait)
-
-    def host(self, name: str, key: Hashable, *, decide: bool = True) -> str:
-        """See `ChannelList`."""
-        return self._channels.host(name, key, self._me(), decide=decide)
-
-    def end(self, name: str, by: str) -> None:
-        """See `ChannelList`."""
-        if self._channels.mark_ended(name, f"closed by {by}"):
-            self._end(name, f"closed by {by}")
-
-
-class RemoteChannels:
-    """The list, for a process that must ask the driver.
-
-    Args:
-        ask: sends a question to the driver, and returns its answer.
-        who: who asks, for messages.
-    """
-
-    KNOWN = 1 << 16
-
-    def __init__(self, ask: Callable[[tuple[Any, ...], Wait], Any], who: str) -> None:
-        self._ask = ask
-        self._who = who
-        self._keys: dict[tuple[str, Hashable], str] = {}
-
-    def create(self, name: str, maxsize: int, site: Site) -> ChannelInfo:
-        """See `ChannelList`."""
-        return self._ask(("create", name, maxsize, site), self._wait(name, "its creation"))
-
-    def find(self, name: str, wait: Wait) -> ChannelInfo:
-        """See `ChannelList`."""
-        return self._ask(("find", name, wait.timeout), wait)
-
-    def host(self, name: str, key: Hashable, *, decide: bool = True) -> str:
-        """See `ChannelList`."""
-        host = self._keys.get((name, key), "")
-        if not host:
-            host = self._ask(("host", name, key, decide), self._wait(name, f"the place of key {key!r}"))
-            if len(self._keys) >= self.KNOWN:
-                self._keys.clear()
-            if host:
-                self._keys[name, key] = host
-        return host
-
-    def end(self, name: str, by: str) -> None:
-        """See `ChannelList`."""
-        self._ask(("end", name, by), self._wait(name, "its end"))
-
-    def status(self, name: str) -> Status:
-        """See `ChannelRegistry.status`."""
-        return self._ask(("status", name), self._wait(name, "its status"))
-
-    def fate(self, name: str, host: str, seconds: float) -> str:
-        """See `ChannelRegistry.fate`."""
-        return self._ask(("fate", name, host, seconds), self._wait(name, f"news of {label(host)}", seconds))
-
-    def _wait(self, name: str, goal: str, timeout: float | None = None) -> Wait:
-        return Wait(self._who, f"channel '{name}'", goal, timeout)
+def _loss(host: str, traffic: Traffic) -> str:
+    """What is known of the items of a channel whose host has ended, by what each process that lives has put and got."""
+    puts, gets = sum(puts for puts, _ in traffic), sum(gets for _, gets in traffic)
+    known = f"of {puts} items that the others had put there, they had got {gets}; what it had got itself is not known"
+    return f"{label(host)}, which hosted it, died ({known})"

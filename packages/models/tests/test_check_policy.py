@@ -9,7 +9,7 @@ from rlinf.core.registry import MODELS, register_model
 from rlinf.core.testing.policy import CHECKS, PolicyContract
 from rlinf.models import MLPPolicyConfig
 from rlinf.models.commands import TINY, check_policy
-from rlinf.models.mlp_policy import MLPPolicy
+from rlinf.models.small._mlp import MLPPolicy
 
 LINES = list(CHECKS)
 

@@ -59,7 +59,7 @@ def test_logprob_and_entropy_by_torch():
 
 
 def test_gaussian_by_hand():
-    from rlinf.models.gaussian import gaussian_entropy, gaussian_logprob
+    from rlinf.models.layers.gaussian import gaussian_entropy, gaussian_logprob
 
     zero, log_std = torch.zeros(1, 2), torch.tensor([0.0, math.log(2.0)])
     # −½ log 2π twice, −log 2, and −½ (2 / 2)²
@@ -129,5 +129,5 @@ def test_a_missing_observation_is_named():
 
 
 def test_the_configuration_is_light():
-    code = "import sys, rlinf.models.mlp; sys.exit('rlinf.models.mlp_policy' in sys.modules)"
+    code = "import sys, rlinf.models.small.mlp; sys.exit('rlinf.models.small._mlp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

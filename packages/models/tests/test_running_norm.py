@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.models.running_norm import RunningNorm
+from rlinf.models.layers.running_norm import RunningNorm
 
 
 def test_by_hand() -> None:

@@ -14,9 +14,9 @@ from rlinf.core.registry import MODELS
 from rlinf.models.checkpoints import export_full_weights, export_like, load_policy, load_weights, save_policy, write_tensors
 from rlinf.models.checkpoints.policies import _described
 from rlinf.models.language import CausalLMConfig, save_language_model
-from rlinf.models.mlp import MLPPolicyConfig
 from rlinf.models.normalization import Normalizer
 from rlinf.models.registry import get_model
+from rlinf.models.small.mlp import MLPPolicyConfig
 from rlinf.models.statistics import read_statistics
 
 SPEC = EnvSpec(

@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.models.images import fit_images, resize, standardize, to_pixels
+from rlinf.models.observations.images import fit_images, resize, standardize, to_pixels
 
 HERE = Path(__file__).parent
 PILLOW = {

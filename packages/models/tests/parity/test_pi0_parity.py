@@ -6,7 +6,7 @@ import torch
 from safetensors import safe_open
 
 from rlinf.models.flow import FlowSampling, sample_chain
-from rlinf.models.images import standardize
+from rlinf.models.observations.images import standardize
 from rlinf.models.pi0._network import PiNetwork
 from rlinf.models.pi0.architecture import GemmaSizes, PiArchitecture, VisionSizes
 from rlinf.models.pi0.weight_map import sources

@@ -9,9 +9,9 @@ from rlinf.core.capabilities import HasQFunctions, RecurrentPolicy
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
-from rlinf.models.cma import CMAPolicyConfig
-from rlinf.models.cross_attention import Attention, InstructionEncoder
-from rlinf.models.words import hash_words
+from rlinf.models.small.cma import CMAPolicyConfig
+from rlinf.models.small.cross_attention import Attention, InstructionEncoder
+from rlinf.models.small.word_hashing import hash_words
 
 ACTION = ArraySpec(shape=(2,), dtype="float32", low=-np.ones(2, np.float32), high=np.ones(2, np.float32))
 OBSERVATION = {

@@ -11,8 +11,8 @@ from rlinf.core.capabilities import HasQFunctions
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
-from rlinf.models.cnn import CNNPolicyConfig
-from rlinf.models.resnet import SHAPES, ResNetEncoder, SpatialEmbeddings, SpatialSoftmax
+from rlinf.models.layers.resnet import SHAPES, ResNetEncoder, SpatialEmbeddings, SpatialSoftmax
+from rlinf.models.small.cnn import CNNPolicyConfig
 
 
 def image(*shape):
@@ -192,7 +192,7 @@ def test_what_it_refuses(bandit):
 def test_configurations_are_registered_and_light():
     assert MODELS.build("cnn_policy", {"preset": "tiny"}, place="model") == CNNPolicyConfig(preset="tiny")
     code = """
-import sys, rlinf.models.cnn, rlinf.models.cma
+import sys, rlinf.models.small.cnn, rlinf.models.small.cma
 sys.exit(any(f"rlinf.models.{name}_policy" in sys.modules for name in ("cnn", "cma")))
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

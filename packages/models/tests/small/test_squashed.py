@@ -7,8 +7,8 @@ import torch
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.models import MLPPolicyConfig
-from rlinf.models.action_distribution import ActionDistribution, Normal
-from rlinf.models.squashed import squash_log_slope
+from rlinf.models.layers.action_distribution import ActionDistribution, Normal
+from rlinf.models.layers.gaussian import squash_log_slope
 
 LOW, HIGH = np.float32([-1, 0, -4]), np.float32([1, 0.5, 4])
 ACTION = ArraySpec(shape=(3,), dtype="float32", low=LOW, high=HIGH)

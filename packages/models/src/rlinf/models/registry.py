@@ -13,6 +13,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.models import build_model
 from rlinf.core.registry import MODELS
 from rlinf.models.base import BasePolicy
+from rlinf.models.checkpoints.loading import load_weights
 
 
 def get_model(
@@ -46,8 +47,6 @@ def get_model(
         raise ConfigError(f"{place}.model_type", f"expected a name, found {name!r}", f"Installed: {', '.join(MODELS.names())}.")
     policy = build_policy(name, params, spec, seed=seed, place=place)
     if weights is not None:
-        from rlinf.models.checkpoints.policies import load_weights
-
         load_weights(policy, Path(weights).expanduser())
     return policy if device is None else policy.to(device)
 

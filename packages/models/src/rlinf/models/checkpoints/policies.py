@@ -11,27 +11,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from rlinf.core.capabilities import LoadsNetwork
-from rlinf.core.data import EnvSpec, Weights
+from rlinf.core.data import EnvSpec
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import MODELS
-from rlinf.core.weight_files import find_weights, newest_checkpoint
+from rlinf.core.weight_files import newest_checkpoint
 from rlinf.models.base import BasePolicy
 from rlinf.models.checkpoints.atomic import fresh_folder
-from rlinf.models.checkpoints.fitting import Fitted, fit, unwrapped
-from rlinf.models.checkpoints.tensors import SHARD_BYTES, read_tensors, write_tensors
+from rlinf.models.checkpoints.loading import CONFIG, load_weights, read_json
+from rlinf.models.checkpoints.tensors import SHARD_BYTES, write_tensors
 from rlinf.models.normalization import Normalizer
 from rlinf.models.registry import build_policy
 from rlinf.models.statistics import write_statistics
 
-CONFIG: Final = "config.json"
 FORMAT: Final = "rlinf-policy"
 FORMAT_VERSION: Final = 1
 
@@ -126,11 +124,11 @@ class _Description:
 
 def _description(path: Path) -> _Description:
     checkpoint = newest_checkpoint(path)
-    run = _read_json(checkpoint / CONFIG).get("actor") if checkpoint is not None else None
+    run = read_json(checkpoint / CONFIG).get("actor") if checkpoint is not None else None
     if checkpoint is not None and isinstance(run, dict):
         return _of_run(checkpoint, cast("dict[str, Any]", run))
     file = path / CONFIG
-    content = _read_json(file)
+    content = read_json(file)
     if not content:
         return _Description(place=str(path))
     if content.get("format") != FORMAT:
@@ -150,54 +148,8 @@ def _of_run(checkpoint: Path, actor: Mapping[str, Any]) -> _Description:
     if not isinstance(model, Mapping):
         raise CheckpointError(place, f"expected a mapping, found {type(model).__name__}", "Use another checkpoint.")
     params = {key: value for key, value in cast("Mapping[str, Any]", model).items() if key != "model_type"}
-    version = int(_read_json(checkpoint / "state.json").get("version", 0))
+    version = int(read_json(checkpoint / "state.json").get("version", 0))
     return _Description(place=place, model_type=cast("Any", model).get("model_type"), params=params, version=version)
-
-
-def load_weights(
-    policy: BasePolicy,
-    path: Path,
-    *,
-    weight_map: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None,
-    allow_missing: Sequence[str] = (),
-    allow_unused: Sequence[str] = (),
-) -> Fitted:
-    """Copies weights into a policy, once all of them are known to fit; its version becomes 0.
-
-    Prefixes of FSDP, DDP and torch.compile are removed. A language model reads a folder of Hugging Face, whose names are not its
-    own, by itself.
-
-    Args:
-        policy: what gets them.
-        path: a file or a folder, also a run; see `read_tensors`.
-        weight_map: from the names of the file to the policy's, such as `WeightMap.to_policy`.
-        allow_missing: patterns of names that may keep their values, such as `value_head.*`.
-        allow_unused: patterns of names that are skipped.
-
-    Returns:
-        What was copied, what wasn't there and what nobody needed; of a folder of Hugging Face all tensors of the policy.
-
-    Raises:
-        CheckpointError: the file is damaged or made for another policy; nothing was changed.
-    """
-    file = find_weights(path)
-    reader: object = policy
-    if weight_map is None and isinstance(reader, LoadsNetwork) and _of_hugging_face(file.parent):
-        reader.load_network(file.parent)
-        policy.version = 0
-        return Fitted(tensors=policy.weights().tensors, missing=(), unused=())
-    found: Mapping[str, Tensor] = read_tensors(file)
-    if weight_map is not None:
-        found = weight_map(unwrapped(found))
-    own = policy.weights().tensors
-    fitted = fit(own, found, place=str(file), allow_missing=allow_missing, allow_unused=allow_unused)
-    policy.load(Weights(tensors={**own, **fitted.tensors}, version=0))
-    return fitted
-
-
-def _of_hugging_face(folder: Path) -> bool:
-    """Whether transformers wrote a folder: it names a class of its own."""
-    return "architectures" in _read_json(folder / CONFIG)
 
 
 def _described(policy: BasePolicy, config: Any, model_type: str | None) -> str:
@@ -238,15 +190,3 @@ def _statistics(policy: BasePolicy) -> dict[str, dict[str, Any]]:
         if isinstance(module, Normalizer) and module.scheme != "identity":
             found[name] = {key: values.detach().cpu() for key, values in module.statistics().items()}
     return found
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(str(file), f"can't be read ({error})", "Use another checkpoint.") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(str(file), f"expected a mapping, found {type(content).__name__}", "Use another checkpoint.")
-    return cast("dict[str, Any]", content)

@@ -1,3 +1,3 @@
 """DSRL: a small policy that steers a frozen flow policy by choosing its initial noise."""
 
-from rlinf.models.dsrl.config import DSRLPolicyConfig as DSRLPolicyConfig
+from rlinf.models.dsrl.policy import DSRLPolicyConfig as DSRLPolicyConfig

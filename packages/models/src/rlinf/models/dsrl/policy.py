@@ -1,143 +1,70 @@
-"""The steering policy.
-
-observation ─▶ encoder ─▶ u ~ N(m, σ²) ─▶ w = b tanh(u) ─▶ the same w for each step ─▶ frozen flow, by its ODE ─▶ action
-"""
+"""The configuration of DSRL; the model is in `policy`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from itertools import pairwise
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
-from rlinf.core.capabilities import HasNoiseSteering
-from rlinf.core.data import Decision, EnvSpec, Rescored
+from rlinf.core.config import expect_range
+from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree, tree_map
-from rlinf.models.base import BasePolicy
-from rlinf.models.dsrl.config import DSRLPolicyConfig
-from rlinf.models.dsrl.encoder import IMAGES, STATES, SmallEncoder
-from rlinf.models.flow import draw_noise
-from rlinf.models.gaussian import LOG_2PI
-from rlinf.models.heads import MultiQHead
-from rlinf.models.images import resize
-from rlinf.models.observations import read_observation, read_states
-from rlinf.models.precision import at_least_float32
-from rlinf.models.squashed import squash_log_slope
+from rlinf.models.actor_config import check_log_std, expect_sizes
+
+if TYPE_CHECKING:
+    from rlinf.models.dsrl._policy import DSRLPolicy
 
 
-class DSRLPolicy(BasePolicy):
-    """Decides by choosing the noise that a frozen policy starts from.
+def _flow_policy() -> Mapping[str, Any]:
+    return {"model_type": "flow_policy"}
 
-    The log-probability is that of the noise w, `[B]`; so PPO works on it as it does on any policy, and soft actor-critic on
-    `sample_noise` and `noise_values`. The value of a decision is what the critics say, on average, of the most likely noise.
 
-    Args:
-        config: the hyper-parameters.
-        spec: the environment.
-        base: a `HasNoiseSteering` policy; its weights are frozen.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DSRLPolicyConfig:
+    """A policy over the initial noise of another one, by name: `model_type: dsrl`.
 
-    Raises:
-        ConfigError: the base can't be steered.
+    Wagenmaker et al., "Steering Your Diffusion Policy with Latent Space Reinforcement Learning" (2025), arXiv:2506.15799.
     """
 
-    def __init__(self, config: DSRLPolicyConfig, spec: EnvSpec, base: BasePolicy) -> None:
-        super().__init__()
-        if not isinstance(base, HasNoiseSteering):
-            found = f"a {type(base).__name__} has no initial noise"
-            raise ConfigError("dsrl.base", found, "Choose a flow policy: flow_policy, pi0, pi05 or gr00t.")
-        self.config = config
-        self.horizon, size = base.noise_shape
-        self.base = cast("Any", base).requires_grad_(False)
-        self.encoder = SmallEncoder(spec, config.image_size, config.feature_size)
-        layers: list[nn.Module] = []
-        for size_in, size_out in pairwise((self.encoder.width, *config.hidden_sizes)):
-            layers += [nn.Linear(size_in, size_out), nn.ReLU()]
-        self.actor = nn.Sequential(*layers, nn.Linear((self.encoder.width, *config.hidden_sizes)[-1], 2 * size))
-        q_head = MultiQHead(self.encoder.width, size, config.num_q_heads, config.hidden_sizes)
-        eyes = SmallEncoder(spec, config.image_size, config.feature_size)
-        self.critic = nn.ModuleDict({"encoder": eyes, "q_head": q_head})
+    base: Mapping[str, Any] = field(default_factory=_flow_policy)
+    """The steered policy, as `get_model` reads it: `model_type`, `ckpt_path` and hyper-parameters. It must be `HasNoiseSteering`;
+    all its weights are frozen."""
+    image_size: int = 64
+    """Pixels, each way, at which the encoder sees the main camera, if there is one."""
+    feature_size: int = 64
+    """Units that the encoder makes of the image, and of the states."""
+    hidden_sizes: tuple[int, ...] = (128, 128, 128)
+    """Units of each hidden layer, the same for actor and critics."""
+    num_q_heads: int = 10
+    """N, critics Q(s, w)."""
+    noise_bound: float = 1.0
+    """b: each entry of the noise is b tanh(u), u ~ N(m(s), σ(s)²)."""
+    logstd_range: tuple[float, float] = (-5.0, 2.0)
+    """The least and the greatest log σ."""
 
-    @torch.no_grad()
-    def predict_action_batch(
-        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
-    ) -> Decision[Tensor]:
-        """Decides for whatever observations the base needs; see `BasePolicy`."""
-        seen = self._seen(env_obs)
-        mean, log_std = self._gaussian(seen)
-        raw = mean if mode == "eval" else torch.addcmul(mean, log_std.exp(), draw_noise(mean.shape, mean, generator))
-        return Decision(
-            action=self.decode(env_obs, self._bounded(raw)),
-            logprob=self._logprob(raw, mean, log_std),
-            value=self._value(seen, mean),
-            context={**seen, "raw_noise": raw},
-            version=self.version,
-        )
+    def __post_init__(self) -> None:
+        sizes = (("image_size", self.image_size, 16), ("feature_size", self.feature_size, 1), ("num_q_heads", self.num_q_heads, 1))
+        for name, value, least in sizes:
+            if value < least:
+                raise ConfigError(name, f"expected at least {least}, found {value}")
+        expect_sizes("hidden_sizes", self.hidden_sizes)
+        expect_range("noise_bound", self.noise_bound, 0.0, 100.0, open_low=True)
+        check_log_std(None, self.logstd_range)
 
-    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
-        """Log-probability of the noise and value of each decision, `[B, T]`; the entropy has no closed form."""
-        context = cast("Mapping[str, Tensor]", tree_map(_rows, batch.trajectory.context))
-        mean, log_std = self._gaussian(context)
-        axes = tuple(batch.trajectory.reward.shape)
-        logprob, value = self._logprob(context["raw_noise"], mean, log_std), self._value(context, mean)
-        return Rescored(logprob=logprob.view(axes), value=value.view(axes))
+    def build(self, spec: EnvSpec, *, seed: int) -> DSRLPolicy:
+        """The policy with fresh weights, and its base; torch's global generator is neither read nor moved.
 
-    def sample_noise(self, env_obs: Tree[Any], *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Fresh noise w `[B, D]` and its log-probability `[B]`, both differentiable by reparametrisation."""
-        mean, log_std = self._gaussian(self._seen(env_obs))
-        raw = torch.addcmul(mean, log_std.exp(), draw_noise(mean.shape, mean, generator))
-        return self._bounded(raw), self._logprob(raw, mean, log_std)
+        Args:
+            spec: what the base needs; of it, `states` and `main_images` are seen by the steering policy, those that there are.
+            seed: decides the weights.
 
-    def noise_values(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
-        """`[B, N]`, what each critic says of noise `[B, D]`; differentiable."""
-        return self._critics(self._seen(env_obs), noise)
+        Raises:
+            ConfigError: the base is unknown, wrong, or not `HasNoiseSteering`; or there is nothing to see.
+        """
+        from rlinf.models.dsrl._policy import DSRLPolicy
+        from rlinf.models.registry import get_model
+        from rlinf.models.seeding import seeded_weights
 
-    def noise_of(self, context: Tree[Any]) -> Tensor:
-        """The noise w `[*, D]` of past decisions, from their context."""
-        return self._bounded(cast("Mapping[str, Tensor]", context)["raw_noise"])
-
-    def decode(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
-        """The action `[B, K, A]` that noise `[B, D]` becomes, the same for each step of the horizon."""
-        return self.base.steer(env_obs, noise[:, None].expand(-1, self.horizon, -1))
-
-    def _gaussian(self, seen: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Mean and log σ of u, each `[B, D]`, float32 at least."""
-        mean, log_std = at_least_float32(self.actor(self.encoder(seen))).chunk(2, -1)
-        low, high = self.config.logstd_range
-        return mean, low + 0.5 * (high - low) * (log_std.tanh() + 1.0)
-
-    def _bounded(self, raw: Tensor) -> Tensor:
-        return self.config.noise_bound * raw.tanh()
-
-    def _logprob(self, raw: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-        """Of w: log N(u; m, σ²) − Σ log(b (1 − tanh² u)), `[B]`."""
-        z = (raw - mean) * (-log_std).exp()
-        stretch = squash_log_slope(raw) + math.log(self.config.noise_bound)
-        return (-0.5 * (z.square() + LOG_2PI) - log_std - stretch).sum(-1)
-
-    def _critics(self, seen: Mapping[str, Tensor], noise: Tensor) -> Tensor:
-        return cast("Tensor", self.critic["q_head"](self.critic["encoder"](seen), noise))
-
-    def _value(self, seen: Mapping[str, Tensor], mean: Tensor) -> Tensor:
-        return self._critics(seen, self._bounded(mean.detach())).mean(-1)
-
-    def _seen(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
-        """What the encoders need, small enough to be kept."""
-        like = cast("nn.Linear", self.actor[-1]).weight
-        seen: dict[str, Tensor] = {}
-        if IMAGES in self.encoder.keys:
-            images = torch.as_tensor(read_observation(env_obs, IMAGES, "dsrl"))
-            seen[IMAGES] = resize(images, self.config.image_size).to(like.device, copy=True)
-        if STATES in self.encoder.keys:
-            states = cast("nn.Linear", cast("nn.Sequential", self.encoder.parts[STATES])[0])
-            seen[STATES] = read_states(env_obs, states.in_features, "dsrl", like)
-        return seen
-
-
-def _rows(leaf: Tensor) -> Tensor:
-    return leaf.flatten(0, 1)
+        base = get_model(self.base, spec, seed=seed, place="dsrl.base")
+        with seeded_weights(seed):
+            return DSRLPolicy(self, spec, base)

@@ -15,7 +15,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.models.flow.draws import draw_index, draw_noise
 from rlinf.models.flow.kernel import transition
 from rlinf.models.flow.sampling import FlowSampling
-from rlinf.models.gaussian import LOG_2PI
+from rlinf.models.layers.gaussian import LOG_2PI
 
 Field = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From a state `[B, H, D]` and its time `[B]`: the velocity `[B, H, D]`, and hidden states `[B, H, W]`. What does not change from

@@ -1,3 +1,3 @@
 """A flow-matching policy on states, for learning and for checking what larger ones do."""
 
-from rlinf.models.flow_policy.config import FlowPolicyConfig as FlowPolicyConfig
+from rlinf.models.flow_policy.policy import FlowPolicyConfig as FlowPolicyConfig

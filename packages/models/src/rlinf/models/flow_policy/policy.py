@@ -1,200 +1,99 @@
-"""The flow policy."""
+"""The configuration of the flow policy; the model is in `policy`, and with Q-functions in `soft`."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch import Tensor
+from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
+from rlinf.core.errors import ConfigError
+from rlinf.core.sequences import Granularity
+from rlinf.models.actor_config import acting
+from rlinf.models.flow import FlowSampling
+from rlinf.models.layers.activations import Activation
 
-from rlinf.core.arrays import as_numpy
-from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import ArraySpec, Decision, LossOutput, Rescored
-from rlinf.core.errors import ShapeError
-from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree, tree_map
-from rlinf.models.base import BasePolicy
-from rlinf.models.flow import (
-    Chain,
-    ChainScore,
-    ExploreNoiseNet,
-    draw_noise,
-    draw_time,
-    guided,
-    initial_noise,
-    interpolate,
-    matching_loss,
-    of_decision,
-    prefix_weights,
-    sample_chain,
-    score_chain,
-)
-from rlinf.models.flow.chain import Field
-from rlinf.models.flow_policy.config import STATES, FlowPolicyConfig
-from rlinf.models.flow_policy.velocity import VelocityNet
-from rlinf.models.heads import ValueHead
-from rlinf.models.normalization import Normalizer
-from rlinf.models.observations import read_states
+if TYPE_CHECKING:
+    from rlinf.models.flow_policy._policy import FlowPolicy
 
-_INSIDE = 1.0 - 1e-4
+STATES = "states"
 
 
-class FlowPolicy(BasePolicy):
-    """A chunk is made of noise by K steps along v(x, τ, s); with `squash`, a tanh follows.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowPolicyConfig:
+    """A flow from noise to action chunks, given states, by name: `model_type: flow_policy`.
 
-    Log-probabilities are those of the chain. What comes after it, the tanh and the units of the environment, has no part in them:
-    its Jacobian is the same under all weights.
-
-    Args:
-        config: the hyper-parameters.
-        states: S, the size of a state.
-        action: one control step; its bounds, where finite, become ±1 for the flow.
+    It is trained like π0, without its eyes: by demonstrations (SFT), by PPO or GRPO on its denoising steps, by regression on its
+    own decisions (NFT, FPO), or, with Q-functions, by soft actor-critic on the unrolled flow (SAC-Flow).
     """
 
-    def __init__(self, config: FlowPolicyConfig, *, states: int, action: ArraySpec) -> None:
-        super().__init__()
-        self.config = config
-        size = action.shape[0]
-        horizon = config.horizon or config.num_action_chunks
-        self.noise_shape = (horizon, size)
-        self.noise_level = config.sampling.level(0)
-        self.normalize_states = Normalizer(states, "mean_std")
-        self.normalize_actions = Normalizer(size, "min_max")
-        low, high = (np.full(size, np.inf) if bound is None else as_numpy(bound) for bound in (action.low, action.high))
-        if np.isfinite(low).all() and np.isfinite(high).all():
-            self.normalize_actions.set_statistics({"min": low, "max": high})
-        hidden, activation = config.hidden_sizes, config.activation
-        self.velocity = VelocityNet(states, horizon, size, hidden, config.token_width, activation)
-        self.noise_net: ExploreNoiseNet | None = None
-        if config.sampling.noise_method == "flow_noise":
-            self.noise_net = ExploreNoiseNet(config.token_width, size, config.sampling.noise_logvar_range)
-        self.value_head: ValueHead | None = ValueHead(states, hidden, activation) if config.add_value_head else None
+    num_action_chunks: int = 4
+    """K, control steps in one decision."""
+    horizon: int | None = None
+    """H, control steps that the flow makes, of which K are executed; None for K."""
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    """Units of each hidden layer of the flow, and of the critics."""
+    token_width: int = 32
+    """W, units for each control step in the flow's last hidden layer; the noise network of flow_noise reads them."""
+    activation: Activation = "silu"
+    """What follows each hidden layer."""
+    sampling: FlowSampling = field(default_factory=FlowSampling)
+    """How chunks are made, and where exploration comes from."""
+    logprob_type: Granularity = "chunk_level"
+    """What counts as one action."""
+    add_value_head: bool = True
+    """Whether there is a critic V(s)."""
+    num_q_heads: int = 0
+    """N, critics Q(s, a) of soft actor-critic; 0 for none."""
+    squash: bool = False
+    """Whether actions are the tanh of what the flow makes, so that they always lie within the bounds of the environment."""
 
-    @torch.no_grad()
-    def predict_action_batch(
-        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
-    ) -> Decision[Tensor]:
-        """Decides for observations `{"states": [B, S]}`; see `BasePolicy`."""
-        states = self._states(env_obs)
-        seen, train, sampling = self._seen(states), mode == "train", self.config.sampling
-        shape = (len(states), *self.noise_shape)
-        noise = initial_noise(shape, sampling, train=train, generator=generator, device=seen.device, dtype=seen.dtype)
-        chain = sample_chain(
-            self.field(seen),
-            noise,
-            sampling,
-            noise_level=self.noise_level,
-            train=train,
-            spread=self.noise_net,
-            generator=generator,
-        )
-        return self._decision(states, chain)
+    def __post_init__(self) -> None:
+        for name, value in (("num_action_chunks", self.num_action_chunks), ("token_width", self.token_width)):
+            if value < 1:
+                raise ConfigError(name, f"expected at least 1, found {value}")
+        if self.horizon is not None and self.horizon < self.num_action_chunks:
+            problem = f"expected at least num_action_chunks = {self.num_action_chunks}, found {self.horizon}"
+            raise ConfigError("horizon", problem, "Leave it out for the same.")
+        if not self.hidden_sizes or min(self.hidden_sizes) < 1:
+            raise ConfigError("hidden_sizes", f"expected sizes of at least 1, found {list(self.hidden_sizes)}")
+        if self.num_q_heads < 0:
+            raise ConfigError("num_q_heads", f"expected at least 0, found {self.num_q_heads}")
+        self._check_density()
 
-    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
-        """Log-probability and entropy of each decision at the declared granularity, and its value `[B, T]`."""
-        context = cast("Mapping[str, Tensor]", tree_map(_rows, batch.trajectory.context))
-        seen = self._seen(self._states(context))
-        score = self._score(seen, context)
-        value = None if self.value_head is None else self.value_head(seen)
-        axes = tuple(batch.trajectory.reward.shape)
-        logprob, entropy = (self._of_decision(x) for x in (score.logprob, score.entropy))
-        return Rescored(
-            logprob=logprob.view(*axes, *logprob.shape[1:]),
-            entropy=entropy.view(*axes, *entropy.shape[1:]),
-            value=None if value is None else value.view(axes),
-        )
+    def _check_density(self) -> None:
+        if self.num_q_heads and self.horizon not in (None, self.num_action_chunks):
+            raise ConfigError("horizon", "with Q-functions every step of the flow is executed", "Leave it out.")
+        if self.sampling.density == "chain" and self.logprob_type != "chunk_level":
+            raise ConfigError("logprob_type", f"'{self.logprob_type}' has no sampling.density 'chain'", "Use chunk_level.")
+        if self.num_q_heads and self.sampling.noise_method in ("flow_ode", "flow_cps"):
+            found = f"'{self.sampling.noise_method}' has steps without noise, so that an action has no density"
+            raise ConfigError("sampling.noise_method", found, "Use flow_noise or flow_sde with Q-functions.")
 
-    def sft_loss(
-        self, env_obs: Tree[Any], action: Tensor, *, mask: Tensor | None = None, generator: torch.Generator | None = None
-    ) -> LossOutput[Tensor]:
-        """The loss of flow matching; see `rlinf.core.capabilities.HasSFTLoss`."""
-        seen, steps = self._seen(self._states(env_obs)), action.shape[1]
-        missing = self.noise_shape[0] - steps
-        if missing < 0:
-            raise ShapeError("flow_policy(action)", f"expected at most {self.noise_shape[0]} steps, found {steps}")
-        chunk = torch.nn.functional.pad(self._inner(action.to(seen)), (0, 0, 0, missing))
-        regression = self._regression(seen, chunk, generator)
-        return matching_loss(regression.prediction[:, :steps], regression.target[:, :steps], mask)
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(critic=self.add_value_head)
 
-    def flow_regression(self, context: Tree[Any], action: Tensor, *, generator: torch.Generator | None = None) -> FlowRegression:
-        """Prediction and target at a random time; see `rlinf.core.capabilities.HasFlowRegression`."""
-        seen = self._seen(self._states(context))
-        beyond = cast("Mapping[str, Tensor]", context)["chains"][:, -1, action.shape[1] :]
-        return self._regression(seen, torch.cat([self._inner(action.to(seen)), beyond], 1), generator)
+    def build(self, spec: EnvSpec, *, seed: int) -> FlowPolicy:
+        """The policy with fresh weights; torch's global generator is neither read nor moved.
 
-    def steer(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
-        """The action `[B, K, A]` that noise `[B, H, D]` becomes by the ODE; see `rlinf.core.capabilities.HasNoiseSteering`."""
-        seen = self._seen(self._states(env_obs))
-        chain = sample_chain(self.field(seen), noise, self.config.sampling, noise_level=self.noise_level, train=False)
-        return self.executed(chain.action)
+        Args:
+            spec: needs the observation `states` of shape `[D]` and an action of shape `[A]`.
+            seed: decides the weights.
 
-    @torch.no_grad()
-    def continue_chunk(
-        self, env_obs: Tree[Any], previous: Tensor, *, delay: int, generator: torch.Generator | None = None
-    ) -> Decision[Tensor]:
-        """A chunk, by the guided ODE, that goes on from the previous one; see `rlinf.core.capabilities.RealTimeChunkingPolicy`."""
-        states = self._states(env_obs)
-        seen, horizon = self._seen(states), self.noise_shape[0]
-        known = self._inner(previous.to(seen))[:, :horizon]
-        weight = prefix_weights(horizon, delay=delay, known=known.shape[1])
-        field = guided(self.field(seen), torch.nn.functional.pad(known, (0, 0, 0, horizon - known.shape[1])), weight)
-        noise = draw_noise((len(states), *self.noise_shape), seen, generator)
-        chain = sample_chain(field, noise, self.config.sampling, noise_level=self.noise_level, train=False)
-        return self._decision(states, chain)
+        Raises:
+            ConfigError: the environment has no such observation or action.
+        """
+        from rlinf.models.flow_policy._policy import FlowPolicy, SoftFlowPolicy
+        from rlinf.models.seeding import seeded_weights
 
-    def set_global_step(self, step: int) -> None:
-        """Sets η of the iteration; see `rlinf.core.capabilities.HasExplorationSchedule`."""
-        self.noise_level = self.config.sampling.level(step)
-
-    def field(self, seen: Tensor) -> Field:
-        """The flow, given normalised states `[B, S]`."""
-        return functools.partial(self.velocity, states=seen)
-
-    def executed(self, chunk: Tensor) -> Tensor:
-        """From what a chain ends with, `[B, H, D]`, to actions `[B, K, A]` in the units of the environment."""
-        steps = chunk[:, : self.config.num_action_chunks]
-        return self.normalize_actions.unnormalize(steps.tanh() if self.config.squash else steps)
-
-    def _decision(self, states: Tensor, chain: Chain) -> Decision[Tensor]:
-        return Decision(
-            action=self.executed(chain.action),
-            logprob=self._of_decision(chain.score.logprob),
-            value=None if self.value_head is None else self.value_head(self._seen(states)),
-            context={STATES: states, "chains": chain.states, "denoise_inds": chain.index, "noise_level": chain.level},
-            version=self.version,
-        )
-
-    def _inner(self, action: Tensor) -> Tensor:
-        """From the units of the environment to those of the flow, `[B, *, A]`."""
-        unit = self.normalize_actions.normalize(action)
-        return unit.clamp(-_INSIDE, _INSIDE).atanh() if self.config.squash else unit
-
-    def _regression(self, seen: Tensor, chunk: Tensor, generator: torch.Generator | None) -> FlowRegression:
-        """A regression on chunks `[B, H, D]` in the units of the flow."""
-        time = draw_time(len(chunk), chunk, generator)
-        x, target = interpolate(chunk, draw_noise(chunk.shape, chunk, generator), time)
-        prediction, _ = self.velocity(x, time, seen)
-        return FlowRegression(prediction=prediction, target=target, time=time)
-
-    def _score(self, seen: Tensor, context: Mapping[str, Tensor]) -> ChainScore:
-        chain = (context["chains"], context["denoise_inds"], context["noise_level"])
-        return score_chain(self.field(seen), *chain, self.config.sampling, spread=self.noise_net)
-
-    def _of_decision(self, x: Tensor) -> Tensor:
-        config = self.config
-        size, density = self.noise_shape[1], config.sampling.density
-        return of_decision(x, steps=config.num_action_chunks, size=size, level=config.logprob_type, density=density)
-
-    def _seen(self, states: Tensor) -> Tensor:
-        return self.normalize_states.normalize(states)
-
-    def _states(self, tree: Tree[Any]) -> Tensor:
-        return read_states(tree, self.normalize_states.first.shape[0], "flow_policy", self.velocity.out.weight)
-
-
-def _rows(leaf: Tensor) -> Tensor:
-    return leaf.flatten(0, 1)
+        if STATES not in spec.observation:
+            found = f"expected the observation '{STATES}', found {sorted(spec.observation)}"
+            raise ConfigError("flow_policy", found, "Choose an environment with states, or a policy that sees.")
+        shape, action = spec.observation[STATES].shape, spec.action.shape
+        if len(shape) != 1 or len(action) != 1:
+            raise ConfigError("flow_policy", f"expected states [D] and an action [A], found {shape} and {action}")
+        kind = SoftFlowPolicy if self.num_q_heads else FlowPolicy
+        with seeded_weights(seed):
+            return kind(self, states=shape[0], action=spec.action)

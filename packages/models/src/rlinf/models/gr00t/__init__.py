@@ -1,7 +1,7 @@
 """GR00T-N1.5: a vision-language model, and a diffusion transformer that denoises chunks of actions."""
 
-from rlinf.models.gr00t.config import EMBODIMENTS as EMBODIMENTS
-from rlinf.models.gr00t.config import GR00TPolicyConfig as GR00TPolicyConfig
+from rlinf.models.gr00t.policy import EMBODIMENTS as EMBODIMENTS
+from rlinf.models.gr00t.policy import GR00TPolicyConfig as GR00TPolicyConfig
 from rlinf.models.gr00t.shapes import BASE as BASE
 from rlinf.models.gr00t.shapes import TINY as TINY
 from rlinf.models.gr00t.shapes import GR00TShape as GR00TShape

@@ -13,8 +13,8 @@ from torch import Tensor
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.tree import Tree
-from rlinf.models.images import fit_images
-from rlinf.models.observations import read_observation, read_states
+from rlinf.models.observations.images import fit_images
+from rlinf.models.observations.reading import read_observation, read_states
 
 CAMERAS: Final = ("main_images", "wrist_images", "extra_view_images")
 """In the order in which the model sees them."""

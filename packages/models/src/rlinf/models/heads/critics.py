@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.models.activations import Activation, make_activation
 from rlinf.models.heads.batch_renorm import BatchRenorm
 from rlinf.models.heads.batched import BatchedLayerNorm, BatchedLinear
+from rlinf.models.layers.activations import Activation, make_activation
 
 
 class MultiQHead(nn.Module):

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from rlinf.models.activations import Activation, make_activation
+from rlinf.models.layers.activations import Activation, make_activation
 
 _LAST_STD = 0.02
 

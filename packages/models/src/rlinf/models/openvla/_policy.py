@@ -20,11 +20,11 @@ from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads.value import ValueHead
-from rlinf.models.images import fit_images, standardize
 from rlinf.models.lora import apply_lora
+from rlinf.models.observations.images import fit_images, standardize
 from rlinf.models.openvla._loading import Source, from_folder, from_preset
 from rlinf.models.openvla._prismatic import PrismaticVLM
-from rlinf.models.openvla.config import IMAGES, TASKS, OpenVLAPolicyConfig
+from rlinf.models.openvla.policy import IMAGES, TASKS, OpenVLAPolicyConfig
 from rlinf.models.openvla.prompt import encode_prompts
 from rlinf.models.openvla.tokens import bin_entropy, bin_logprobs, chosen, draw
 from rlinf.models.seeding import seeded_weights

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,17 +18,21 @@ from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import ValueHead
-from rlinf.models.images import standardize
+from rlinf.models.lora import apply_lora
 from rlinf.models.normalization import Normalizer
-from rlinf.models.observations import read_states
-from rlinf.models.openvla._loading import Source
+from rlinf.models.observations.images import standardize
+from rlinf.models.observations.reading import read_states
+from rlinf.models.openvla._loading import Source, from_folder, from_preset
+from rlinf.models.openvla.folder import action_statistics, read_facts
 from rlinf.models.openvla.prompt import encode_prompts
-from rlinf.models.openvla_oft.config import OpenVLAOFTPolicyConfig
+from rlinf.models.openvla_oft.checkpoint import load_parts
 from rlinf.models.openvla_oft.decoders import Bins, Regression
 from rlinf.models.openvla_oft.film import Film
 from rlinf.models.openvla_oft.heads import ProprioProjector
 from rlinf.models.openvla_oft.layout import lay_out, mean_language
 from rlinf.models.openvla_oft.observation import instructions, pictures, state_size
+from rlinf.models.openvla_oft.policy import OpenVLAOFTPolicyConfig
+from rlinf.models.seeding import seeded_weights
 
 
 class OpenVLAOFTPolicy(BasePolicy):
@@ -164,3 +170,57 @@ class OpenVLAOFTPolicy(BasePolicy):
 
     def _value(self, answers: Tensor) -> Tensor | None:
         return None if self.value_head is None else self.value_head(answers[:, 0])
+
+
+def build(config: OpenVLAOFTPolicyConfig, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
+    """See `OpenVLAOFTPolicyConfig.build`."""
+    if config.model_path is None:
+        source = from_preset(config.preset or "tiny", config.n_action_bins, spec, seed)
+    else:
+        source = from_folder(Path(config.model_path), config.n_action_bins, config.unnorm_key, spec)
+    with seeded_weights(seed):
+        policy = OpenVLAOFTPolicy(config, spec, source)
+    policy.normalize_actions.set_statistics(_bounds(spec))
+    if config.model_path is not None:
+        _read(policy, Path(config.model_path))
+    if config.precision == "bf16":
+        policy.vlm.to(torch.bfloat16)
+        if policy.film is not None:
+            policy.film.to(torch.bfloat16)
+    if config.lora is not None:
+        apply_lora(policy.vlm, config.lora, seed=seed)
+    return policy
+
+
+def _read(policy: OpenVLAOFTPolicy, folder: Path) -> None:
+    """Statistics and the weights outside the vision-language model."""
+    key, statistics = policy.config.unnorm_key, read_facts(folder).statistics
+    _take(policy.normalize_actions, action_statistics(statistics, key))
+    if policy.normalize_states is not None:
+        states = {name: {"action": found["proprio"]} for name, found in statistics.items() if "proprio" in found}
+        _take(policy.normalize_states, action_statistics(states, key if key in states else None))
+    load_parts(
+        folder,
+        decoder=policy.decoder,
+        proprio_projector=policy.proprio_projector,
+        film=policy.film,
+        backbone=policy.vlm.vision_backbone,
+    )
+
+
+def _take(normalizer: Normalizer, statistics: Any) -> None:
+    if statistics is not None:
+        everywhere = np.ones(len(normalizer.mask), np.bool_)
+        normalizer.set_statistics({"mask": everywhere, **statistics})
+
+
+def _bounds(spec: EnvSpec) -> dict[str, Any]:
+    """The bounds of the environment as statistics of actions, where they are finite."""
+    size = spec.action.shape[0]
+    if spec.action.low is None or spec.action.high is None:
+        low, high = np.full(size, -np.inf), np.full(size, np.inf)
+    else:
+        low, high = (np.asarray(bound, np.float64) for bound in (spec.action.low, spec.action.high))
+    finite = np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
+    return {"q01": low, "q99": high, "min": low, "max": high, "mask": finite}

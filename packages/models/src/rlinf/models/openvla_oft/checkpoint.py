@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -27,31 +27,30 @@ from torch import Tensor, nn
 from rlinf.core.errors import CheckpointError
 from rlinf.models.openvla_oft.decoders import Regression
 
-if TYPE_CHECKING:
-    from rlinf.models.openvla_oft._policy import OpenVLAOFTPolicy
-
 _FILM: Final = re.compile(r"^(featurizer|fused_featurizer)\.blocks\.(\d+)\.((?:scale|shift)\..+)$")
 _BLOCK: Final = re.compile(r"^((?:featurizer|fused_featurizer)\.blocks\.\d+)\.block\.")
 _LORA_ALPHA: Final = 16
 
 
-def load_parts(policy: OpenVLAOFTPolicy, folder: Path) -> None:
-    """Reads the files that the policy's configuration asks for.
+def load_parts(
+    folder: Path, *, decoder: nn.Module, proprio_projector: nn.Module | None, film: nn.Module | None, backbone: nn.Module
+) -> None:
+    """Reads the files of those parts that there are; of the decoder, if it regresses.
 
     Raises:
         CheckpointError: one is missing, there are several, or its tensors don't fit.
     """
-    if isinstance(policy.decoder, Regression):
+    if isinstance(decoder, Regression):
         path = _only(folder, "action_head")
-        _fill(policy.decoder.head, _read(path), path)
-    if policy.proprio_projector is not None:
+        _fill(decoder.head, _read(path), path)
+    if proprio_projector is not None:
         path = _only(folder, "proprio_projector")
-        _fill(policy.proprio_projector, _read(path), path)
-    if policy.film is not None:
+        _fill(proprio_projector, _read(path), path)
+    if film is not None:
         path = _only(folder, "vision_backbone")
-        film, backbone = split_film(_read(path))
-        _fill(policy.film, _built(film, policy.film), path)
-        _fill(policy.vlm.vision_backbone, _built(backbone, policy.vlm.vision_backbone), path)
+        modulation, plain = split_film(_read(path))
+        _fill(film, _built(modulation, film), path)
+        _fill(backbone, _built(plain, backbone), path)
 
 
 def split_film(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

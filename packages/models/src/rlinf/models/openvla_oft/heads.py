@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rlinf.models.gaussian import LOG_2PI
+from rlinf.models.layers.gaussian import LOG_2PI
 
 
 class ResidualBlock(nn.Module):

@@ -12,8 +12,8 @@ from torch import Tensor
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ShapeError
 from rlinf.core.tree import Tree
-from rlinf.models.images import fit_images
-from rlinf.models.observations import read_observation
+from rlinf.models.observations.images import fit_images
+from rlinf.models.observations.reading import read_observation
 
 CAMERAS = ("main_images", "wrist_images", "extra_view_images")
 """In the order in which their patches stand in the sequence."""

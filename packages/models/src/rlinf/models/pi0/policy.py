@@ -1,307 +1,123 @@
-"""π0 and π0.5 as policies: one class for both."""
+"""The configurations of π0 and π0.5; light to import, the networks are in `_network`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-
-from rlinf.core.arrays import as_numpy
-from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import Decision, LossOutput, Rescored
-from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.core.protocols import Mode
-from rlinf.core.trajectory import Batch
-from rlinf.core.tree import Tree
-from rlinf.models.base import BasePolicy
-from rlinf.models.flow import (
-    Chain,
-    ChainScore,
-    ExploreNoiseNet,
-    draw_noise,
-    draw_time,
-    guided,
-    initial_noise,
-    interpolate,
-    matching_loss,
-    of_decision,
-    prefix_weights,
-    sample_chain,
-    score_chain,
-)
-from rlinf.models.flow.chain import Field
-from rlinf.models.heads import ValueHead
-from rlinf.models.images import fit_images, standardize
-from rlinf.models.normalization import Normalizer
-from rlinf.models.observations import read_states
-from rlinf.models.pi0.prompt import padded, state_prompt, task_prompt, texts
+from rlinf.core.config import expect_range
+from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import require_modules
+from rlinf.core.sequences import Granularity
+from rlinf.models.actor_config import acting, expect_sizes
+from rlinf.models.flow.sampling import FlowSampling
+from rlinf.models.lora import LoRAConfig
+from rlinf.models.pi0.architecture import Kind
 
 if TYPE_CHECKING:
-    from rlinf.models.pi0._network import PiNetwork, Prefix
-    from rlinf.models.pi0.config import PiConfig
-
-CAMERAS: Final = ("main_images", "wrist_images", "extra_view_images")
-"""Observation keys of images, in the order in which the model sees them."""
-
-Velocity = Callable[[Tensor, Tensor, Tensor, "Prefix"], tuple[Tensor, Tensor]]
+    from rlinf.models.pi0._policy import PiPolicy
 
 
-class PiPolicy(BasePolicy):
-    """π0 or π0.5. Use `PI0PolicyConfig.build` or `PI05PolicyConfig.build`.
+@dataclass(frozen=True, kw_only=True)
+class PiConfig:
+    """What both models share."""
 
-    Observations: `main_images` `[B, H, W, 3]`, `wrist_images` and `extra_view_images` `[B, H, W, 3]` or `[B, V, H, W, 3]` where
-    there are such cameras, `states` `[B, D]`, `task_descriptions` `[B]`; and `image_masks` `[B, V]` bool over all cameras, if some
-    rows lack some of them.
-    """
+    kind: ClassVar[Kind]
 
-    def __init__(
-        self,
-        config: PiConfig,
-        network: PiNetwork,
-        tokenizer: Any,
-        *,
-        states: Normalizer,
-        actions: Normalizer,
-        value_head: ValueHead | None,
-        noise_net: ExploreNoiseNet | None,
-        prompt_states: int = 0,
-    ) -> None:
-        super().__init__()
-        self._prompt_states = prompt_states
-        self.config = config
-        self.network = network
-        self.tokenizer = tokenizer
-        self.states, self.actions = states, actions
-        self.value_head, self.noise_net = value_head, noise_net
-        self.noise_level = config.sampling.level(0)
-        self.noise_shape: tuple[int, int] = (network.of.horizon, network.of.max_action_dim)
-        self._compiled: Velocity | None = None
+    preset: Literal["tiny", "base"] | None = None
+    """`tiny`: random weights, four image patches, two layers. `base`: the published sizes, random weights."""
+    model_path: str | None = None
+    """A local folder: `config.json` and `*.safetensors` of LeRobot, openpi, transformers or ourselves, and a tokenizer."""
+    num_action_chunks: int = 4
+    """K, the steps of a chunk that are executed."""
+    horizon: int | None = None
+    """H, the steps of a chunk that are predicted, at least K; None: the model's own (tiny: 4, base: 50)."""
+    image_size: int | None = None
+    """Pixels that the model sees, each way; None: its own (tiny: 32, base: 224)."""
+    max_state_dim: int | None = None
+    """States are padded with zeros to this size; None: the model's own (tiny: 8, base: 32)."""
+    max_action_dim: int | None = None
+    """D, to which actions are padded; None: the model's own (tiny: 8, base: 32)."""
+    max_token_length: int | None = None
+    """Tokens of a prompt, padding included; None: the model's own."""
+    sampling: FlowSampling = field(default_factory=FlowSampling)
+    """Denoising steps, and where exploration comes from."""
+    logprob_type: Granularity = "chunk_level"
+    """What gets a log-probability of its own."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the two transformers and the vision tower; projections of actions, heads and the flow stay in float32."""
+    add_value_head: bool = True
+    """Whether there is a critic."""
+    value_after_vlm: bool = False
+    """The critic sees the mean over the prompt's and images' tokens; else the mean over the expert's, at the scored step."""
+    value_hidden_sizes: tuple[int, ...] | None = None
+    """Units of the critic's hidden layers; None: the model's own."""
+    detach_critic_input: bool = True
+    """Whether the critic's gradient ends at the critic."""
+    train_expert_only: bool = False
+    """Freezes the vision-language model."""
+    lora: LoRAConfig | None = None
+    """Adapters in the vision-language model, whose own weights are then frozen."""
 
-    @torch.no_grad()
-    def predict_action_batch(
-        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
-    ) -> Decision[Tensor]:
-        """See `BasePolicy`; the prefix is read once, whatever the number of denoising steps."""
-        context = self.context(env_obs)
-        prefix, state = self.read(context)
-        train, sampling = mode == "train", self.config.sampling
-        shape = (len(state), *self.noise_shape)
-        noise = initial_noise(shape, sampling, train=train, generator=generator, device=state.device, dtype=state.dtype)
-        chain = sample_chain(
-            self._field(state, prefix),
-            noise,
-            sampling,
-            noise_level=self.noise_level,
-            train=train,
-            spread=self.noise_net,
-            generator=generator,
-        )
-        return self._decision(context, chain, prefix)
-
-    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
-        """See `BasePolicy`; one pass of the vision-language model, and of the expert one, or K if all steps are scored."""
-        trajectory = batch.trajectory
-        shape = tuple(trajectory.reward.shape)
-        tree = cast("Mapping[str, Tensor]", trajectory.context)
-        context = {key: leaf.flatten(0, 1).to(self._device) for key, leaf in tree.items()}
-        prefix, state = self.read(context)
-        score = score_chain(
-            self._field(state, prefix),
-            context["chains"],
-            context["denoise_inds"],
-            context["noise_level"],
-            self.config.sampling,
-            spread=self.noise_net,
-        )
-        value = self._value(score, prefix)
-        return Rescored(
-            logprob=_unflatten(self._level(score.logprob), shape),
-            entropy=_unflatten(self._level(score.entropy), shape),
-            value=None if value is None else _unflatten(value, shape),
-        )
-
-    def sft_loss(
-        self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
-    ) -> LossOutput[Tensor]:
-        """Flow matching at times near the noise: see `rlinf.models.flow.matching`, where the equations are.
-
-        Padded dimensions count, as in openpi; steps beyond those given don't.
-
-        Args:
-            env_obs: observations.
-            action: `[B, K, A]` with any K; what lies beyond the horizon is ignored.
-            mask: `[B, K]` bool, False for steps after the end of the episode.
-            generator: the source of time and noise.
-        """
-        prefix, state = self.read(self.context(env_obs))
-        given = torch.as_tensor(action, device=self._device)[:, : self.noise_shape[0]]
-        counts = torch.ones(given.shape[:2], dtype=torch.bool, device=self._device)
-        if mask is not None:
-            counts = torch.as_tensor(mask, device=self._device)[:, : given.shape[1]]
-        target = self._padded(given)
-        counts = nn.functional.pad(counts, (0, target.shape[1] - counts.shape[1]))
-        found = self._regression(target, state, prefix, generator)
-        return matching_loss(found.prediction, found.target, counts)
-
-    def flow_regression(self, context: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> FlowRegression:
-        """See `rlinf.core.capabilities.HasFlowRegression`; K and A, what was executed, in the place of H and D.
-
-        Args:
-            context: that of the decisions; what the chains end with completes the executed part.
-            action: `[B, K, A]`.
-            generator: the source of time and noise.
-        """
-        tree = {key: leaf.to(self._device) for key, leaf in cast("Mapping[str, Tensor]", context).items()}
-        prefix, state = self.read(tree)
-        executed = self.actions.normalize(torch.as_tensor(action, device=self._device, dtype=torch.float32))
-        steps, size = executed.shape[1:]
-        target = tree["chains"][:, -1].clone()
-        target[:, :steps, :size] = executed
-        found = self._regression(target, state, prefix, generator)
-        prediction, wanted = (x[:, :steps, :size] for x in (found.prediction, found.target))
-        return FlowRegression(prediction=prediction, target=wanted, time=found.time)
-
-    @torch.no_grad()
-    def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
-        """See `rlinf.core.capabilities.HasNoiseSteering`."""
-        prefix, state = self.read(self.context(env_obs))
-        start = torch.as_tensor(noise, device=self._device, dtype=torch.float32)
-        if start.shape[1:] != self.noise_shape:
-            raise ShapeError(
-                "steer(noise)", f"expected [B, {self.noise_shape[0]}, {self.noise_shape[1]}], found {tuple(start.shape)}"
-            )
-        chain = sample_chain(self._field(state, prefix), start, self.config.sampling, noise_level=0.0, train=False)
-        return self._executed(chain.action)
-
-    @torch.no_grad()
-    def continue_chunk(
-        self, env_obs: Tree[Any], previous: Any, *, delay: int, generator: torch.Generator | None = None
-    ) -> Decision[Tensor]:
-        """A chunk that agrees with the previous one: guided by it, deterministic but for the initial noise.
-
-        Args:
-            env_obs: observations.
-            previous: `[B, n, A]`, what the chunk in execution still holds, its first step the next to be executed; n ≤ H.
-            delay: steps of it that will have been executed when the new chunk is there.
-            generator: the source of the initial noise, which is drawn even though nothing else is.
-        """
-        context = self.context(env_obs)
-        prefix, state = self.read(context)
-        rest = torch.as_tensor(previous, device=self._device)[:, : self.noise_shape[0]]
-        weight = prefix_weights(self.noise_shape[0], delay=delay, known=rest.shape[1]).to(self._device)
-        field = guided(self._field(state, prefix), self._padded(rest), weight)
-        noise = draw_noise((len(state), *self.noise_shape), state, generator)
-        chain = sample_chain(field, noise, self.config.sampling, noise_level=0.0, train=False, spread=self.noise_net)
-        return self._decision(context, chain, prefix)
-
-    def set_global_step(self, step: int) -> None:
-        """Sets η by the schedule of `sampling.noise_anneal`."""
-        self.noise_level = self.config.sampling.level(step)
-
-    def enable_torch_compile(self, mode: str = "default") -> None:
-        """Compiles the expert's denoising step; "reduce-overhead" also captures it as a CUDA graph.
-
-        Args:
-            mode: of `torch.compile`.
-        """
-        self._compiled = cast("Velocity", torch.compile(self.network.velocity, mode=mode, dynamic=False))
+    def __post_init__(self) -> None:
+        if (self.preset is None) == (self.model_path is None):
+            found = f"expected exactly one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
+            raise ConfigError("preset", found, "preset: tiny needs no download; model_path is a local folder.")
+        if self.num_action_chunks < 1 or (self.horizon is not None and self.horizon < self.num_action_chunks):
+            found = f"expected 1 ≤ num_action_chunks ≤ horizon, found {self.num_action_chunks} and {self.horizon}"
+            raise ConfigError("num_action_chunks", found)
+        for name in ("image_size", "max_state_dim", "max_action_dim", "max_token_length"):
+            expect_range(name, getattr(self, name), 1)
+        expect_sizes("value_hidden_sizes", self.value_hidden_sizes or ())
+        if self.lora is not None and self.train_expert_only:
+            raise ConfigError("lora", "adapts the vision-language model, which train_expert_only freezes", "Drop one of the two.")
 
     @property
-    def _device(self) -> torch.device:
-        return self.actions.first.device
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(critic=self.add_value_head)
 
-    def context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
-        """What decides, in the smallest form: images in the model's size, states as they came, tokens."""
-        needed = {CAMERAS[0], "states", "task_descriptions"}
-        tree = cast("Mapping[str, Any]", env_obs if isinstance(env_obs, Mapping) else {})
-        if not needed <= set(tree):
-            found = sorted(tree) if isinstance(env_obs, Mapping) else type(env_obs).__name__
-            raise ShapeError(f"{self.config.kind}(env_obs)", f"expected {sorted(needed)}, found {found}")
-        keys = [key for key in CAMERAS if key in tree]
-        size = self.network.of.vision.image
-        views = [fit_images(tree[key], size, fit="pad") for key in keys]
-        images = torch.cat([view[:, None] if view.dim() == 4 else view for view in views], 1).to(self._device)
-        states = read_states(tree, len(self.states.first), self.config.kind, self.states.first)
-        seen = torch.ones(images.shape[:2], dtype=torch.bool, device=self._device)
-        if "image_masks" in tree:
-            seen &= torch.as_tensor(tree["image_masks"], device=self._device)
-        tokens, valid = self._tokens(tree["task_descriptions"], states)
-        return {"images": images, "image_masks": seen, "states": states, "tokens": tokens, "token_masks": valid}
+    def build(self, spec: EnvSpec, *, seed: int) -> PiPolicy:
+        """The policy; torch's global generator is neither read nor moved.
 
-    def _tokens(self, tasks: Any, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids and mask of the prompts, `[B, L]`."""
-        if self.config.kind == "pi0":
-            prompts = [task_prompt(task) for task in texts(tasks)]
-        else:
-            normed = as_numpy(self.states.normalize(states))
-            # After normalisation, so that what is padded is in the middle of its range.
-            missing = max(0, self._prompt_states - normed.shape[1])
-            told = np.pad(normed, ((0, 0), (0, missing)))
-            prompts = [state_prompt(task, row) for task, row in zip(texts(tasks), told, strict=True)]
-        unique, index = np.unique(np.array(prompts), return_inverse=True)
-        encoded = self.tokenizer(unique.tolist(), add_special_tokens=False)["input_ids"]
-        rows = [[self.tokenizer.bos_token_id, *row] for row in encoded]
-        longest, limit = max(map(len, rows)), self.network.of.max_token_length
-        if longest > limit:
-            found = f"expected prompts of at most {limit} tokens, found one of {longest}"
-            raise ConfigError("max_token_length", found, f"Set it to {longest} or more.")
-        ids, valid = padded(rows, limit)
-        return torch.as_tensor(ids[index], device=self._device), torch.as_tensor(valid[index], device=self._device)
+        Args:
+            spec: needs `main_images` `[H, W, 3]`, `states` `[D]` and an action `[A]`; `wrist_images` and `extra_view_images` are
+                further cameras. Bounds that are finite are the statistics of normalisation, unless `model_path` has some.
+            seed: decides the weights that no checkpoint gives.
 
-    def read(self, context: Mapping[str, Tensor]) -> tuple[Prefix, Tensor]:
-        """The prefix, once for all denoising steps, and the padded state."""
-        pixels = standardize(context["images"])
-        prefix = self.network.prefix(pixels, context["image_masks"], context["tokens"], context["token_masks"])
-        states = self.states.normalize(context["states"])
-        missing = max(0, self.network.of.max_state_dim - states.shape[1])
-        return prefix, nn.functional.pad(states, (0, missing))
+        Raises:
+            ConfigError: the environment lacks something, or is larger than the model.
+            CheckpointError: `model_path` is incomplete, or of another model.
+            MissingExtra: transformers is not installed.
+        """
+        require_modules("transformers", "tokenizers", place=self.kind, extra="rlinf-models[vla]")
+        from rlinf.models.pi0._policy import build_policy
 
-    def _decision(self, context: dict[str, Tensor], chain: Chain, prefix: Prefix) -> Decision[Tensor]:
-        context |= {"chains": chain.states, "denoise_inds": chain.index, "noise_level": chain.level}
-        return Decision(
-            action=self._executed(chain.action),
-            logprob=self._level(chain.score.logprob),
-            value=self._value(chain.score, prefix),
-            context=context,
-            version=self.version,
-        )
-
-    def _field(self, state: Tensor, prefix: Prefix) -> Field:
-        velocity = self._compiled or self.network.velocity
-        return lambda x, time: velocity(x, time, state, prefix)
-
-    def _regression(self, target: Tensor, state: Tensor, prefix: Prefix, generator: torch.Generator | None) -> FlowRegression:
-        noise = draw_noise(target.shape, target, generator)
-        time = draw_time(len(target), target, generator)
-        x, wanted = interpolate(target, noise, time)
-        velocity, _ = self._field(state, prefix)(x, time)
-        return FlowRegression(prediction=velocity, target=wanted, time=time)
-
-    def _padded(self, action: Tensor) -> Tensor:
-        """Actions of the environment in the units and the shape of the model, `[B, H, D]`; the last step is repeated."""
-        normed = self.actions.normalize(action.float())
-        horizon, size = self.noise_shape
-        steps = torch.arange(horizon, device=normed.device).clamp(max=normed.shape[1] - 1)
-        return nn.functional.pad(normed[:, steps], (0, size - normed.shape[2]))
-
-    def _executed(self, x: Tensor) -> Tensor:
-        """`[B, K, A]` in the units of the environment, of `[B, H, D]`."""
-        return self.actions.unnormalize(x[:, : self.config.num_action_chunks, : len(self.actions.first)])
-
-    def _level(self, x: Tensor) -> Tensor:
-        """Of what counts in a decision, at the declared granularity."""
-        steps, size, sampling = self.config.num_action_chunks, len(self.actions.first), self.config.sampling
-        return of_decision(x, steps=steps, size=size, level=self.config.logprob_type, density=sampling.density)
-
-    def _value(self, score: ChainScore, prefix: Prefix) -> Tensor | None:
-        if self.value_head is None:
-            return None
-        seen = prefix.mean() if self.config.value_after_vlm else score.hidden.mean(1)
-        return self.value_head(seen.detach() if self.config.detach_critic_input else seen)
+        return build_policy(self, spec, seed=seed)
 
 
-def _unflatten(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return x.reshape(*shape, *x.shape[1:])
+@dataclass(frozen=True, kw_only=True)
+class PI0PolicyConfig(PiConfig):
+    """π0, by name: `model_type: pi0`.
+
+    Black et al., "π0: A Vision-Language-Action Flow Model for General Robot Control" (2024), arXiv:2410.24164.
+    """
+
+    kind: ClassVar[Kind] = "pi0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PI05PolicyConfig(PiConfig):
+    """π0.5, by name: `model_type: pi05`.
+
+    Physical Intelligence, "π0.5: a Vision-Language-Action Model with Open-World Generalization" (2025), arXiv:2504.16054.
+    """
+
+    kind: ClassVar[Kind] = "pi05"
+
+    value_after_vlm: bool = True
+    pad_prompt_state: bool | None = None
+    """Whether the state in the prompt is padded with zeros to `max_state_dim`, as by LeRobot, or has the environment's size, as by
+    openpi. None: as `model_path` was trained, if it is a folder of LeRobot padded; a preset is not."""

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from rlinf.core.errors import ConfigError
-from rlinf.models.language._build import network_of
+from rlinf.models.language._policy import network_of
 from rlinf.models.language._tiny import TINY
 from rlinf.models.lora import apply_lora
-from rlinf.models.reward_models.config import SequenceRewardConfig
-from rlinf.models.reward_models.sequence import SequenceReward
+from rlinf.models.reward_models.sequence import SequenceReward, SequenceRewardConfig
 
 
 def build_sequence_reward(config: SequenceRewardConfig, *, seed: int) -> SequenceReward:

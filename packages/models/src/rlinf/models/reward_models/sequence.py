@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,8 +11,30 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.data import LossOutput
+from rlinf.core.registry import require_modules
+from rlinf.models.language.policy import NetworkConfig
 from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, last_columns, restarting_positions
 from rlinf.models.reward_models.losses import bradley_terry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceRewardConfig(NetworkConfig):
+    """A language model with one number at the last token: what transformers calls sequence classification with one label."""
+
+    fresh_head: bool = False
+    """Whether `model_path` may be a language model, without the head, which is drawn from the seed then."""
+
+    def build(self, *, seed: int) -> SequenceReward:
+        """The reward model; torch's global generator is neither read nor moved.
+
+        Raises:
+            ConfigError: an unknown architecture or override.
+            CheckpointError: the folder misses weights.
+        """
+        require_modules("transformers", place="sequence_reward", extra="rlinf-models[language]")
+        from rlinf.models.reward_models._sequence import build_sequence_reward
+
+        return build_sequence_reward(self, seed=seed)
 
 
 class SequenceReward(nn.Module):

@@ -1,9 +1,10 @@
-"""A classifier of frames: has the task succeeded?"""
+"""Whether a frame shows success: a small residual network."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +14,40 @@ from torch import Tensor, nn
 
 from rlinf.core.config import read
 from rlinf.core.data import LossOutput
-from rlinf.core.errors import CheckpointError, ShapeError
+from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
 from rlinf.models.heads import ValueHead
-from rlinf.models.resnet import SHAPES, ResNetEncoder, make_pooling
-from rlinf.models.reward_models.config import SuccessClassifierConfig
+from rlinf.models.layers.resnet import SHAPES, Pooling, ResNetEncoder, make_pooling
+from rlinf.models.layers.resnet import Preset as ResNetPreset
 from rlinf.models.reward_models.losses import success_loss
+from rlinf.models.seeding import seeded_weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuccessClassifierConfig:
+    """A small residual network that says whether a frame shows success."""
+
+    image_size: tuple[int, int]
+    """Height and width of frames in pixels."""
+    preset: ResNetPreset = "base"
+    """The size of the network."""
+    pooling: Pooling = "spatial_embeddings"
+    """How feature maps become vectors."""
+    hidden_sizes: tuple[int, ...] = (256,)
+    """Units of the layers between features and log-odds."""
+    positive_weight: float = 1.0
+    """What a success counts in the loss, where successes are rare."""
+
+    def __post_init__(self) -> None:
+        if min(self.image_size) < 8:
+            raise ConfigError("image_size", f"expected at least 8 pixels a side, found {list(self.image_size)}")
+        if self.positive_weight <= 0:
+            raise ConfigError("positive_weight", f"expected a number above 0, found {self.positive_weight}")
+
+    def build(self, *, seed: int) -> SuccessClassifier:
+        """The classifier with fresh weights; torch's global generator is neither read nor moved."""
+        with seeded_weights(seed):
+            return SuccessClassifier(self)
+
 
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _safetensors = cast("Any", safetensors.torch)

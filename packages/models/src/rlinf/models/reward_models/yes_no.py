@@ -1,8 +1,9 @@
-"""A reward from one question: the odds of "yes" against "no"."""
+"""A reward that is the answer to a question: yes or no."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,8 +13,36 @@ from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError
 from rlinf.models.language.folder import save_language_model
 from rlinf.models.language.model import LanguageModel
+from rlinf.models.language.policy import CausalLMConfig, VisionLanguageConfig
 from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, last_columns
 from rlinf.models.reward_models.losses import success_loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YesNoRewardConfig:
+    """A model that is asked a question, with or without images, and answers yes or no in one token."""
+
+    yes_id: int
+    """The token of "yes"."""
+    no_id: int
+    """The token of "no"."""
+    vlm: VisionLanguageConfig | None = None
+    """Who is asked; exactly one of this and `causal_lm`."""
+    causal_lm: CausalLMConfig | None = None
+    """Who is asked where there are no images."""
+
+    def __post_init__(self) -> None:
+        if (self.vlm is None) == (self.causal_lm is None):
+            raise ConfigError("vlm", "expected exactly one of vlm and causal_lm", "Set one of them.")
+        if self.yes_id == self.no_id:
+            raise ConfigError("yes_id", f"expected two tokens, found {self.yes_id} twice")
+
+    def build(self, *, seed: int) -> YesNoReward:
+        """The reward model; see `VisionLanguageConfig.build`."""
+        asked = self.vlm or self.causal_lm
+        if asked is None:
+            raise ConfigError("vlm", "expected exactly one of vlm and causal_lm", "Set one of them.")
+        return YesNoReward(asked.build(seed=seed), yes_id=self.yes_id, no_id=self.no_id)
 
 
 class YesNoReward(nn.Module):

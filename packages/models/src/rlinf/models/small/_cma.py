@@ -15,17 +15,17 @@ from rlinf.core.data import ArraySpec, Decision
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import Mode
 from rlinf.core.tree import Tree
-from rlinf.models.action_distribution import ActionDistribution
 from rlinf.models.actor_config import STATES
-from rlinf.models.actor_critic import ActorCritic, Context, QFunctions, make_q_head
-from rlinf.models.cameras import Camera, read_images, views_of
-from rlinf.models.cma import TASKS, CMAPolicyConfig
-from rlinf.models.cross_attention import Attention, InstructionEncoder
 from rlinf.models.heads import ValueHead
-from rlinf.models.observations import read_observation, read_states
-from rlinf.models.resnet import SHAPES, Preset, ResNetEncoder
+from rlinf.models.layers.action_distribution import ActionDistribution
+from rlinf.models.layers.resnet import SHAPES, Preset, ResNetEncoder
+from rlinf.models.observations.cameras import Camera, read_images, views_of
+from rlinf.models.observations.reading import read_observation, read_states
 from rlinf.models.seeding import seeded_weights
-from rlinf.models.words import hash_words
+from rlinf.models.small.actor_critic import ActorCritic, Context, QFunctions, make_q_head
+from rlinf.models.small.cma import TASKS, CMAPolicyConfig
+from rlinf.models.small.cross_attention import Attention, InstructionEncoder
+from rlinf.models.small.word_hashing import hash_words
 
 POLICY_STATE, NEXT_STATE, WORDS = "policy_state", "next_policy_state", "words"
 _PLACE_SIZE = 64

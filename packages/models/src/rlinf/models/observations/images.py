@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.models.resampling import Filter, Rounding, crop_area, resample
+from rlinf.models.observations.resampling import Filter, Rounding, crop_area, resample
 
 Fit = Literal["stretch", "pad", "crop"]
 """How another ratio of sides is met: both sides stretched; black bars; what sticks out is cut off."""

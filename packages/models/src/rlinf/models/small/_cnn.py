@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 from rlinf.core.data import ArraySpec
 from rlinf.core.tree import Tree
-from rlinf.models.action_distribution import ActionDistribution
-from rlinf.models.activations import make_activation
 from rlinf.models.actor_config import STATES
-from rlinf.models.actor_critic import ActorCritic, Context, QFunctions, make_q_head
-from rlinf.models.cameras import Camera, read_images, views_of
-from rlinf.models.cnn import CNNPolicyConfig
 from rlinf.models.heads import ValueHead
-from rlinf.models.mlp_policy import perceptron
-from rlinf.models.observations import read_states
-from rlinf.models.resnet import SHAPES, Pooling, Preset, ResNetEncoder, make_pooling
+from rlinf.models.layers.action_distribution import ActionDistribution
+from rlinf.models.layers.activations import make_activation
+from rlinf.models.layers.resnet import SHAPES, Pooling, Preset, ResNetEncoder, make_pooling
+from rlinf.models.observations.cameras import Camera, read_images, views_of
+from rlinf.models.observations.reading import read_states
 from rlinf.models.seeding import seeded_weights
+from rlinf.models.small._mlp import perceptron
+from rlinf.models.small.actor_critic import ActorCritic, Context, QFunctions, make_q_head
+from rlinf.models.small.cnn import CNNPolicyConfig
 
 
 class ViewEncoder(nn.Module):

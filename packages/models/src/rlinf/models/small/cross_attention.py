@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from rlinf.models.words import PAD
+from rlinf.models.small.word_hashing import PAD
 
 
 class InstructionEncoder(nn.Module):

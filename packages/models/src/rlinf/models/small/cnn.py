@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.models.activations import Activation
 from rlinf.models.actor_config import STATES, ActorCriticConfig, expect_action, expect_sizes
-from rlinf.models.cameras import cameras_of
-from rlinf.models.resnet import Pooling, Preset
+from rlinf.models.layers.activations import Activation
+from rlinf.models.layers.resnet import Pooling, Preset
+from rlinf.models.observations.cameras import cameras_of
 
 if TYPE_CHECKING:
-    from rlinf.models.cnn_policy import CNNPolicy
+    from rlinf.models.small._cnn import CNNPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class CNNPolicyConfig(ActorCriticConfig):
         Raises:
             ConfigError: the environment has no such observation or action.
         """
-        from rlinf.models.cnn_policy import CNNPolicy, CNNQPolicy
+        from rlinf.models.small._cnn import CNNPolicy, CNNQPolicy
 
         expect_action("cnn_policy", spec)
         cameras = cameras_of(spec, self.cameras, "cnn_policy")

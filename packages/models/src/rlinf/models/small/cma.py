@@ -9,11 +9,11 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.actor_config import STATES, ActorCriticConfig, acting, expect_action
-from rlinf.models.cameras import cameras_of
-from rlinf.models.resnet import Preset
+from rlinf.models.layers.resnet import Preset
+from rlinf.models.observations.cameras import cameras_of
 
 if TYPE_CHECKING:
-    from rlinf.models.cma_policy import CMAPolicy
+    from rlinf.models.small._cma import CMAPolicy
 
 TASKS = "task_descriptions"
 _SIZES = ("vocab_size", "word_size", "max_words", "instruction_size", "image_features", "memory_size")
@@ -67,7 +67,7 @@ class CMAPolicyConfig(ActorCriticConfig):
         Raises:
             ConfigError: the environment has no such observation or action.
         """
-        from rlinf.models.cma_policy import CMAPolicy, CMAQPolicy
+        from rlinf.models.small._cma import CMAPolicy, CMAQPolicy
 
         expect_action("cma", spec)
         cameras = cameras_of(spec, self.cameras, "cma")

@@ -15,10 +15,10 @@ from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
-from rlinf.models.action_distribution import ActionDistribution, Normal
 from rlinf.models.actor_config import ActorCriticConfig
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import CrossQHead, MultiQHead
+from rlinf.models.layers.action_distribution import ActionDistribution, Normal
 from rlinf.models.precision import at_least_float32
 
 LATENT = "latent"

@@ -98,6 +98,6 @@ class GR00TPolicyConfig:
             ConfigError: the environment lacks something, or has more than the model takes.
             CheckpointError: `model_path` is not the folder of a GR00T-N1.5.
         """
-        from rlinf.models.gr00t._build import build
+        from rlinf.models.gr00t._policy import build
 
         return build(self, spec, seed=seed)

@@ -14,8 +14,7 @@ from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.sequences import Granularity
 from rlinf.models.flow.draws import draw_noise
-from rlinf.models.gaussian import gaussian_entropy, gaussian_logprob
-from rlinf.models.squashed import squash_log_slope
+from rlinf.models.layers.gaussian import gaussian_entropy, gaussian_logprob, squash_log_slope
 
 if TYPE_CHECKING:
     from rlinf.models.actor_config import ActorCriticConfig

@@ -15,13 +15,13 @@ from rlinf.core.data import ArraySpec
 from rlinf.core.protocols import AllReduce
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
-from rlinf.models.action_distribution import ActionDistribution
-from rlinf.models.activations import make_activation
-from rlinf.models.actor_critic import ActorCritic, Context, QFunctions, make_q_head
-from rlinf.models.mlp import STATES, MLPPolicyConfig
-from rlinf.models.observations import read_observation, read_states
-from rlinf.models.running_norm import RunningNorm
+from rlinf.models.layers.action_distribution import ActionDistribution
+from rlinf.models.layers.activations import make_activation
+from rlinf.models.layers.running_norm import RunningNorm
+from rlinf.models.observations.reading import read_observation, read_states
 from rlinf.models.seeding import seeded_weights
+from rlinf.models.small.actor_critic import ActorCritic, Context, QFunctions, make_q_head
+from rlinf.models.small.mlp import STATES, MLPPolicyConfig
 
 
 class MLPPolicy(ActorCritic):

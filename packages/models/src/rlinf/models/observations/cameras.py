@@ -12,7 +12,7 @@ from torch import Tensor
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 from rlinf.core.tree import Tree
-from rlinf.models.observations import read_observation
+from rlinf.models.observations.reading import read_observation
 
 CAMERAS = ("main_images", "wrist_images", "extra_view_images")
 """The keys of images, in the order in which policies see them."""

@@ -91,6 +91,6 @@ class OpenVLAOFTPolicyConfig:
             seed: decides all weights that no checkpoint gives.
         """
         require_modules("transformers", "tokenizers", place="openvla_oft", extra="rlinf-models[vla]")
-        from rlinf.models.openvla_oft._build import build
+        from rlinf.models.openvla_oft._policy import build
 
         return build(self, spec, seed=seed)

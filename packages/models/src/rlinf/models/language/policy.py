@@ -25,34 +25,47 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LanguageConfig:
-    """What all language models have in common."""
+class NetworkConfig:
+    """A network of transformers: from a folder, or with random weights."""
 
     model_path: str | None = None
     """A local folder in the layout of Hugging Face; exactly one of this and `preset`."""
     preset: Preset | None = None
     """Random weights: "tiny" is built in seconds, "base" has the sizes that transformers gives `architecture`."""
+    architecture: str = "qwen3"
+    """The `model_type` of transformers (`llama`, `qwen2`, `qwen3`, `qwen3_moe`, …), for a preset."""
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of the model's own configuration that differ: sizes, `tie_word_embeddings`, sections such as `text_config`."""
-    tokens: TokensConfig | None = None
-    """The tokens of a preset, which decide the size of its vocabulary; None for bytes, or for those of `model_path`."""
-    add_value_head: bool = False
-    """Whether there is a critic, linear in the last hidden states."""
     lora: LoRAConfig | None = None
-    """Adapters, beside which the rest is frozen."""
+    """Adapters, beside which the rest is frozen, but for heads."""
     precision: Precision = "fp32"
-    """The type of the weights; log-probabilities and values are float32 in any case."""
+    """The type of the weights; log-probabilities, values and scores are float32 in any case."""
     attention: Attention = "sdpa"
     """The kernel. "flash_attention_2" needs the package and a GPU; rows are then joined to one."""
     gradient_checkpointing: bool = False
     """Whether hidden states of layers are computed again on the way back, in the module's train mode."""
+
+    def __post_init__(self) -> None:
+        if (self.model_path is None) == (self.preset is None):
+            found = "both" if self.model_path is not None else "neither"
+            raise ConfigError("model_path", f"expected exactly one of model_path and preset, found {found}", "Set one of them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageConfig(NetworkConfig):
+    """What all language models have in common."""
+
+    tokens: TokensConfig | None = None
+    """The tokens of a preset, which decide the size of its vocabulary; None for bytes, or for those of `model_path`."""
+    add_value_head: bool = False
+    """Whether there is a critic, linear in the last hidden states."""
     temperature: float = 1.0
     """That of sampling: log-probabilities are those of the tempered distribution."""
     logit_chunk: int = 256
     """Tokens whose logits exist at the same time."""
 
     def __post_init__(self) -> None:
-        check_source(self.model_path, self.preset)
+        NetworkConfig.__post_init__(self)
         if self.tokens is not None and (self.model_path is not None or "vocab_size" in self.overrides):
             other = "model_path" if self.model_path is not None else "overrides.vocab_size"
             raise ConfigError("tokens", f"expected one vocabulary, found that of {other} too", f"Set tokens or {other}.")
@@ -120,9 +133,6 @@ class LanguageConfig:
 class CausalLMConfig(LanguageConfig):
     """Any causal language model of transformers, by name: `model_type: causal_lm`."""
 
-    architecture: str = "qwen3"
-    """The `model_type` of transformers (`llama`, `qwen2`, `qwen3`, `qwen3_moe`, …), for a preset."""
-
     def build(self, *, seed: int) -> LanguageModel:
         """The model; torch's global generator is neither read nor moved.
 
@@ -135,7 +145,7 @@ class CausalLMConfig(LanguageConfig):
             MissingExtra: transformers or peft is not installed.
         """
         require_modules("transformers", place="causal_lm", extra="rlinf-models[language]")
-        from rlinf.models.language._build import build_causal
+        from rlinf.models.language._policy import build_causal
 
         return build_causal(self, seed=seed)
 
@@ -156,7 +166,7 @@ class VisionLanguageConfig(LanguageConfig):
     def build(self, *, seed: int) -> LanguageModel:
         """The model; see `CausalLMConfig.build`."""
         require_modules("transformers", place="vlm", extra="rlinf-models[language]")
-        from rlinf.models.language._build import build_vision
+        from rlinf.models.language._policy import build_vision
 
         return build_vision(self, seed=seed)
 
@@ -169,8 +179,8 @@ class VisionLanguageConfig(LanguageConfig):
             MissingExtra: transformers or Pillow is not installed.
         """
         require_modules("transformers", "PIL", place="vlm", extra="rlinf-models[language,images]")
-        from rlinf.models.language._build import vision_sizes
-        from rlinf.models.language._sight import qwen_sight
+        from rlinf.models.language._image_processor import qwen_sight
+        from rlinf.models.language._policy import vision_sizes
 
         return qwen_sight(vision_sizes(self), self.model_path)
 
@@ -183,14 +193,3 @@ def check_folder(path: str | None, place: str) -> None:
     """
     if path is not None and not Path(path).expanduser().is_dir():
         raise ConfigError(place, f"expected a local folder, found none at '{path}'", "Download the model first.")
-
-
-def check_source(model_path: str | None, preset: str | None) -> None:
-    """Refuses weights from two places, or from none.
-
-    Raises:
-        ConfigError: not exactly one is given.
-    """
-    if (model_path is None) == (preset is None):
-        found = "both" if model_path is not None else "neither"
-        raise ConfigError("model_path", f"expected exactly one of model_path and preset, found {found}", "Set one of them.")

@@ -11,7 +11,7 @@ from rlinf.core.registry import MODELS
 from rlinf.core.testing import PolicyContract
 from rlinf.core.tree import tree_map
 from rlinf.models.commands import TINY
-from rlinf.models.observations import refuse_not_finite
+from rlinf.models.observations.reading import refuse_not_finite
 
 SMALL = {"mlp_policy": {}, "flow_policy": {}, "dsrl": {}}
 LARGE = {name: {"preset": "tiny"} for name in ("cnn_policy", "cma", "pi0", "pi05", "openvla", "openvla_oft", "gr00t")}

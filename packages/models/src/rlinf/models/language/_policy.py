@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import torch
 import transformers
@@ -15,16 +15,13 @@ from torch import Tensor
 from rlinf.core.errors import CheckpointError, ConfigError, UnknownName, did_you_mean
 from rlinf.models.heads import ValueHead
 from rlinf.models.language._tiny import IMAGE_TOKEN, TINY, TINY_VISION
-from rlinf.models.language.config import CausalLMConfig, VisionLanguageConfig
 from rlinf.models.language.folder import load_value_head
 from rlinf.models.language.images import VisionInputs
 from rlinf.models.language.model import Inputs, LanguageModel, text_inputs
+from rlinf.models.language.policy import CausalLMConfig, NetworkConfig, VisionLanguageConfig
 from rlinf.models.language.vocabulary import IMAGE_TOKENS
 from rlinf.models.lora import apply_lora
 from rlinf.models.seeding import seeded_weights
-
-if TYPE_CHECKING:
-    from rlinf.models.reward_models.config import SequenceRewardConfig
 
 _hf = cast("Any", transformers)
 _TYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -33,7 +30,6 @@ _NOISE: Final = re.compile(r"drop|jitter")
 _MARKS: Final = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
 _NEVER: Final = -1e4
 """A logit whose probability is 0, and which is finite, so that entropies are."""
-Config: TypeAlias = "CausalLMConfig | VisionLanguageConfig | SequenceRewardConfig"
 
 
 def build_causal(config: CausalLMConfig, *, seed: int) -> LanguageModel:
@@ -99,7 +95,7 @@ def _seeing(size: int) -> dict[str, Any]:
 
 
 def network_of(
-    config: Config, auto: str, tiny: Mapping[str, Any], *, seed: int, labels: int | None = None, may_miss: str = ""
+    config: NetworkConfig, auto: str, tiny: Mapping[str, Any], *, seed: int, labels: int | None = None, may_miss: str = ""
 ) -> Any:
     """A model of transformers without dropout, random or from a folder.
 
@@ -135,7 +131,7 @@ def network_of(
     return network.eval()
 
 
-def _own_config(config: Config, tiny: Mapping[str, Any]) -> Any:
+def _own_config(config: NetworkConfig, tiny: Mapping[str, Any]) -> Any:
     """The model's own configuration, without dropout and jitter."""
     if config.model_path is not None:
         if not (Path(config.model_path) / "config.json").is_file():

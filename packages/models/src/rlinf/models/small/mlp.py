@@ -11,7 +11,7 @@ from rlinf.models.actor_config import STATES as STATES
 from rlinf.models.actor_config import ActorCriticConfig, expect_sizes
 
 if TYPE_CHECKING:
-    from rlinf.models.mlp_policy import MLPPolicy
+    from rlinf.models.small._mlp import MLPPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class MLPPolicyConfig(ActorCriticConfig):
         Raises:
             ConfigError: the environment has no such observation or action.
         """
-        from rlinf.models.mlp_policy import MLPPolicy, MLPQPolicy
+        from rlinf.models.small._mlp import MLPPolicy, MLPQPolicy
 
         if STATES not in spec.observation:
             found = f"expected the observation '{STATES}', found {sorted(spec.observation)}"

@@ -1,0 +1,250 @@
+"""The flow policy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlinf.core.arrays import as_numpy
+from rlinf.core.capabilities import FlowRegression
+from rlinf.core.data import ArraySpec, Decision, LossOutput, Rescored
+from rlinf.core.errors import ShapeError
+from rlinf.core.protocols import Mode
+from rlinf.core.trajectory import Batch
+from rlinf.core.tree import Tree, tree_map
+from rlinf.models.base import BasePolicy
+from rlinf.models.flow import (
+    Chain,
+    ChainScore,
+    ExploreNoiseNet,
+    draw_noise,
+    draw_time,
+    guided,
+    initial_noise,
+    interpolate,
+    matching_loss,
+    of_decision,
+    prefix_weights,
+    sample_chain,
+    score_chain,
+)
+from rlinf.models.flow.chain import Field
+from rlinf.models.flow_policy.policy import STATES, FlowPolicyConfig
+from rlinf.models.flow_policy.velocity import VelocityNet
+from rlinf.models.heads import MultiQHead, ValueHead
+from rlinf.models.layers.gaussian import squash_log_slope
+from rlinf.models.normalization import Normalizer
+from rlinf.models.observations.reading import read_states
+
+_INSIDE = 1.0 - 1e-4
+
+
+class FlowPolicy(BasePolicy):
+    """A chunk is made of noise by K steps along v(x, τ, s); with `squash`, a tanh follows.
+
+    Log-probabilities are those of the chain. What comes after it, the tanh and the units of the environment, has no part in them:
+    its Jacobian is the same under all weights.
+
+    Args:
+        config: the hyper-parameters.
+        states: S, the size of a state.
+        action: one control step; its bounds, where finite, become ±1 for the flow.
+    """
+
+    def __init__(self, config: FlowPolicyConfig, *, states: int, action: ArraySpec) -> None:
+        super().__init__()
+        self.config = config
+        size = action.shape[0]
+        horizon = config.horizon or config.num_action_chunks
+        self.noise_shape = (horizon, size)
+        self.noise_level = config.sampling.level(0)
+        self.normalize_states = Normalizer(states, "mean_std")
+        self.normalize_actions = Normalizer(size, "min_max")
+        low, high = (np.full(size, np.inf) if bound is None else as_numpy(bound) for bound in (action.low, action.high))
+        if np.isfinite(low).all() and np.isfinite(high).all():
+            self.normalize_actions.set_statistics({"min": low, "max": high})
+        hidden, activation = config.hidden_sizes, config.activation
+        self.velocity = VelocityNet(states, horizon, size, hidden, config.token_width, activation)
+        self.noise_net: ExploreNoiseNet | None = None
+        if config.sampling.noise_method == "flow_noise":
+            self.noise_net = ExploreNoiseNet(config.token_width, size, config.sampling.noise_logvar_range)
+        self.value_head: ValueHead | None = ValueHead(states, hidden, activation) if config.add_value_head else None
+
+    @torch.no_grad()
+    def predict_action_batch(
+        self, env_obs: Tree[Any], mode: Mode = "train", *, generator: torch.Generator | None = None
+    ) -> Decision[Tensor]:
+        """Decides for observations `{"states": [B, S]}`; see `BasePolicy`."""
+        states = self._states(env_obs)
+        seen, train, sampling = self._seen(states), mode == "train", self.config.sampling
+        shape = (len(states), *self.noise_shape)
+        noise = initial_noise(shape, sampling, train=train, generator=generator, device=seen.device, dtype=seen.dtype)
+        chain = sample_chain(
+            self.field(seen),
+            noise,
+            sampling,
+            noise_level=self.noise_level,
+            train=train,
+            spread=self.noise_net,
+            generator=generator,
+        )
+        return self._decision(states, chain)
+
+    def default_forward(self, batch: Batch[Tensor]) -> Rescored[Tensor]:
+        """Log-probability and entropy of each decision at the declared granularity, and its value `[B, T]`."""
+        context = cast("Mapping[str, Tensor]", tree_map(_rows, batch.trajectory.context))
+        seen = self._seen(self._states(context))
+        score = self._score(seen, context)
+        value = None if self.value_head is None else self.value_head(seen)
+        axes = tuple(batch.trajectory.reward.shape)
+        logprob, entropy = (self._of_decision(x) for x in (score.logprob, score.entropy))
+        return Rescored(
+            logprob=logprob.view(*axes, *logprob.shape[1:]),
+            entropy=entropy.view(*axes, *entropy.shape[1:]),
+            value=None if value is None else value.view(axes),
+        )
+
+    def sft_loss(
+        self, env_obs: Tree[Any], action: Tensor, *, mask: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> LossOutput[Tensor]:
+        """The loss of flow matching; see `rlinf.core.capabilities.HasSFTLoss`."""
+        seen, steps = self._seen(self._states(env_obs)), action.shape[1]
+        missing = self.noise_shape[0] - steps
+        if missing < 0:
+            raise ShapeError("flow_policy(action)", f"expected at most {self.noise_shape[0]} steps, found {steps}")
+        chunk = torch.nn.functional.pad(self._inner(action.to(seen)), (0, 0, 0, missing))
+        regression = self._regression(seen, chunk, generator)
+        return matching_loss(regression.prediction[:, :steps], regression.target[:, :steps], mask)
+
+    def flow_regression(self, context: Tree[Any], action: Tensor, *, generator: torch.Generator | None = None) -> FlowRegression:
+        """Prediction and target at a random time; see `rlinf.core.capabilities.HasFlowRegression`."""
+        seen = self._seen(self._states(context))
+        beyond = cast("Mapping[str, Tensor]", context)["chains"][:, -1, action.shape[1] :]
+        return self._regression(seen, torch.cat([self._inner(action.to(seen)), beyond], 1), generator)
+
+    def steer(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
+        """The action `[B, K, A]` that noise `[B, H, D]` becomes by the ODE; see `rlinf.core.capabilities.HasNoiseSteering`."""
+        seen = self._seen(self._states(env_obs))
+        chain = sample_chain(self.field(seen), noise, self.config.sampling, noise_level=self.noise_level, train=False)
+        return self.executed(chain.action)
+
+    @torch.no_grad()
+    def continue_chunk(
+        self, env_obs: Tree[Any], previous: Tensor, *, delay: int, generator: torch.Generator | None = None
+    ) -> Decision[Tensor]:
+        """A chunk, by the guided ODE, that goes on from the previous one; see `rlinf.core.capabilities.RealTimeChunkingPolicy`."""
+        states = self._states(env_obs)
+        seen, horizon = self._seen(states), self.noise_shape[0]
+        known = self._inner(previous.to(seen))[:, :horizon]
+        weight = prefix_weights(horizon, delay=delay, known=known.shape[1])
+        field = guided(self.field(seen), torch.nn.functional.pad(known, (0, 0, 0, horizon - known.shape[1])), weight)
+        noise = draw_noise((len(states), *self.noise_shape), seen, generator)
+        chain = sample_chain(field, noise, self.config.sampling, noise_level=self.noise_level, train=False)
+        return self._decision(states, chain)
+
+    def set_global_step(self, step: int) -> None:
+        """Sets η of the iteration; see `rlinf.core.capabilities.HasExplorationSchedule`."""
+        self.noise_level = self.config.sampling.level(step)
+
+    def field(self, seen: Tensor) -> Field:
+        """The flow, given normalised states `[B, S]`."""
+        return functools.partial(self.velocity, states=seen)
+
+    def executed(self, chunk: Tensor) -> Tensor:
+        """From what a chain ends with, `[B, H, D]`, to actions `[B, K, A]` in the units of the environment."""
+        steps = chunk[:, : self.config.num_action_chunks]
+        return self.normalize_actions.unnormalize(steps.tanh() if self.config.squash else steps)
+
+    def _decision(self, states: Tensor, chain: Chain) -> Decision[Tensor]:
+        return Decision(
+            action=self.executed(chain.action),
+            logprob=self._of_decision(chain.score.logprob),
+            value=None if self.value_head is None else self.value_head(self._seen(states)),
+            context={STATES: states, "chains": chain.states, "denoise_inds": chain.index, "noise_level": chain.level},
+            version=self.version,
+        )
+
+    def _inner(self, action: Tensor) -> Tensor:
+        """From the units of the environment to those of the flow, `[B, *, A]`."""
+        unit = self.normalize_actions.normalize(action)
+        return unit.clamp(-_INSIDE, _INSIDE).atanh() if self.config.squash else unit
+
+    def _regression(self, seen: Tensor, chunk: Tensor, generator: torch.Generator | None) -> FlowRegression:
+        """A regression on chunks `[B, H, D]` in the units of the flow."""
+        time = draw_time(len(chunk), chunk, generator)
+        x, target = interpolate(chunk, draw_noise(chunk.shape, chunk, generator), time)
+        prediction, _ = self.velocity(x, time, seen)
+        return FlowRegression(prediction=prediction, target=target, time=time)
+
+    def _score(self, seen: Tensor, context: Mapping[str, Tensor]) -> ChainScore:
+        chain = (context["chains"], context["denoise_inds"], context["noise_level"])
+        return score_chain(self.field(seen), *chain, self.config.sampling, spread=self.noise_net)
+
+    def _of_decision(self, x: Tensor) -> Tensor:
+        config = self.config
+        size, density = self.noise_shape[1], config.sampling.density
+        return of_decision(x, steps=config.num_action_chunks, size=size, level=config.logprob_type, density=density)
+
+    def _seen(self, states: Tensor) -> Tensor:
+        return self.normalize_states.normalize(states)
+
+    def _states(self, tree: Tree[Any]) -> Tensor:
+        return read_states(tree, self.normalize_states.first.shape[0], "flow_policy", self.velocity.out.weight)
+
+
+def _rows(leaf: Tensor) -> Tensor:
+    return leaf.flatten(0, 1)
+
+
+class SoftFlowPolicy(FlowPolicy):
+    """A flow policy for soft actor-critic: every step of the unrolled flow is noisy, and gradients pass through all of them.
+
+    Zhang et al., "SAC Flow: Sample-Efficient Reinforcement Learning of Flow-Based Policies via Velocity-Reparameterized
+    Sequential Modeling" (2025), arXiv:2509.25756. Arguments are those of `FlowPolicy`.
+    """
+
+    def __init__(self, config: FlowPolicyConfig, *, states: int, action: ArraySpec) -> None:
+        super().__init__(config, states=states, action=action)
+        steps, size = config.num_action_chunks, self.noise_shape[1]
+        self.q_head = MultiQHead(states, steps * size, config.num_q_heads, config.hidden_sizes)
+
+    def sample_action(self, env_obs: Tree[Any], *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """A fresh action and the log-probability of the chain that made it, both differentiable.
+
+        log π = log N(x₀; 0, I) + Σ_k log N(x_{k+1}; μ_k, σ_k²) − Σ log |da/dx_K|
+
+        Nothing is detached: the entropy's gradient reaches the flow through σ and through the last term.
+
+        Args:
+            env_obs: observations by key.
+            generator: the source of all randomness.
+
+        Returns:
+            `[B, K, A]` in the units of the environment, and `[B]`.
+        """
+        seen = self._seen(self._states(env_obs))
+        sampling = replace(self.config.sampling, joint_logprob=True, joint_reduction="sum")
+        noise = draw_noise((len(seen), *self.noise_shape), seen, generator)
+        chain = sample_chain(
+            self.field(seen), noise, sampling, noise_level=self.noise_level, train=True, spread=self.noise_net, generator=generator
+        )
+        return self.executed(chain.action), (chain.score.logprob - self._log_stretch(chain.action)).flatten(1).sum(1)
+
+    def q_values(self, env_obs: Tree[Any], action: Tensor) -> Tensor:
+        """`[B, N]`, what each critic says of actions `[B, K, A]` in the units of the environment."""
+        seen = self._seen(self._states(env_obs))
+        return self.q_head(seen, self.normalize_actions.normalize(action.to(seen)).flatten(1))
+
+    def _log_stretch(self, chunk: Tensor) -> Tensor:
+        """Log |da/dx| of each element `[B, H, D]`: of the tanh, and of the units."""
+        one, zero = (self.normalize_actions.unnormalize(torch.full_like(chunk, unit)) for unit in (1.0, 0.0))
+        scale = one - zero
+        if not self.config.squash:
+            return scale.log()
+        return scale.log() + squash_log_slope(chunk)

@@ -1,0 +1,1 @@
+"""What several networks are made of."""

@@ -1,0 +1,1 @@
+"""Observations as networks read them: states, and images of cameras."""

@@ -40,7 +40,7 @@ TARGETS = {"worker": 49, "driver": 15, "raylet": 8, "gcs_server": 8, "agent": 8,
 SIGNALS = {"KILL": 5, "SEGV": 1, "TERM": 1, "ABRT": 1, "STOP": 2, "INT": 1}
 """STOP is followed by KILL after a second; INT goes to drivers only."""
 KINDS: tuple[tuple[str, str], ...] = (
-    ("ray_cluster/parent.py", "parent"),
+    ("process/supervisor.py", "parent"),
     (" guard ", "guard"),
     ("ray::DashboardAgent", "agent"),
     ("ray::RuntimeEnvAgent", "agent"),

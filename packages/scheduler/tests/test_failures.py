@@ -144,7 +144,8 @@ def eventually(condition: Any, seconds: float = 20.0) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("how", "words"), [("SIGKILL", "killed by SIGKILL"), ("SIGSEGV", "killed by SIGSEGV"), ("3", "it exited with status 3")]
+    ("how", "words"),
+    [("SIGKILL", "it was killed by SIGKILL"), ("SIGSEGV", "it was killed by SIGSEGV"), ("3", "it exited with status 3")],
 )
 def test_a_death_is_named_and_the_rank_comes_back(group: Any, how: str, words: str) -> None:
     before, restarts = group.pid().wait(), group.restarts
@@ -280,7 +281,7 @@ def test_a_death_ends_the_run_whatever_the_driver_waits_for(caplog: pytest.LogCa
         time.sleep(0.5)
         start = time.monotonic()
         os.kill(victim.worker_infos[0].pid, signal.SIGKILL)
-        message = r"^victim\[0\] failed in sleep\(\): the process died \(killed by SIGKILL\)"
+        message = r"^victim\[0\] failed in sleep\(\): the process died \(it was killed by SIGKILL\)"
         for wait in (channel.get, far.get, blocked.wait, peer.pid, lambda: Mortal.create_group().launch(cluster, name="late")):
             with pytest.raises(WorkerError, match=message) as caught:
                 wait()

@@ -187,7 +187,10 @@ def test_a_ray_that_dies_while_it_starts_is_named(driver: Callable[[str], Driver
     everybody = descendants(one.process.pid)
     os.kill(servers[0], signal.SIGKILL)
     assert one.wait() == 1
-    assert f"ClusterError: Ray's gcs_server, pid {servers[0]}: killed by SIGKILL while Ray was starting" in one.errors.read_text()
+    assert (
+        f"ClusterError: Ray's gcs_server, pid {servers[0]}: it was killed by SIGKILL while Ray was starting"
+        in one.errors.read_text()
+    )
     assert all_dead(everybody), [name(pid) for pid in everybody if alive(pid)]
 
 
@@ -220,7 +223,7 @@ def test_an_idle_driver_hears_of_a_death_at_once_and_fails_at_its_next_call(driv
     start = time.monotonic()
     heard = " ".join(one.hear("heard"))
     assert time.monotonic() - start < 5.0
-    assert heard == f"sleeper[1] failed between calls: the process died (killed by SIGKILL), pid {workers[1]}"
+    assert heard == f"sleeper[1] failed between calls: the process died (it was killed by SIGKILL), pid {workers[1]}"
     assert one.wait() == 1
     assert f"WorkerError: {heard}" in one.errors.read_text()
 

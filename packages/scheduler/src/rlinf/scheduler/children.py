@@ -6,12 +6,10 @@ channels. It ends with its worker, and its failure is its worker's.
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import itertools
 import os
 import pickle
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -19,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.process import ChildProcess, Connection, ConnectionLost, exit_reason
 from rlinf.core.protocols import Channel, Child
 from rlinf.core.tracebacks import folded
 from rlinf.core.worker import Worker, WorkerContext, injected
@@ -34,8 +33,6 @@ from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import address, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import Work
-
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +93,10 @@ class WorkerServices(ChannelServices):
     def start_child(self, function: Callable[..., Any], args: tuple[Any, ...], name: str) -> Child:
         """See `Worker.start_child`."""
         blobs = [bytes(blob) for blob in snapshot(encode((function, args)))]
-        return ChildProcess(self._origin.child(next(self._numbers)), blobs, name, self._fail)
+        return WorkerChild(self._origin.child(next(self._numbers)), blobs, name, self._fail)
 
 
-class ChildProcess:
+class WorkerChild:
     """Implements `Child` with a process.
 
     Args:
@@ -118,11 +115,10 @@ class ChildProcess:
         self._end: Work[None] = Work(wait, origin.run_info.timeout_s)
         command = [sys.executable, "-c", "from rlinf.scheduler.children import main; main()"]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=variables)  # noqa: S603 - this very interpreter
-        assert self._process.stdin is not None
-        with self._process.stdin as stdin:
-            pickle.dump((os.getpid(), list(sys.path), origin, blobs), stdin)
+        # What it is sent must wait until its imports are done, which takes long on a busy machine.
+        self._process = ChildProcess(command, env=variables, connect=True, send_s=origin.run_info.timeout_s)
+        with contextlib.suppress(ConnectionLost):  # its end is seen by the thread
+            self._process.connection.send({"path": sys.path}, pickle.dumps((origin, blobs)))
         threading.Thread(target=self._watch, name=self._label, daemon=True).start()
 
     @property
@@ -155,35 +151,30 @@ class ChildProcess:
         self._end.wait()
 
     def _watch(self) -> None:
-        assert self._process.stdout is not None
-        said = self._process.stdout.read()
+        failed = ""
+        with contextlib.suppress(ConnectionLost):
+            failed = self._process.connection.wait()[0]["failed"]
         code = self._process.wait()
         if code and not self._stopped:
-            how = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
-            self._fail(f"{self._label} {'failed: ' + said.decode() if said else how}")
+            self._fail(f"{self._label} {f'failed: {failed}' if failed else exit_reason(code)}")
         self._end.finish(None)
 
 
 def main() -> None:
     """What runs in the process of a child."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with os.fdopen(os.dup(1), "w") as says:
-        os.dup2(2, 1)  # what the function prints is no failure
-        parent, path, origin, blobs = pickle.load(sys.stdin.buffer)  # noqa: S301 - from this child's own worker
-        if os.getppid() != parent:
-            os._exit(1)
-        sys.path[:] = path
-        try:
-            _live(origin, blobs)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is told to the worker
-            says.write(f"{type(error).__name__}: {error}\n{folded(error)}")
-            says.flush()
-            os._exit(1)
+    connection = Connection.to_parent()
+    fields, payload = connection.wait()
+    sys.path[:] = fields["path"]  # before unpickling, which imports
+    origin, blobs = pickle.loads(payload)  # noqa: S301 - from this child's own worker
+    try:
+        _run(origin, blobs)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told to the worker
+        connection.send({"failed": f"{type(error).__name__}: {error}\n{folded(error)}"})
+        os._exit(1)
     os._exit(0)
 
 
-def _live(origin: Origin, blobs: list[bytes]) -> None:
+def _run(origin: Origin, blobs: list[bytes]) -> None:
     group = origin.fields["group"]
     transport = SocketTransport(origin.run_info, origin.host, origin.place)
     transport.server.start()

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlinf.core.errors import ClusterError, ConfigError, DuplicateName, RLinfError, UnknownName, did_you_mean
+from rlinf.core.process import free_port
 from rlinf.core.protocols import GroupSpec
 from rlinf.scheduler.backend import Backend
 from rlinf.scheduler.config import ClusterConfig, read_cluster
@@ -20,7 +21,7 @@ from rlinf.scheduler.group_registry import not_launched
 from rlinf.scheduler.hardware import Inventory, Node, NodeGroup, take_inventory
 from rlinf.scheduler.launching import LaunchOptions, check_name
 from rlinf.scheduler.local.backend import LocalBackend
-from rlinf.scheduler.machine import free_port, this_node
+from rlinf.scheduler.machine import this_node
 from rlinf.scheduler.membership import NodeInfo
 from rlinf.scheduler.node_groups import CLUSTER
 from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy
@@ -172,9 +173,9 @@ class Cluster:
             max_port_num: the highest that will do.
 
         Raises:
-            RLinfError: none of them is free.
+            ConfigError: none of them is free.
         """
-        return free_port(max_port_num)
+        return free_port(max_port_num=max_port_num)
 
     def describe(self) -> str:
         """What the cluster has, and where each component goes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import platform
@@ -12,7 +11,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlinf.core.errors import RLinfError
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware.detection import detect, own_cores
 from rlinf.scheduler.hardware.files import read_text
@@ -103,21 +101,3 @@ def interface_of(ip: str) -> str:
             if socket.inet_ntoa(found[20:24]) == ip:
                 return name
     return ""
-
-
-def free_port(most: int) -> int:
-    """A TCP port of this machine, up to `most`, that nobody uses now.
-
-    Raises:
-        RLinfError: none of them is free.
-    """
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = int(probe.getsockname()[1])
-    if port <= most:
-        return port
-    for candidate in range(most, 1023, -1):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", candidate))
-            return candidate
-    raise RLinfError("find_free_port", f"no port from 1024 to {most} is free", "Raise max_port_num.")

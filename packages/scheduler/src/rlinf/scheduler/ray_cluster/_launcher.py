@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.process import is_running
+
 from rlinf.scheduler.ray_cluster._ray import ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -24,7 +26,7 @@ from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.placement.environment import network_variables, process_environment, process_interpreter
 from rlinf.scheduler.ray_cluster._nodes import Nodes
 from rlinf.scheduler.ray_cluster._process import RayProcess
-from rlinf.scheduler.ray_cluster.endings import adopted, ending, runs, standing
+from rlinf.scheduler.ray_cluster.exits import exit_of, hindrance, supervised
 from rlinf.scheduler.ray_cluster.process import WorkerProcess, WorkerSpec, actor_options
 from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import address
@@ -95,17 +97,17 @@ class GroupLauncher:
             fate = context.nodes.fate(plan.node)
             if fate:
                 return f"the process died: {fate}, and with it the process; pid {process.info.pid}"
-        how = ending(self._note(plan, process.incarnation), ENDING_S) if self._is_here(plan) else ""
-        if not how and self._is_here(plan) and runs(process.info.pid):
+        how = exit_of(self._note(plan, process.incarnation), ENDING_S) if self._is_here(plan) else ""
+        if not how and self._is_here(plan) and is_running(process.info.pid):
             return f"its connection to the driver broke{on}, although the process runs; pid {process.info.pid}"
         if OUT_OF_MEMORY in (said or _what_ray_says(process.actor)):
-            how = f"{how or 'killed'}: Ray found its node short of memory"
-        return f"the process died{on} ({how or 'killed by a signal, or it exited by itself'}), pid {process.info.pid}"
+            how = f"{how or 'it was killed'}: Ray found its node short of memory"
+        return f"the process died{on} ({how or 'it was killed by a signal, or exited by itself'}), pid {process.info.pid}"
 
     def failed_start(self, process: RayProcess) -> str:
         """See `ActorLauncher`."""
         plan = self._plans[process.info.rank]
-        how = ending(self._note(plan, process.incarnation), 0.0) if self._is_here(plan) else ""
+        how = exit_of(self._note(plan, process.incarnation), 0.0) if self._is_here(plan) else ""
         if how:
             self._context.remark()
         return how
@@ -121,7 +123,7 @@ class GroupLauncher:
 
     def condition(self, process: RayProcess) -> str:
         """See `ActorLauncher`."""
-        return standing(process.info.pid) if self._is_here(self._plans[process.info.rank]) else ""
+        return hindrance(process.info.pid) if self._is_here(self._plans[process.info.rank]) else ""
 
     def _is_here(self, plan: ProcessPlan) -> bool:
         nodes = self._context.nodes
@@ -158,7 +160,7 @@ class GroupLauncher:
     def _runtime(self, plan: ProcessPlan, incarnation: int) -> dict[str, Any]:
         interpreter = process_interpreter(self._context.inventory, plan)
         if self._is_here(plan):
-            interpreter = adopted(interpreter, self._note(plan, incarnation), os.getpid())
+            interpreter = supervised(interpreter, self._note(plan, incarnation), os.getpid())
         chosen = {} if interpreter is None else {"py_executable": interpreter}
         return {"env_vars": self._environment(plan), **chosen}
 

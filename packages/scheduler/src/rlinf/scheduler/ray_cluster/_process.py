@@ -39,7 +39,7 @@ class ActorLauncher(Protocol):
         ...
 
     def exit_reason(self, process: RayProcess, said: str) -> str:
-        """How it died: `the process died (killed by SIGKILL), pid 12`. Ray said `said`."""
+        """How it died: `the process died (it was killed by SIGKILL), pid 12`. Ray said `said`."""
         ...
 
     def failed_start(self, process: RayProcess) -> str:

@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
@@ -15,6 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from rlinf.core.process import free_port
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker
 from rlinf.scheduler.calls import Outcome, perform, perform_async
@@ -107,7 +107,7 @@ class WorkerProcess:
         """The process id, and an address on which the group's ranks may meet if this is rank 0."""
         if self._spec.plan.rank != 0 or len(self._spec.plans) == 1:
             return os.getpid(), ""
-        return os.getpid(), f"tcp://{self._spec.meeting_ip}:{_free_port(self._spec.meeting_ip)}"
+        return os.getpid(), f"tcp://{self._spec.meeting_ip}:{free_port(self._spec.meeting_ip)}"
 
     def construct(self, cls: type[Worker], args: tuple[Any, ...], kwargs: Mapping[str, Any], rendezvous: str) -> Outcome:
         """Builds the worker."""
@@ -159,7 +159,7 @@ class WorkerProcess:
 
     def _context(self, rendezvous: str) -> WorkerContext:
         spec, plan = self._spec, self._spec.plan
-        master = rendezvous or f"tcp://{spec.meeting_ip}:{_free_port(spec.meeting_ip)}"
+        master = rendezvous or f"tcp://{spec.meeting_ip}:{free_port(spec.meeting_ip)}"
         ip, _, port = master.removeprefix("tcp://").rpartition(":")
         ranks = rank_variables(spec.group, plan, spec.plans, isolated=spec.options.isolate_gpu)
         fields = plan_fields(spec.group, plan, spec.plans)
@@ -196,12 +196,6 @@ def _shared(trace_dir: Path | None) -> Path | None:
         _LOG.warning("not traced: this node does not have %s; put cluster.tracer.path on a shared file system", trace_dir)
         return None
     return trace_dir
-
-
-def _free_port(ip: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((ip, 0))
-        return int(probe.getsockname()[1])
 
 
 def _end() -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
-from rlinf.scheduler.ray_cluster.endings import exited, killed
+from rlinf.core.process import exit_reason
 
 AGENTS = {"ray::RuntimeEnvAgent": "runtime_env_agent", "ray::DashboardAgent": "dashboard_agent"}
 """By the beginning of what the kernel calls them, which is cut to 15 characters."""
@@ -142,14 +142,14 @@ class Services:
         servers = [descriptor for descriptor, (name, _) in self._watched.items() if name in SERVERS]
         gone = [descriptor for descriptor in ended if descriptor in servers]
         gone = gone or (_readable(servers, FOLLOW_S) if servers else [])
-        why = "" if self._logs is None else last_words(self._logs)
+        why = "" if self._logs is None else raylet_reason(self._logs)
         failed = _FAILED.match(why)
         agents = [descriptor for descriptor, (name, _) in self._watched.items() if failed and name == failed[1]]
         first = (agents or gone or ended)[0]
         return first, why if self._watched[first][0] == "raylet" else ""
 
 
-def last_words(logs: Path) -> str:
+def raylet_reason(logs: Path) -> str:
     """Why the raylet has ended, as its log says; "" if it does not."""
     text = ""
     for name in ("raylet.err", "raylet.out"):
@@ -235,7 +235,7 @@ def _how(descriptor: int) -> str:
         return "it ended"
     if status is None:
         return "it ended"
-    return exited(status.si_status) if status.si_code == os.CLD_EXITED else killed(status.si_status)
+    return f"it {exit_reason(status.si_status if status.si_code == os.CLD_EXITED else -status.si_status)}"
 
 
 def _name(pid: int) -> str:

@@ -1,4 +1,4 @@
-"""The parent of a worker's process, the guard of the driver, and the watch over Ray's processes; without Ray."""
+"""The supervisor of a worker's process, the guard of the driver, and the watch over Ray's processes; without Ray."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rlinf.scheduler.ray_cluster.endings import PARENT, STOPPED, ending, killed, runs, standing
+from rlinf.core.process import is_running, supervisor
+from rlinf.scheduler.ray_cluster.exits import GRACE_S, STOPPED, exit_of, hindrance
 from rlinf.scheduler.ray_cluster.guard import Guard
 from rlinf.scheduler.ray_cluster.services import Services, Shutdown
 
@@ -29,9 +30,9 @@ time.sleep(600)
 
 def gone(pids: list[int], seconds: float = 10.0) -> bool:
     deadline = time.monotonic() + seconds
-    while any(runs(pid) for pid in pids) and time.monotonic() < deadline:
+    while any(is_running(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return not any(runs(pid) for pid in pids)
+    return not any(is_running(pid) for pid in pids)
 
 
 @pytest.fixture
@@ -48,11 +49,13 @@ def sleeper() -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
         process.wait()
 
 
-class Adopted:
-    """A command below a parent, as Ray would start it: in a process group of its own."""
+class Supervised:
+    """A command below a supervisor, as Ray would start it: in a process group of its own."""
 
     def __init__(self, status: Path, driver: int, code: str) -> None:
-        command = [sys.executable, "-ISE", str(PARENT), str(status), str(driver), sys.executable, "-c", code]
+        command = supervisor.command_line(
+            [sys.executable, "-c", code], watched=[driver], grace_s=GRACE_S, status=str(status), detached=True
+        )
         self.front = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0)
         assert self.front.stdout is not None
         self.pids = [int(pid) for pid in self.front.stdout.readline().split()]
@@ -66,11 +69,11 @@ class Adopted:
 
 
 @pytest.fixture
-def adopt(tmp_path: Path, sleeper: Callable[[], subprocess.Popen[bytes]]) -> Iterator[Callable[[str], Adopted]]:
-    made: list[Adopted] = []
+def supervise(tmp_path: Path, sleeper: Callable[[], subprocess.Popen[bytes]]) -> Iterator[Callable[[str], Supervised]]:
+    made: list[Supervised] = []
 
-    def make(code: str) -> Adopted:
-        made.append(Adopted(tmp_path / "end", sleeper().pid, code))
+    def make(code: str) -> Supervised:
+        made.append(Supervised(tmp_path / "end", sleeper().pid, code))
         return made[-1]
 
     yield make
@@ -78,20 +81,22 @@ def adopt(tmp_path: Path, sleeper: Callable[[], subprocess.Popen[bytes]]) -> Ite
         one.end()
 
 
-@pytest.mark.parametrize(("number", "words"), [(signal.SIGKILL, "killed by SIGKILL"), (signal.SIGSEGV, "killed by SIGSEGV")])
-def test_a_parent_says_what_killed_its_child_and_ends_its_family(
-    adopt: Callable[[str], Adopted], tmp_path: Path, number: signal.Signals, words: str
+@pytest.mark.parametrize(
+    ("number", "words"), [(signal.SIGKILL, "it was killed by SIGKILL"), (signal.SIGSEGV, "it was killed by SIGSEGV")]
+)
+def test_a_supervisor_says_what_killed_its_program_and_ends_its_family(
+    supervise: Callable[[str], Supervised], tmp_path: Path, number: signal.Signals, words: str
 ) -> None:
-    one = adopt(CHILDREN)
+    one = supervise(CHILDREN)
     os.kill(one.pids[0], number)
-    assert ending(tmp_path / "end", 10.0) == words
+    assert exit_of(tmp_path / "end", 10.0) == words
     assert gone(one.pids)
     assert one.front.wait(10.0) == 0
 
 
-def test_a_parent_says_how_its_child_exited(adopt: Callable[[str], Adopted], tmp_path: Path) -> None:
-    adopt("import os, sys; print(os.getpid(), flush=True); sys.exit(3)")
-    assert ending(tmp_path / "end", 10.0) == "it exited with status 3"
+def test_a_supervisor_says_how_its_program_exited(supervise: Callable[[str], Supervised], tmp_path: Path) -> None:
+    supervise("import os, sys; print(os.getpid(), flush=True); sys.exit(3)")
+    assert exit_of(tmp_path / "end", 10.0) == "it exited with status 3"
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -99,46 +104,43 @@ def test_nobody_outlives_the_driver_not_even_who_is_stopped(
     tmp_path: Path, sleeper: Callable[[], subprocess.Popen[bytes]], stopped: bool
 ) -> None:
     driver = sleeper()
-    one = Adopted(tmp_path / "end", driver.pid, CHILDREN)
+    one = Supervised(tmp_path / "end", driver.pid, CHILDREN)
     if stopped:
         for pid in one.pids:
             os.kill(pid, signal.SIGSTOP)
         deadline = time.monotonic() + 10.0
-        while not standing(one.pids[0]) and time.monotonic() < deadline:
+        while not hindrance(one.pids[0]) and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert standing(one.pids[0]) == STOPPED
+        assert hindrance(one.pids[0]) == STOPPED
     driver.kill()
     driver.wait()
     assert gone(one.pids)
     one.end()
 
 
-def test_nobody_outlives_ray_which_kills_the_process_group(adopt: Callable[[str], Adopted]) -> None:
-    one = adopt(CHILDREN)
+def test_nobody_outlives_ray_which_kills_the_process_group(supervise: Callable[[str], Supervised]) -> None:
+    one = supervise(CHILDREN)
     os.killpg(one.front.pid, signal.SIGTERM)
     time.sleep(0.3)
-    assert all(runs(pid) for pid in one.pids)
+    assert all(is_running(pid) for pid in one.pids)
     os.killpg(one.front.pid, signal.SIGKILL)
     assert gone(one.pids)
 
 
-def test_who_clears_up_is_not_in_the_workers_process_group(adopt: Callable[[str], Adopted], tmp_path: Path) -> None:
-    one = adopt(CHILDREN)
+def test_who_clears_up_is_not_in_the_workers_process_group(supervise: Callable[[str], Supervised], tmp_path: Path) -> None:
+    one = supervise(CHILDREN)
     os.killpg(os.getpgid(one.pids[0]), signal.SIGKILL)
     assert gone(one.pids)
-    assert ending(tmp_path / "end", 10.0) == "killed by SIGKILL"
+    assert exit_of(tmp_path / "end", 10.0) == "it was killed by SIGKILL"
 
 
-def test_endings_in_words(tmp_path: Path) -> None:
-    assert killed(9, oom=True) == "killed by SIGKILL: the kernel ran out of memory"
-    assert killed(11, oom=True) == "killed by SIGSEGV"
-    assert killed(200) == "killed by signal 200"
+def test_exits_in_words(tmp_path: Path) -> None:
     (tmp_path / "end").write_text("killed 9 oom")
-    assert ending(tmp_path / "end", 0.0) == "killed by SIGKILL: the kernel ran out of memory"
+    assert exit_of(tmp_path / "end", 0.0) == "it was killed by SIGKILL: the kernel ran out of memory"
     start = time.monotonic()
-    assert ending(tmp_path / "none", 0.1) == ""
+    assert exit_of(tmp_path / "none", 0.1) == ""
     assert time.monotonic() - start >= 0.1
-    assert standing(os.getpid()) == ""
+    assert hindrance(os.getpid()) == ""
 
 
 def test_a_guard_clears_up_only_if_its_process_was_killed(tmp_path: Path, sleeper: Callable[[], subprocess.Popen[bytes]]) -> None:
@@ -146,7 +148,7 @@ def test_a_guard_clears_up_only_if_its_process_was_killed(tmp_path: Path, sleepe
     folder.mkdir()
     guard = Guard([agent.pid], folder)
     guard.end()
-    assert runs(agent.pid)
+    assert is_running(agent.pid)
     assert folder.is_dir()
     code = "import sys, time; from pathlib import Path; from rlinf.scheduler.ray_cluster.guard import Guard\n"
     code += f"Guard([{agent.pid}], Path({str(folder)!r})); print('ready', flush=True); time.sleep(600)"
@@ -173,7 +175,7 @@ def test_the_first_service_that_ends_is_told_once(sleeper: Callable[[], subproce
     assert services.check()
     services.end()
     services.end()
-    assert told == [("gcs_server", two.pid, "killed by SIGKILL")]
+    assert told == [("gcs_server", two.pid, "it was killed by SIGKILL")]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_an_agent_that_the_raylet_has_ended_is_not_the_cause(
     assert came.wait(10.0)
     services.end()
     pid = {name: pid for pid, name in names.items()}[told_of]
-    assert told == [(told_of, pid, f"killed by SIGTERM{why}")]
+    assert told == [(told_of, pid, f"it was killed by SIGTERM{why}")]
 
 
 def test_a_shutdown_kills_who_does_not_end(sleeper: Callable[[], subprocess.Popen[bytes]]) -> None:

@@ -119,10 +119,10 @@ def test_an_evaluation_replaces_them_too(tmp_path: Path) -> None:
     config = composed()
     write_checkpoint(folder, lambda part: None, config=config, state={"step": 1})
     arguments = [str(folder), "env.eval.env_type=gymnasium", "env.eval.init_params.env_id=Pendulum-v1"]
-    command = parse_evaluation(arguments, config_dir=CONFIG, description="", example="")
+    command = parse_evaluation(arguments, config_dir=CONFIG, description="")
     assert command.data["env"]["eval"]["init_params"] == {"env_id": "Pendulum-v1"}
     assert command.data["env"]["train"]["init_params"] == {"task_id": "PushCube-v1"}
-    command = parse_evaluation([str(folder), "actor.model.model_type=cnn_policy"], config_dir=CONFIG, description="", example="")
+    command = parse_evaluation([str(folder), "actor.model.model_type=cnn_policy"], config_dir=CONFIG, description="")
     assert "normalize_observations" not in command.data["actor"]["model"]
 
 

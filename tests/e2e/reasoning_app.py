@@ -34,14 +34,14 @@ class ReasoningApp:
 
     def train(self, *overrides: str, backend: str = "local") -> str:
         """A whole run in this process; returns what it says on stderr."""
-        return self._main("train.py", *TOY, f"cluster.backend={backend}", *self._logs(), *overrides)
+        return self._main("train.py", *TOY, f"cluster.backend={backend}", *self.log_path, *overrides)
 
     def evaluate(self, *arguments: str) -> str:
         return self._main("eval.py", *arguments, "cluster.backend=local")
 
     def start(self, *overrides: str) -> subprocess.Popen[str]:
         """A run on Ray in a process of its own."""
-        command = [sys.executable, str(ROOT / "apps/reasoning/train.py"), *TOY, *self._logs(), *overrides]
+        command = [sys.executable, str(ROOT / "apps/reasoning/train.py"), *TOY, *self.log_path, *overrides]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE), "COLUMNS": "200"}
         return subprocess.Popen(command, env=environment, cwd=self.logs, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -59,7 +59,8 @@ class ReasoningApp:
     def weights(self, step: int) -> dict[str, Any]:
         return load_file(self.folder / f"checkpoints/global_step_{step}/actor/model.safetensors")
 
-    def _logs(self) -> tuple[str, ...]:
+    @property
+    def log_path(self) -> tuple[str, ...]:
         return (f"runner.logger.log_path={self.logs}",)
 
     def _main(self, script: str, *arguments: str) -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from reasoning_app import ReasoningApp
+from reasoning_app import EXPERIMENT, TOY, ReasoningApp
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
+from rlinf.core.evaluation import EvalReport
 
 
 @pytest.fixture
@@ -90,6 +91,12 @@ def test_a_checkpoint_evaluates_by_itself(app: ReasoningApp) -> None:
         assert evaluated[name] == trained[name]
     assert evaluated["protocol"]["hash"] == trained["protocol"]["hash"]
     assert "eval/accuracy" in said
+    for weights in ((), (f"runner.ckpt_path={folder}",)):
+        said = app.evaluate(*TOY, *app.log_path, model, *weights)
+        path = Path(said.split()[-1])
+        assert EvalReport.load(path).protocol.hash == trained["protocol"]["hash"]
+        assert path.is_relative_to(app.logs / f"{EXPERIMENT}_eval")
+    assert EvalReport.load(path) == EvalReport.load(beside / "summary.json"), "the weights are those of the checkpoint"
 
 
 def test_a_damaged_checkpoint_is_refused(app: ReasoningApp) -> None:
@@ -149,7 +156,7 @@ def test_an_advantage_that_no_run_can_feed_is_refused_before_anything_starts(app
 
 
 def test_weights_that_do_not_arrive_are_noticed_before_the_first_update(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlinf.engines.generation._hf import HFGenerator
+    from rlinf.engines.generation.hf._generator import HFGenerator
 
     async def loses(self: HFGenerator, weights: object) -> None: ...
 

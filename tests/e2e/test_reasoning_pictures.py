@@ -39,7 +39,7 @@ def app(tmp_path: Path) -> ReasoningApp:
 
 def run(app: ReasoningApp, *overrides: str) -> list[dict[str, Any]]:
     """The recipe, smaller; the metrics of its iterations."""
-    app._main("train.py", "--config-name", "grpo_shapes", *app._logs(), *SMALL, *overrides)
+    app._main("train.py", "--config-name", "grpo_shapes", *app.log_path, *SMALL, *overrides)
     lines = (app.logs / "grpo_shapes/metrics.jsonl").read_text().splitlines()
     return [row for row in map(json.loads, lines) if "train/loss" in row]
 
@@ -118,7 +118,7 @@ def test_two_actor_ranks_on_ray_learn_what_one_learns(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_answers_about_pictures_nobody_trained_on_get_better(app: ReasoningApp) -> None:
-    app._main("train.py", "--config-name", "grpo_shapes", *app._logs(), "cluster.backend=local", "runner.export=false")
+    app._main("train.py", "--config-name", "grpo_shapes", *app.log_path, "cluster.backend=local", "runner.export=false")
     lines = (app.logs / "grpo_shapes/metrics.jsonl").read_text().splitlines()
     found = [row["eval/accuracy"] for row in map(json.loads, lines) if "eval/accuracy" in row]
     assert 0.3 < found[0] < 0.7, "imitation leaves something to learn"

@@ -36,7 +36,7 @@ class Learned:
 def learn(logs: Path, *overrides: str) -> Learned:
     torch.set_num_threads(1)
     app = ReasoningApp(logs)
-    app._main("sft.py", *app._logs(), *RUN, *overrides)
+    app._main("sft.py", *app.log_path, *RUN, *overrides)
     folder = logs / "sft_arithmetic"
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     weights = load_file(folder / "checkpoints/global_step_3/actor/model.safetensors")

@@ -34,7 +34,7 @@ def changed(cfg: EmbodiedConfig, seed: int | None = None, **evaluation: Any) -> 
 
 
 def parsed(*argv: str) -> EvaluationCommand:
-    return parse_evaluation(argv, config_dir=CONFIG, description="", example="a=1")
+    return parse_evaluation(argv, config_dir=CONFIG, description="")
 
 
 def checkpoint(folder: Path, **config: Any) -> Path:

@@ -6,6 +6,7 @@ from rlinf.runners.checkpoints.checkpoint import write_checkpoint as write_check
 from rlinf.runners.checkpoints.run_folder import RunFolder as RunFolder
 from rlinf.runners.checkpoints.run_folder import open_run_folder as open_run_folder
 from rlinf.runners.checkpoints.run_folder import run_folder as run_folder
+from rlinf.runners.commands import eval_app as eval_app
 from rlinf.runners.commands import train_app as train_app
 from rlinf.runners.config.checks import check_evaluation as check_evaluation
 from rlinf.runners.config.checks import check_run as check_run

@@ -1,4 +1,4 @@
-"""The commands that this part brings to `rlinf`, and what every training app does."""
+"""The commands that this part brings to `rlinf`, and what every app that trains or evaluates does."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import CLUSTERS
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
-from rlinf.runners.config.checks import check_run
+from rlinf.runners.config.checks import check_evaluation, check_run
 from rlinf.runners.config.composition import Composition, compose_recipe, parse_command_line
 from rlinf.runners.entry import run_app
+from rlinf.runners.evaluation.command import parse_evaluation, told
 from rlinf.runners.task_types import explain_run, task_type_of
 
 
@@ -53,6 +54,41 @@ def train_app(argv: Sequence[str], *, config_dir: Path, default: str, descriptio
     composition = command.composition
     cfg = task_type_of(composition.data).read(composition.data)
     sys.stdout.write(explain_run(cfg, composition.provenance, command.explain) + "\n")
+    return 0
+
+
+def evaluate(args: Sequence[str]) -> int:
+    """Evaluates a checkpoint or a recipe, without training: `rlinf eval <checkpoint or recipe.yaml> [key=value …]`."""
+    named = Path(args[0]) if args else Path()
+    recipe = named.suffix == ".yaml"
+    argv = ["--config-name", named.stem, *args[1:]] if recipe else args
+    run_app(lambda argv: eval_app(argv, config_dir=named.parent, description=evaluate.__doc__ or ""), argv)
+    return 0
+
+
+def eval_app(argv: Sequence[str], *, config_dir: Path, description: str) -> int:
+    """What an evaluating app does with its arguments: a checkpoint or the name of a recipe, then overrides.
+
+    Args:
+        argv: the arguments.
+        config_dir: where recipes are looked for.
+        description: of the app.
+
+    Raises:
+        ConfigError: the task type is not evaluated without training.
+    """
+    command = parse_evaluation(argv, config_dir=config_dir, description=description)
+    task_type = task_type_of(command.data)
+    if task_type.evaluation is None:
+        raise ConfigError("runner.task_type", f"'{task_type.name}' is evaluated by training only", "Train it for its numbers.")
+    cfg = task_type.read(command.data)
+    check_evaluation(cfg)
+    policy = command.policy(cfg.runner)
+    with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg=cfg.cluster) as cluster:
+        evaluation = task_type.evaluation(cfg, cluster, policy)
+        evaluation.init_workers()
+        report = evaluation.run()
+    sys.stdout.write(told(report, policy))
     return 0
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from rlinf.core.config import Provenance, explain
 from rlinf.core.errors import ConfigError
+from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.core.registry import Registry
 from rlinf.core.worker import Worker
@@ -25,6 +26,7 @@ from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.rules import Rule, apply
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import Section, inherited_names, keyed_fields, read_sections, resolved, section_type, subsection
+from rlinf.runners.evaluation.policy import EvaluatedPolicy
 
 C = TypeVar("C", bound=RunConfig)
 W = TypeVar("W", bound=Worker)
@@ -42,8 +44,22 @@ class Loop(Protocol):
         ...
 
 
+class Evaluation(Protocol):
+    """An evaluation without training, on workers that are launched."""
+
+    def init_workers(self) -> None:
+        """Builds what the workers need, and loads the weights."""
+        ...
+
+    def run(self) -> EvalReport[Any]:
+        """Plays the protocol, and writes the report."""
+        ...
+
+
 Start = Callable[[Any, Cluster, RunFolder], Loop]
 """Launches the workers of a configuration on a cluster; the loop writes into the folder of the run."""
+StartEvaluation = Callable[[Any, Cluster, EvaluatedPolicy], Evaluation]
+"""Launches the workers of an evaluation on a cluster; the results go where the policy says."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,8 @@ class TaskType:
     """Its workers and its loop."""
     rules: Sequence[Rule[Any]] = ()
     """What it refuses across sections."""
+    evaluation: StartEvaluation | None = None
+    """Its workers without a trainer; None where nothing but training is known."""
 
     def __post_init__(self) -> None:
         # A registry calls an owner by these: the decorated function, to which the entry point of a package points, too.
@@ -72,17 +90,20 @@ class TaskType:
 TASK_TYPES: Final[Registry[TaskType]] = Registry("task type", "rlinf.runners")
 
 
-def register_task_type(name: str, *, config: type[RunConfig], rules: Sequence[Rule[Any]] = ()) -> Callable[[Start], TaskType]:
+def register_task_type(
+    name: str, *, config: type[RunConfig], rules: Sequence[Rule[Any]] = (), evaluation: StartEvaluation | None = None
+) -> Callable[[Start], TaskType]:
     """The decorator of the function that launches the workers of a kind of run and returns its loop.
 
     Args:
         name: that of `runner.task_type`.
         config: its sections, see `rlinf.runners.config.schema`.
         rules: what it refuses across sections, see `rlinf.runners.config.rules`.
+        evaluation: launches the workers of an evaluation without training; None where there is none.
     """
 
     def claim(start: Start) -> TaskType:
-        return TASK_TYPES.register(name, TaskType(name, config, start, rules))
+        return TASK_TYPES.register(name, TaskType(name, config, start, rules, evaluation))
 
     return claim
 

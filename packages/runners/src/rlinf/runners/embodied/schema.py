@@ -70,7 +70,7 @@ class EvalEnvConfig:
     total_num_envs: int = 16
     """Environments over all env workers."""
     episodes: int = 64
-    """Episodes of one evaluation, each from an initial state of its own; a multiple of `total_num_envs`."""
+    """Episodes of one evaluation, each from an initial state of its own."""
     final_episodes: int | None = None
     """Episodes of the last evaluation, which the summary reports; null takes `episodes`."""
     max_episode_steps: int | None = None
@@ -84,10 +84,6 @@ class EvalEnvConfig:
     def __post_init__(self) -> None:
         positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
         positive(final_episodes=self.final_episodes, max_episode_steps=self.max_episode_steps)
-        for name, episodes in (("episodes", self.episodes), ("final_episodes", self.final_episodes)):
-            if episodes is not None and episodes % self.total_num_envs:
-                problem = f"{episodes} episodes can't be run by {self.total_num_envs} environments without repeating some"
-                raise ConfigError(name, problem, "Use a multiple of env.eval.total_num_envs.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

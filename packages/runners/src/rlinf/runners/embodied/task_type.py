@@ -6,14 +6,26 @@ from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
 from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import EMBODIED
 from rlinf.runners.embodied.runner import EmbodiedRunner
 from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.task_types import launch, register_task_type
 
 
-@register_task_type("embodied", config=EmbodiedConfig, rules=EMBODIED)
+def evaluation(cfg: EmbodiedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> EmbodiedEvalRunner:
+    """Launches rollout and env workers."""
+    return EmbodiedEvalRunner(
+        cfg=cfg,
+        policy=policy,
+        rollout=launch(MultiStepRolloutWorker, cfg, cluster, "rollout"),
+        env=launch(EnvWorker, cfg, cluster, "env"),
+    )
+
+
+@register_task_type("embodied", config=EmbodiedConfig, rules=EMBODIED, evaluation=evaluation)
 def embodied(cfg: EmbodiedConfig, cluster: Cluster, folder: RunFolder) -> EmbodiedRunner:
     """Launches actor, rollout and env workers."""
     return EmbodiedRunner(

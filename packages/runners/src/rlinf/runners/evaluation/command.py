@@ -28,6 +28,8 @@ from rlinf.runners.evaluation.policy import EvaluatedPolicy
 
 _WAYS = "Name a global_step_N folder or the folder of a run; or --config-name RECIPE, with runner.ckpt_path=… for its weights."
 
+_OVERRIDE = "Write key=value, such as runner.seed=2."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationCommand:
@@ -64,14 +66,13 @@ class EvaluationCommand:
         return EvaluatedPolicy(name=name, checkpoint_file=file, state=state, parent=parent, started=self.started)
 
 
-def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str, example: str) -> EvaluationCommand:
+def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str) -> EvaluationCommand:
     """Reads the arguments of an evaluation: a checkpoint or the name of a recipe, then overrides.
 
     Args:
         argv: the arguments.
         config_dir: where recipes are looked for.
         description: of the app.
-        example: an override, for messages.
 
     Raises:
         ConfigError: neither or both are named, or an override can't be read.
@@ -84,7 +85,7 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
     )
     parser.add_argument("--config-dir", type=Path, default=config_dir, help="where recipes are looked for")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
-    parser.add_argument("overrides", nargs="*", help=f"changes to the configuration, such as {example}")
+    parser.add_argument("overrides", nargs="*", help="changes to the configuration: key=value")
     args = parser.parse_intermixed_args(list(argv))
     started, overrides = time.monotonic(), cast("list[str]", args.overrides)
     named: str | None = args.checkpoint
@@ -98,7 +99,7 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str,
     if not path.exists():
         raise CheckpointError("CHECKPOINT", f"there is nothing at '{path}'", _WAYS)
     checkpoint = read_checkpoint(path)
-    return EvaluationCommand(checkpoint=checkpoint, data=_changed(checkpoint, overrides, example), started=started)
+    return EvaluationCommand(checkpoint=checkpoint, data=_changed(checkpoint, overrides), started=started)
 
 
 def told(report: EvalReport[Any], policy: EvaluatedPolicy) -> str:
@@ -111,18 +112,18 @@ def told(report: EvalReport[Any], policy: EvaluatedPolicy) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _changed(checkpoint: Checkpoint, overrides: Sequence[str], example: str) -> Mapping[str, Any]:
+def _changed(checkpoint: Checkpoint, overrides: Sequence[str]) -> Mapping[str, Any]:
     """The configuration of a checkpoint as it holds here and now, with overrides."""
     for override in overrides:
         if "=" not in override:
-            raise ConfigError(override, "not an override", f"Write key=value, such as {example}.")
+            raise ConfigError(override, "not an override", _OVERRIDE)
     try:
         before, changes = OmegaConf.create(_own_configuration(checkpoint)), OmegaConf.from_dotlist(list(overrides))
         merged = cast("Mapping[str, Any]", OmegaConf.to_container(OmegaConf.merge(before, changes)))
         explicit = flatten(OmegaConf.to_container(changes))
         data, _ = replace_parameters(_own_configuration(checkpoint), merged, explicit=explicit)
     except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(" ".join(overrides), " ".join(str(error).split()), f"Write key=value, such as {example}.") from error
+        raise ConfigError(" ".join(overrides), " ".join(str(error).split()), _OVERRIDE) from error
     if data["runner"].get("ckpt_path") is not None:
         raise ConfigError("runner.ckpt_path", "a checkpoint is evaluated with its own weights", "Name a recipe with --config-name.")
     return _without_resuming(data)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reasoning.actor_worker import ReasoningActor
+from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner
 from rlinf.runners.reasoning.inference_worker import InferenceWorker
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
@@ -17,7 +19,17 @@ from rlinf.runners.sft.warm_start import warm_start
 from rlinf.runners.task_types import launch, register_task_type
 
 
-@register_task_type("reasoning", config=ReasoningConfig, rules=REASONING)
+def evaluation(cfg: ReasoningConfig, cluster: Cluster, policy: EvaluatedPolicy) -> ReasoningEvalRunner:
+    """Launches rollout and reward workers; the warm start of a recipe is training, and left out."""
+    return ReasoningEvalRunner(
+        cfg=cfg,
+        policy=policy,
+        rollout=launch(ReasoningRolloutWorker, cfg, cluster, "rollout"),
+        reward=launch(RewardWorker, cfg, cluster, "reward"),
+    )
+
+
+@register_task_type("reasoning", config=ReasoningConfig, rules=REASONING, evaluation=evaluation)
 def reasoning(cfg: ReasoningConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRunner:
     """Warms the model up where the recipe says so, and launches actor, rollout, reward and, if placed, inference workers."""
 

@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from rlinf.core.process import SharedMemory
+
 IDLE_S = 60.0
 """Segments and mappings that nobody used for so long are given back."""
 FILES = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] % (1 << 64), 1 << 16)
@@ -199,27 +201,21 @@ class _Segment:
         self.name = name
         self.size = size
         self.used = 0.0
-        self._fd = -1
-        self._fd = os.memfd_create("rlinf", os.MFD_CLOEXEC)
-        os.ftruncate(self._fd, size)
-        self.memory = _remember(name, self._fd, size)
-
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+        self._shared = SharedMemory()
+        self.memory = _remember(name, self._shared, size)
 
     def free(self) -> bool:
         """Whether there is no lease on it."""
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._shared.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        fcntl.flock(self._shared.fd, fcntl.LOCK_UN)
         return True
 
     def lease(self) -> Lease:
         """A lease on it, which must be free."""
-        fd = _opened(self._fd)
+        fd = _opened(self._shared.fd)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return Lease(fd, self.name, self.size)
 
@@ -254,15 +250,15 @@ def _mapping(lease: Lease) -> np.ndarray[Any, Any]:
     if found is None:
         fd = _opened(lease.fd)  # a mapping keeps its file, and must not keep the lease
         try:
-            return _remember(lease.segment, fd, lease.size)
+            return _remember(lease.segment, SharedMemory(fd), lease.size)
         finally:
             os.close(fd)
     found.used = time.monotonic()
     return found.memory
 
 
-def _remember(name: bytes, fd: int, size: int) -> np.ndarray[Any, Any]:
-    memory = np.frombuffer(mmap.mmap(fd, size), np.uint8)
+def _remember(name: bytes, shared: SharedMemory, size: int) -> np.ndarray[Any, Any]:
+    memory = np.frombuffer(shared.map(size), np.uint8)
     with _lock:
         if not _tending.is_set():
             _tending.set()

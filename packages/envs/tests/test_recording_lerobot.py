@@ -223,7 +223,7 @@ def test_an_interrupted_episode_is_not_committed(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlinf.envs.recording._lerobot._Shard._film", interrupt)
+    monkeypatch.setattr("rlinf.envs.recording._lerobot._Shard._add_frame", interrupt)
     with pytest.raises(KeyboardInterrupt):
         writer.write(EPISODES[3])
     writer.close()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import BLUE, FLOOR, GREEN, RED, TABLE, Painter
+from rlinf.envs.tabletop.canvas import BLUE, FLOOR, GREEN, RED, TABLE, Canvas
+from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.pick_place import PickPlace
 from rlinf.envs.tabletop.push import Push
 from rlinf.envs.tabletop.reach import Reach
@@ -25,11 +25,11 @@ def rows(**entries):
 
 
 def test_draws_depend_on_their_own_key_alone():
-    together = Draws([3, 5, 9], 2).uniform(-1, 1, 4)
-    alone = Draws(5, 2).uniform(-1, 1, 4)
+    together = KeyedRandom([3, 5, 9], 2).uniform(-1, 1, 4)
+    alone = KeyedRandom(5, 2).uniform(-1, 1, 4)
     assert np.array_equal(together[1], alone[0])
-    assert not np.array_equal(Draws(2, 5).uniform(-1, 1, 4), alone)
-    steps = Draws(5, 2)
+    assert not np.array_equal(KeyedRandom(2, 5).uniform(-1, 1, 4), alone)
+    steps = KeyedRandom(5, 2)
     assert np.array_equal(np.concatenate([steps.uniform(-1, 1, 2), steps.uniform(-1, 1, 2)], axis=-1), alone)
 
 
@@ -43,16 +43,16 @@ def test_draws_are_the_same_on_every_machine():
     golden = 0x9E3779B97F4A7C15
     state = mix((mix((7 + golden) % 2**64) + golden) % 2**64)
     expected = [(mix((state + golden * k) % 2**64) >> 11) / 2**53 for k in (1, 2, 3)]
-    assert Draws(7).uniform(0, 1, 3)[0].tolist() == expected
+    assert KeyedRandom(7).uniform(0, 1, 3)[0].tolist() == expected
 
 
 def test_draws_are_uniform_and_without_correlation():
-    u = Draws(np.arange(20_000)).uniform(0, 1, 3)
+    u = KeyedRandom(np.arange(20_000)).uniform(0, 1, 3)
     assert np.abs(u.mean(axis=0) - 0.5).max() < 0.01
     assert np.abs(u.var(axis=0) - 1 / 12).max() < 0.002
     assert np.abs(np.corrcoef(np.concatenate([u[:-1], u[1:]], axis=-1).T) - np.eye(6)).max() < 0.03
-    assert np.bincount(Draws(np.arange(3000)).choice(3)).min() > 900
-    orders, counts = np.unique(Draws(np.arange(6000)).order(3), axis=0, return_counts=True)
+    assert np.bincount(KeyedRandom(np.arange(3000)).choice(3)).min() > 900
+    orders, counts = np.unique(KeyedRandom(np.arange(6000)).order(3), axis=0, return_counts=True)
     assert len(orders) == 6
     assert counts.min() > 850
 
@@ -61,7 +61,7 @@ def test_draws_are_uniform_and_without_correlation():
 def test_initial_worlds(scene):
     n = 3000
     goal = np.arange(n) % len(scene.goals)
-    world = scene.start(Draws(np.arange(n)), goal)
+    world = scene.start(KeyedRandom(np.arange(n)), goal)
     assert not scene.solved(world).any()
     assert (np.abs(scene.expert(world)) <= 1).all()
     assert len(np.unique(scene.states(world), axis=0)) == n
@@ -76,7 +76,7 @@ def test_initial_worlds(scene):
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda s: s.name)
 def test_a_step_changes_nothing_that_it_was_given(scene):
-    world = scene.start(Draws(np.arange(4)), np.zeros(4, np.int64))
+    world = scene.start(KeyedRandom(np.arange(4)), np.zeros(4, np.int64))
     before = {key: value.copy() for key, value in world.items()}
     action = np.ones((4, scene.action_size))
     after = scene.move(world, action)
@@ -123,7 +123,7 @@ def test_an_oblique_push_moves_along_the_line_of_contact():
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**31), bias=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
 def test_nothing_overlaps_or_leaves_the_table(seed, bias):
-    scene, world = Push(), Push().start(Draws(seed), np.zeros(1, np.int64))
+    scene, world = Push(), Push().start(KeyedRandom(seed), np.zeros(1, np.int64))
     draw = np.random.default_rng(seed)
     for _ in range(40):
         after = scene.move(world, np.clip(draw.uniform(-1, 1, (1, 2)) + bias, -1, 1))
@@ -192,9 +192,9 @@ def test_success_is_the_named_block_on_the_plate_let_go():
 
 def test_a_disc_is_where_it_should_be():
     at = np.array([[0.13, -0.31], [-0.4, 0.52]])
-    painter = Painter(2, 40, reach=1.0)
-    painter.disc(at, 0.2, (0, 0, 0))
-    image = painter.finish()
+    canvas = Canvas(2, 40, reach=1.0)
+    canvas.disc(at, 0.2, (0, 0, 0))
+    image = canvas.finish()
     dark = (TABLE[0] - image[..., 0].astype(float)) / TABLE[0]
     pixel = (np.arange(40) + 0.5) / 20 - 1
     mass = dark.sum(axis=(1, 2))
@@ -204,42 +204,42 @@ def test_a_disc_is_where_it_should_be():
 
 
 def test_a_box_fills_its_pixels_exactly():
-    painter = Painter(1, 20, reach=1.0)
-    painter.box(np.array([[0.5, 0.5]]), 0.2, RED)
-    image = painter.finish()[0]
+    canvas = Canvas(1, 20, reach=1.0)
+    canvas.box(np.array([[0.5, 0.5]]), 0.2, RED)
+    image = canvas.finish()[0]
     assert (image[3:7, 13:17] == RED).all()
     assert (image == RED).all(axis=-1).sum() == 16
     assert (image == TABLE).all(axis=-1).sum() == 400 - 16
 
 
 def test_pictures_do_not_depend_on_each_other():
-    world = PickPlace().start(Draws(np.arange(9)), np.zeros(9, np.int64))
+    world = PickPlace().start(KeyedRandom(np.arange(9)), np.zeros(9, np.int64))
     centre, reach = PickPlace().wrist_view(world)
 
-    def paint(i):
-        painter = Painter(len(centre[i]), 24, centre=centre[i], reach=reach[i])
-        PickPlace().paint(painter, {key: value[i] for key, value in world.items()})
-        return painter.finish()
+    def draw(i):
+        canvas = Canvas(len(centre[i]), 24, centre=centre[i], reach=reach[i])
+        PickPlace().draw(canvas, {key: value[i] for key, value in world.items()})
+        return canvas.finish()
 
-    together = paint(slice(None))
+    together = draw(slice(None))
     for i in range(9):
-        assert np.array_equal(together[i], paint(slice(i, i + 1))[0])
+        assert np.array_equal(together[i], draw(slice(i, i + 1))[0])
 
 
 def test_strokes_outside_the_picture_leave_no_trace():
-    painter = Painter(2, 16, centre=np.array([[0.0, 0.0], [0.9, 0.0]]), reach=0.3)
-    painter.disc(np.array([[0.8, 0.8], [0.5, 0.0]]), 0.1, RED)
-    image = painter.finish()
+    canvas = Canvas(2, 16, centre=np.array([[0.0, 0.0], [0.9, 0.0]]), reach=0.3)
+    canvas.disc(np.array([[0.8, 0.8], [0.5, 0.0]]), 0.1, RED)
+    image = canvas.finish()
     assert (image[0] == TABLE).all()
     assert not (image[1] == RED).all(axis=-1).any()
     assert (image[1, :, -5:] == FLOOR).all()
 
 
 def test_blocks_have_their_colours():
-    world = Slots().start(Draws(np.arange(5)), np.zeros(5, np.int64))
-    painter = Painter(5, 64, reach=1.0)
-    Slots().paint(painter, world)
-    image = painter.finish()
+    world = Slots().start(KeyedRandom(np.arange(5)), np.zeros(5, np.int64))
+    canvas = Canvas(5, 64, reach=1.0)
+    Slots().draw(canvas, world)
+    image = canvas.finish()
     for i in range(5):
         for block, color in zip(world["blocks"][i], (RED, GREEN, BLUE), strict=True):
             column, row = int((block[0] + 1) * 32), int((1 - block[1]) * 32)

@@ -77,7 +77,7 @@ class Batch(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assembly:
+class BatchOptions:
     """How a batch becomes an environment."""
 
     max_episode_steps: int
@@ -94,29 +94,29 @@ class Assembly:
     """Whether `Outcome.success` means anything."""
 
 
-def assemble_batch(batch: Batch, assembly: Assembly, *, render: bool, camera: Camera | None = None) -> VectorEnv[Any, Any, Any]:
+def assemble_batch(batch: Batch, options: BatchOptions, *, render: bool, camera: Camera | None = None) -> VectorEnv[Any, Any, Any]:
     """The whole stack over a batch; see the head of this file.
 
     Args:
         batch: the simulation.
-        assembly: how.
+        options: how it becomes an environment.
         render: `render` and videos work; they show what `camera` sees, else `main_images`, else a panel of numbers.
         camera: the simulation's own; None if it has none.
 
     Raises:
         ConfigError: videos of tensors.
     """
-    base = BatchEnv(batch, assembly)
-    host = base if assembly.arrays == "torch" else HostArrays(base)
-    env: VectorEnv[Any, Any, Any] = EnforceContract(EpisodeStatistics(host, assembly.max_episode_steps))
+    base = BatchEnv(batch, options)
+    host = base if options.arrays == "torch" else HostArrays(base)
+    env: VectorEnv[Any, Any, Any] = EnforceContract(EpisodeStatistics(host, options.max_episode_steps))
     if not render:
         return env
-    if assembly.arrays == "torch":
+    if options.arrays == "torch":
         raise ConfigError("env.arrays", "videos are made of NumPy arrays", "Use arrays: numpy where videos are recorded.")
     if camera is None:
         from rlinf.envs.rendering._schematic import panel
 
-        camera = base.photograph if "main_images" in batch.single_observation_space.spaces else panel
+        camera = base.render_frame if "main_images" in batch.single_observation_space.spaces else panel
     return RecordVideo(env, camera)
 
 
@@ -129,18 +129,18 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
     observation_space: Any
     action_space: Any
 
-    def __init__(self, batch: Batch, assembly: Assembly) -> None:
+    def __init__(self, batch: Batch, options: BatchOptions) -> None:
         self.metadata = {
             "autoreset_mode": AutoresetMode.DISABLED,
-            "max_episode_steps": assembly.max_episode_steps,
-            "waived": dict(assembly.waived),
-            "reset_options": assembly.reset_options,
-            "knows_success": assembly.knows_success,
+            "max_episode_steps": options.max_episode_steps,
+            "waived": dict(options.waived),
+            "reset_options": options.reset_options,
+            "knows_success": options.knows_success,
             "device": str(batch.device),
         }
         self.batch = batch
         self.num_envs = batch.num_envs
-        self._terminates = not assembly.ignore_terminations
+        self._terminates = not options.ignore_terminations
         self._seen: dict[str, Tensor] = {}
         spaces = dict(batch.single_observation_space.spaces)
         if batch.texts is not None:
@@ -177,7 +177,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         """Frees the simulation."""
         self.batch.close()
 
-    def photograph(self, shot: Shot) -> Any:
+    def render_frame(self, shot: Shot) -> Any:
         """The main image that an environment saw last."""
         return as_numpy(self._seen["main_images"][shot.index])
 

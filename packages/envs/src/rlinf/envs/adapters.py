@@ -83,7 +83,7 @@ def adapt(
         tasks.append(_AdaptedTask(build(), ignore_terminations, metadata))
         return tasks[-1]
 
-    camera: Camera | None = partial(_photograph, tasks) if render else None
+    camera: Camera | None = partial(_render_frame, tasks) if render else None
     return assemble([task] * num_envs, max_episode_steps=max_episode_steps, camera=camera)
 
 
@@ -111,7 +111,7 @@ class _AdaptedTask(gymnasium.Env[Observation, Any]):
         self.simulation.close()
 
 
-def _photograph(tasks: list[_AdaptedTask], shot: Shot) -> Frame:
+def _render_frame(tasks: list[_AdaptedTask], shot: Shot) -> Frame:
     frame = tasks[shot.index].frame
     if frame is None:
         raise ConfigError("env.render", "this environment has no images to show", "Make it with render=False.")

@@ -21,7 +21,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, did_you_mean
-from rlinf.envs.interop.from_gymnasium import Reader
+from rlinf.envs.interop.from_gymnasium import ObservationReader
 from rlinf.envs.spaces import is_a
 from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, Step
@@ -92,7 +92,7 @@ class _Pools(VectorEnv[Any, Any, Any]):
         self._config = config
         self._terminates = not ignore_terminations
         self._stream = config.seeds == "stream"
-        self._reader: Any = Reader(spec.observation_space, {"states": ()})
+        self._reader: Any = ObservationReader(spec.observation_space, {"states": ()})
         self.single_observation_space = self._reader.space
         self.observation_space = batch_space(self._reader.space, num_envs)
         action = _float32(spec.action_space)

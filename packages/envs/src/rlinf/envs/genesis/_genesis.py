@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
-from rlinf.envs._batched import Assembly, Outcome, assemble_batch
+from rlinf.envs._batched import BatchOptions, Outcome, assemble_batch
 
 if TYPE_CHECKING:
     from rlinf.envs.genesis.genesis import Genesis
@@ -50,8 +50,8 @@ def make(
 ) -> VectorEnv[Any, Any, Any]:
     """See `Genesis.make`."""
     batch = Simulation(_started(config.backend), config, num_envs)
-    assembly = Assembly(max_episode_steps=max_episode_steps or _LIMIT, ignore_terminations=ignore_terminations)
-    return assemble_batch(batch, assembly, render=render)
+    options = BatchOptions(max_episode_steps=max_episode_steps or _LIMIT, ignore_terminations=ignore_terminations)
+    return assemble_batch(batch, options, render=render)
 
 
 class Simulation:

@@ -55,7 +55,7 @@ def make(
 
     camera: Camera | None = None
     if native:
-        camera = partial(_photograph, tasks)
+        camera = partial(_render_frame, tasks)
     elif render:
         from rlinf.envs.rendering._schematic import schematic_camera
 
@@ -87,7 +87,7 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         self.env = _build(config, spec, "rgb_array" if native or self._images else None)
         self.action_space = self.env.action_space
         self._reader = _Reader(self.env.observation_space)
-        self._viewer: Any = self._new_viewer(config) if native or self._images else None
+        self._viewer: Any = self._new_renderer(config) if native or self._images else None
         observed = dict(self._reader.spaces)
         if self._images:
             self.env.reset(seed=0)
@@ -126,15 +126,15 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
             raise ConfigError("env.success_key", f"the environment says nothing of '{self._success_key}'", known)
         return bool(info[self._success_key])
 
-    def _new_viewer(self, config: Gymnasium) -> Any:
+    def _new_renderer(self, config: Gymnasium) -> Any:
         """Makes MuJoCo's rendering cheap; None for an environment that something else draws."""
         renderer = _renderer(self.env)
         if renderer is None:
             return None
         require_rendering("env.obs_mode")
-        from rlinf.envs.rendering._mujoco import Viewer
+        from rlinf.envs.rendering._mujoco import EnvRenderer
 
-        return Viewer(self.env, renderer, config.look)
+        return EnvRenderer(self.env, renderer, config.look)
 
 
 class _Reader:
@@ -224,5 +224,5 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _photograph(tasks: list[_Task], shot: Shot) -> Any:
+def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
     return tasks[shot.index].frame()

@@ -84,7 +84,7 @@ class Custom:
             remedy = "Leave it false, or take a function with the parameter ignore_terminations."
             raise ConfigError("env.ignore_terminations", f"'{self.env}' makes vector environments, which stop there", remedy)
         env = self._of_vector(partial(self._call, made, asked), num_envs, max_episode_steps)
-        return _filmed(env) if render and not _is_filmed(env) else env
+        return _with_video(env) if render and not _has_video(env) else env
 
     def describe(self, env: Vector) -> EnvSpec:
         """What a policy must know of an environment that `make` returned."""
@@ -150,14 +150,14 @@ def _parameters(made: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(made).parameters
 
 
-def _is_filmed(env: Vector) -> bool:
+def _has_video(env: Vector) -> bool:
     inner: Any = env
     while isinstance(inner, VectorWrapper) and not isinstance(inner, RecordVideo):
         inner = cast("Any", inner).env
     return isinstance(inner, RecordVideo)
 
 
-def _filmed(env: Vector) -> Vector:
+def _with_video(env: Vector) -> Vector:
     from rlinf.envs.rendering._schematic import panel
 
     return RecordVideo(env, panel)

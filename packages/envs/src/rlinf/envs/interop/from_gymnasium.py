@@ -75,18 +75,18 @@ def from_vector_env(
     limit = _limit(env, max_episode_steps, by_itself)
     if lagging and not (by_itself and mode is AutoresetMode.NEXT_STEP):
         raise ConfigError("env.lagging", "only NEXT_STEP environments that reset by themselves can lag", "Leave it away.")
-    foreign = _Foreign(env, mode, Reader(single_spaces(env)[0], keys), success_key, by_itself, lagging)
-    return EnforceContract(_ExecutedStatistics(foreign, limit) if lagging else EpisodeStatistics(foreign, limit))
+    inner = _WithoutAutoreset(env, mode, ObservationReader(single_spaces(env)[0], keys), success_key, by_itself, lagging)
+    return EnforceContract(_ExecutedStatistics(inner, limit) if lagging else EpisodeStatistics(inner, limit))
 
 
-class _Foreign(Wrapper):
+class _WithoutAutoreset(Wrapper):
     """The library's environment without autoreset; see `from_vector_env` for the arguments."""
 
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
         mode: AutoresetMode,
-        reader: Reader,
+        reader: ObservationReader,
         success_key: str | None,
         by_itself: bool,
         lagging: bool,
@@ -203,7 +203,7 @@ class _Foreign(Wrapper):
         return {key: array.copy() for key, array in self._shown.items()}
 
 
-class Reader:
+class ObservationReader:
     """Batches of the library's observations as new arrays by embodied key.
 
     Args:
@@ -340,7 +340,7 @@ def _rows(batch: Any, ended: NDArray[np.bool_]) -> Any:
 def _one_seed(seeds: list[int]) -> int:
     """One seed for a library that takes no more: s for [s, s + 1, …], which is what Gymnasium means by s; else a hash of all."""
     consecutive = seeds == list(range(seeds[0], seeds[0] + len(seeds)))
-    return seeds[0] if consecutive else keyed_seed(seeds[0], "foreign", *seeds[1:]) % 2**31
+    return seeds[0] if consecutive else keyed_seed(seeds[0], "inner", *seeds[1:]) % 2**31
 
 
 def _mode(env: VectorEnv[Any, Any, Any], told: AutoresetMode | str | None) -> AutoresetMode:

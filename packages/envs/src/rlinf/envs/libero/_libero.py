@@ -57,7 +57,7 @@ def make(
 
     camera: Camera | None = None
     if native:
-        camera = partial(_photograph, tasks)
+        camera = partial(_render_frame, tasks)
     elif render:
         logger.warning("MuJoCo can't draw here: videos of LIBERO are drawn schematics")
         from rlinf.envs.rendering._schematic import schematic_camera
@@ -237,5 +237,5 @@ def _settings(config: Libero) -> str:
     return "".join(f"{key}: {json.dumps(str(path))}\n" for key, path in paths.items())
 
 
-def _photograph(tasks: list[_Task], shot: Shot) -> Any:
+def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
     return tasks[shot.index].frame()

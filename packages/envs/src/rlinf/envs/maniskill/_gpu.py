@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rlinf.core.random import keyed_seed
-from rlinf.envs._batched import Assembly, Outcome, assemble_batch, space_of
+from rlinf.envs._batched import BatchOptions, Outcome, assemble_batch, space_of
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
 from rlinf.envs.wrappers.video import Shot
 
@@ -45,12 +45,12 @@ def make_batched(
         ConfigError: videos of tensors.
     """
 
-    def photograph(shot: Shot) -> Any:
+    def render_frame(shot: Shot) -> Any:
         return simulation.render()[shot.index].cpu().numpy()
 
     batch = Simulation(simulation, obs_mode, description, exact_resets=exact_resets)
     waived: dict[str, str] = {} if exact_resets else dict.fromkeys(("partial_reset", "place", "seeds"), _ONE_CALL)
-    assembly = Assembly(
+    options = BatchOptions(
         max_episode_steps=limit,
         ignore_terminations=ignore_terminations,
         arrays=arrays,
@@ -58,7 +58,7 @@ def make_batched(
         reset_options=("init_id",) if batch.numbered else (),
         knows_success=batch.knows_success,
     )
-    return assemble_batch(batch, assembly, render=render, camera=photograph)
+    return assemble_batch(batch, options, render=render, camera=render_frame)
 
 
 class Simulation:

@@ -51,7 +51,7 @@ def make(
     if config.sim_backend == "gpu" or (config.sim_backend == "auto" and cuda and num_envs > 1):
         from rlinf.envs.maniskill._gpu import make_batched
 
-        build = partial(build_simulation, config, task_id, sim_backend="physx_cuda", renderer=renderer, filmed=render)
+        build = partial(build_simulation, config, task_id, sim_backend="physx_cuda", renderer=renderer, rendered=render)
         return make_batched(
             build(num_envs=num_envs),
             obs_mode=config.obs_mode,
@@ -62,7 +62,7 @@ def make(
             ignore_terminations=ignore_terminations,
             render=render,
         )
-    build = partial(build_simulation, config, task_id, sim_backend="physx_cpu", renderer=renderer, filmed=render)
+    build = partial(build_simulation, config, task_id, sim_backend="physx_cpu", renderer=renderer, rendered=render)
     rendered = renderer is not None and (render or config.obs_mode != "state")
     tasks: list[_Task] = []
 
@@ -75,7 +75,7 @@ def make(
 
 def _camera(task_id: str, tasks: list[_Task], renderer: str | None) -> Camera:
     if renderer is not None:
-        return partial(_photograph, tasks)
+        return partial(_render_frame, tasks)
     logger.warning("ManiSkill can't render here (no Vulkan device): videos of %s are drawn schematics", task_id)
     from rlinf.envs.rendering._schematic import schematic_camera
 
@@ -198,9 +198,9 @@ def _replace_render_material(modules: list[ModuleType]) -> None:
 
 
 def build_simulation(
-    config: ManiSkill, task_id: str, *, num_envs: int, sim_backend: str, renderer: str | None, filmed: bool
+    config: ManiSkill, task_id: str, *, num_envs: int, sim_backend: str, renderer: str | None, rendered: bool
 ) -> Any:
-    """A `BaseEnv`; `filmed` gives it a camera for `render`, if there is anything to render with.
+    """A `BaseEnv`; `rendered` gives it a camera for `render`, if there is anything to render with.
 
     Raises:
         ConfigError: the task can't be built: no such reward, assets that are missing, or no renderer.
@@ -210,9 +210,9 @@ def build_simulation(
     settings["reward_mode"] = _reward_mode(config, cls, task_id)
     if config.image_size is not None:
         settings["sensor_configs"] = {"width": config.image_size, "height": config.image_size}
-    if renderer is not None and filmed:
+    if renderer is not None and rendered:
         settings |= {"render_mode": "rgb_array", "human_render_camera_configs": {"width": _FRAME, "height": _FRAME}}
-    needed = renderer if filmed or config.obs_mode != "state" else None
+    needed = renderer if rendered or config.obs_mode != "state" else None
     try:
         with warnings.catch_warnings(), _no_downloads(task_id):
             warnings.simplefilter("ignore")
@@ -271,6 +271,6 @@ def _no_downloads(task_id: str) -> Generator[None]:
         module.prompt_yes_no = ask
 
 
-def _photograph(tasks: list[_Task], shot: Shot) -> Any:
+def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
     with torch.inference_mode():
         return tasks[shot.index].simulation.render()[0].cpu().numpy()

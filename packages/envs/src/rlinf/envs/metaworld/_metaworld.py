@@ -15,7 +15,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.envs._task_pool import Pool, choose
 from rlinf.envs.assembly import Task, assemble, logger
 from rlinf.envs.metaworld.metaworld import TASKS
-from rlinf.envs.rendering._mujoco import Viewer
+from rlinf.envs.rendering._mujoco import EnvRenderer
 from rlinf.envs.rendering.mujoco import can_render, use_rendering
 from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.video import Camera, Shot
@@ -47,7 +47,7 @@ def make(
 
     camera: Camera | None = None
     if native:
-        camera = partial(_photograph, tasks)
+        camera = partial(_render_frame, tasks)
     elif render:
         logger.warning("MuJoCo can't draw here: videos of Meta-World are drawn schematics")
         from rlinf.envs.rendering._schematic import schematic_camera
@@ -79,7 +79,7 @@ class _Simulation:
         env.__dict__.pop("sawyer_observation_space", None)
         self.env = env
         self._upside_down = config.camera.startswith("corner")
-        self._viewer = Viewer(env, env.mujoco_renderer, config.look) if drawn else None
+        self._viewer = EnvRenderer(env, env.mujoco_renderer, config.look) if drawn else None
         self._cameras = [env.mujoco_renderer.camera_id, env.model.camera(_WRIST).id]
 
     def reset(self, seed: int) -> NDArray[np.float64]:
@@ -183,5 +183,5 @@ def _plain(task: str | int | None) -> str | int | None:
     return task.removesuffix("-v3") if isinstance(task, str) else task
 
 
-def _photograph(tasks: list[_Task], shot: Shot) -> Any:
+def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
     return tasks[shot.index].simulation.frame()

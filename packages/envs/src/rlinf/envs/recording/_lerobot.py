@@ -21,7 +21,7 @@ from rlinf.envs.recording._parquet import column, pa, parquet
 from rlinf.envs.recording.episode import Episode
 from rlinf.envs.recording.files import replaced
 from rlinf.envs.recording.frames import STATS, Feature, Frames, Stats, merged
-from rlinf.envs.wrappers._movie import failures_named
+from rlinf.envs.wrappers._video_file import failures_named
 
 _VERSION = "v3.0"
 _FILES_PER_CHUNK = 1000
@@ -216,7 +216,7 @@ class _Shard:
         for key, path in self.videos.items():
             with failures_named(path):
                 for image in frames.images[key]:
-                    self._film(key, path).append_data(image)
+                    self._add_frame(key, path).append_data(image)
         first = self.frames
         self.frames += table.num_rows
         span = {"from_timestamp": first / self._fps, "to_timestamp": self.frames / self._fps}
@@ -235,7 +235,7 @@ class _Shard:
             with contextlib.suppress(OSError, ValueError, StopIteration):
                 film.close()
 
-    def _film(self, key: str, path: Path) -> Any:
+    def _add_frame(self, key: str, path: Path) -> Any:
         if key not in self._films:
             settings = {"codec": "libx264", "quality": None, "macro_block_size": 1, "output_params": list(_ENCODING)}
             self._films[key] = _imageio.get_writer(path, fps=self._fps, **settings)

@@ -18,7 +18,7 @@ _MAX_GEOMS = 5000
 _COSTLY = ("SHADOW", "REFLECTION", "SKYBOX", "HAZE", "FOG")
 
 
-class Viewer:
+class EnvRenderer:
     """The renderer of one environment, made cheap and kept apart from those of other environments.
 
     OpenGL draws into whichever context is current. Gymnasium makes a context current when it builds it and never again, so that of
@@ -55,7 +55,7 @@ class Viewer:
         viewer.free()
 
 
-class Painter:
+class ModelRenderer:
     """Draws a MuJoCo model from any of its cameras, in an OpenGL context of its own.
 
     Args:
@@ -81,7 +81,7 @@ class Painter:
         _mujoco.mjr_setBuffer(_mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         _close_at_exit().add(self)
 
-    def paint(self, data: Any, camera: str) -> NDArray[np.uint8]:
+    def render(self, data: Any, camera: str) -> NDArray[np.uint8]:
         """What the camera of this name sees, `[size, size, 3]`, the right way up."""
         self._gl.make_current()
         self._camera.fixedcamid = self._model.camera(camera).id

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.assembly import Task, assemble, logger
-from rlinf.envs.rendering._mujoco import Painter
+from rlinf.envs.rendering._mujoco import ModelRenderer
 from rlinf.envs.rendering.mujoco import Look, can_render, gl_backend, use_rendering
 from rlinf.envs.wrappers.video import Camera, Shot
 
@@ -48,7 +48,7 @@ def make(
 
     camera: Camera | None = None
     if native:
-        camera = partial(_photograph, tasks)
+        camera = partial(_render_frame, tasks)
     elif render:
         logger.warning("MuJoCo can't draw here: videos of robosuite are drawn schematics")
         from rlinf.envs.rendering._schematic import schematic_camera
@@ -130,21 +130,21 @@ class Cameras:
         self._size = size
         self._look: Look = look
         self._model: Any = None
-        self._painter: Painter | None = None
+        self._renderer: ModelRenderer | None = None
 
     def frame(self, camera: str) -> NDArray[np.uint8]:
         """What a camera sees, `[size, size, 3]`, the right way up."""
         model = self._env.sim.model._model
-        if self._painter is None or self._model is not model:
+        if self._renderer is None or self._model is not model:
             self.close()
-            self._model, self._painter = model, Painter(model, self._size, self._look, hidden=(_COLLISION_SHAPES,))
-        return self._painter.paint(self._env.sim.data._data, camera)
+            self._model, self._renderer = model, ModelRenderer(model, self._size, self._look, hidden=(_COLLISION_SHAPES,))
+        return self._renderer.render(self._env.sim.data._data, camera)
 
     def close(self) -> None:
         """Frees the context."""
-        if self._painter is not None:
-            self._painter.close()
-            self._painter = None
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
 
 
 def proprioception(observation: Info) -> NDArray[np.float32]:
@@ -222,5 +222,5 @@ def _controller(suite: Any, config: Robosuite) -> Any:
     return factory.refactor_composite_controller_config(part, config.robot, ["right"])
 
 
-def _photograph(tasks: list[_Task], shot: Shot) -> Any:
+def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
     return tasks[shot.index].frame()

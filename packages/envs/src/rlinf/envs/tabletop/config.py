@@ -91,12 +91,12 @@ class Tabletop:
             ignore_terminations=ignore_terminations,
         )
         env: VectorEnv[Any, Any, Any] = EnforceContract(EpisodeStatistics(tables, max_episode_steps or scene.max_episode_steps))
-        return RecordVideo(env, partial(_photograph, tables)) if render else env
+        return RecordVideo(env, partial(_render_frame, tables)) if render else env
 
     def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
         """What a policy must know of an environment that `make` returned."""
         return describe(env)
 
 
-def _photograph(tables: TabletopEnv, shot: Shot) -> Frame:
+def _render_frame(tables: TabletopEnv, shot: Shot) -> Frame:
     return tables.frames(_VIDEO_SIZE, shot.index)[0]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.tabletop.config import Tabletop
-from rlinf.envs.tabletop.draws import Draws
+from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.vector import TabletopEnv
 
 _NOISE = 4
@@ -60,7 +60,7 @@ def demonstrate(
     env = config.make(episodes, max_episode_steps=max_episode_steps, ignore_terminations=True, render=False)
     tables = cast("TabletopEnv", env.unwrapped)
     moving = tables.scene.motion_size
-    jitter = Draws(np.arange(seed, seed + episodes), _NOISE)
+    jitter = KeyedRandom(np.arange(seed, seed + episodes), _NOISE)
     observation, _ = env.reset(seed=seed)
     seen: list[dict[str, NDArray[Any]]] = []
     actions: list[NDArray[np.float32]] = []

@@ -8,15 +8,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.envs.tabletop import painter as p
-from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter, Reals
+from rlinf.envs.tabletop import canvas as c
+from rlinf.envs.tabletop.canvas import Canvas, Reals
+from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.scene import World, length, one_hot
 
 _HALF, _PLATE = 0.1, 0.24
 _TOP, _TRAVEL = 0.6, 0.3
 _HOLDS_AT, _GRASP, _LOW = 0.5, 0.09, 0.08
-_COLORS = (p.RED, p.BLUE)
+_COLORS = (c.RED, c.BLUE)
 _NONE = -1.0
 
 
@@ -46,15 +46,15 @@ class PickPlace:
         """See `Scene`."""
         return f"put on the plate the block that is {self.goals[goal]}"
 
-    def start(self, draws: Draws, goal: NDArray[np.int64]) -> World:
+    def start(self, random: KeyedRandom, goal: NDArray[np.int64]) -> World:
         """Blocks and plate apart from each other, the open hand above."""
-        plate = draws.uniform(-0.65, 0.65, 2)
-        first = draws.apart(-0.75, 0.75, plate[:, None, :], _PLATE + _HALF + 0.1)
-        second = draws.apart(-0.75, 0.75, np.stack([plate, first], axis=1), _PLATE + _HALF + 0.1)
+        plate = random.uniform(-0.65, 0.65, 2)
+        first = random.apart(-0.75, 0.75, plate[:, None, :], _PLATE + _HALF + 0.1)
+        second = random.apart(-0.75, 0.75, np.stack([plate, first], axis=1), _PLATE + _HALF + 0.1)
         blocks = np.stack([first, second], axis=1)
         n = len(goal)
         return {
-            "hand": np.concatenate([draws.uniform(-0.5, 0.5, 2), draws.uniform(0.3, 0.5, 1)], axis=-1),
+            "hand": np.concatenate([random.uniform(-0.5, 0.5, 2), random.uniform(0.3, 0.5, 1)], axis=-1),
             "opening": np.ones(n),
             "held": np.full(n, _NONE),
             "blocks": np.concatenate([blocks, np.zeros((n, 2, 1))], axis=-1),
@@ -103,19 +103,19 @@ class PickPlace:
         """Hand and opening, `[n, 4]`."""
         return np.concatenate([world["hand"], world["opening"][:, None]], axis=-1)
 
-    def paint(self, painter: Painter, world: World) -> None:
+    def draw(self, canvas: Canvas, world: World) -> None:
         """Plate, blocks and hand with their shadows; the goal is not to be seen."""
         hand, blocks = world["hand"], world["blocks"]
-        painter.disc(world["plate"], _PLATE, p.STEEL)
-        painter.disc(world["plate"], _PLATE - 0.04, p.WHITE)
+        canvas.disc(world["plate"], _PLATE, c.STEEL)
+        canvas.disc(world["plate"], _PLATE - 0.04, c.WHITE)
         for i, color in enumerate(_COLORS):
-            painter.box(blocks[:, i, :2], _HALF, p.SHADOW, opacity=0.4)
-            painter.box(blocks[:, i, :2], _HALF, color, height=blocks[:, i, 2])
-        painter.disc(hand[:, :2], 0.1, p.SHADOW, opacity=0.35 * (hand[:, 2] > 0.03))
+            canvas.box(blocks[:, i, :2], _HALF, c.SHADOW, opacity=0.4)
+            canvas.box(blocks[:, i, :2], _HALF, color, height=blocks[:, i, 2])
+        canvas.disc(hand[:, :2], 0.1, c.SHADOW, opacity=0.35 * (hand[:, 2] > 0.03))
         for side in (-1.0, 1.0):
             finger = hand[:, :2] + np.stack([side * (0.06 + 0.08 * world["opening"]), np.zeros(len(hand))], axis=-1)
-            painter.box(finger, 0.045, p.INK, height=hand[:, 2])
-        painter.disc(hand[:, :2], 0.04, p.STEEL, height=hand[:, 2])
+            canvas.box(finger, 0.045, c.INK, height=hand[:, 2])
+        canvas.disc(hand[:, :2], 0.04, c.STEEL, height=hand[:, 2])
 
     def wrist_view(self, world: World) -> tuple[Reals, Reals] | None:
         """What lies under the hand; the higher the hand, the more of it."""

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.envs.tabletop import painter as p
-from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter, Reals
-from rlinf.envs.tabletop.reach import paint_hand
+from rlinf.envs.tabletop import canvas as c
+from rlinf.envs.tabletop.canvas import Canvas, Reals
+from rlinf.envs.tabletop.keyed_random import KeyedRandom
+from rlinf.envs.tabletop.reach import draw_hand
 from rlinf.envs.tabletop.scene import World, direction, length
 
 _SUBSTEPS = 4
@@ -42,11 +42,11 @@ class Push:
         """See `Scene`."""
         return "push the puck to the goal"
 
-    def start(self, draws: Draws, goal: NDArray[np.int64]) -> World:
+    def start(self, random: KeyedRandom, goal: NDArray[np.int64]) -> World:
         """Puck and goal at least 0.4 apart, the finger clear of the puck."""
-        puck = draws.uniform(-0.55, 0.55, 2)
-        target = draws.apart(-0.65, 0.65, puck[:, None, :], 0.4)
-        return {"hand": draws.apart(-0.9, 0.9, puck[:, None, :], _TOUCH + 0.05), "puck": puck, "target": target}
+        puck = random.uniform(-0.55, 0.55, 2)
+        target = random.apart(-0.65, 0.65, puck[:, None, :], 0.4)
+        return {"hand": random.apart(-0.9, 0.9, puck[:, None, :], _TOUCH + 0.05), "puck": puck, "target": target}
 
     def move(self, world: World, action: Reals) -> World:
         """The finger moves by 0.1 × action in four equal parts, and after each one nothing overlaps."""
@@ -81,12 +81,12 @@ class Push:
         """The finger, `[n, 2]`."""
         return world["hand"]
 
-    def paint(self, painter: Painter, world: World) -> None:
+    def draw(self, canvas: Canvas, world: World) -> None:
         """A green goal, a blue puck and the finger."""
-        painter.disc(world["target"], _PUCK + 0.03, p.GREEN)
-        painter.disc(world["target"], _PUCK - 0.04, p.TABLE)
-        painter.disc(world["puck"], _PUCK, p.BLUE)
-        paint_hand(painter, world["hand"], _FINGER)
+        canvas.disc(world["target"], _PUCK + 0.03, c.GREEN)
+        canvas.disc(world["target"], _PUCK - 0.04, c.TABLE)
+        canvas.disc(world["puck"], _PUCK, c.BLUE)
+        draw_hand(canvas, world["hand"], _FINGER)
 
     def wrist_view(self, world: World) -> tuple[Reals, Reals] | None:
         """None."""

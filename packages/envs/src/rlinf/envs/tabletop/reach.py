@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.envs.tabletop import painter as p
-from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter, Reals
+from rlinf.envs.tabletop import canvas as c
+from rlinf.envs.tabletop.canvas import Canvas, Reals
+from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.scene import World, length
 
 
@@ -33,10 +33,10 @@ class Reach:
         """See `Scene`."""
         return "move to the target"
 
-    def start(self, draws: Draws, goal: NDArray[np.int64]) -> World:
+    def start(self, random: KeyedRandom, goal: NDArray[np.int64]) -> World:
         """Hand and target anywhere, at least 0.4 apart."""
-        hand = draws.uniform(-0.8, 0.8, 2)
-        return {"hand": hand, "target": draws.apart(-0.8, 0.8, hand[:, None, :], 0.4)}
+        hand = random.uniform(-0.8, 0.8, 2)
+        return {"hand": hand, "target": random.apart(-0.8, 0.8, hand[:, None, :], 0.4)}
 
     def move(self, world: World, action: Reals) -> World:
         """The hand moves by 0.1 × action and stays over the table."""
@@ -59,11 +59,11 @@ class Reach:
         """The hand, `[n, 2]`."""
         return world["hand"]
 
-    def paint(self, painter: Painter, world: World) -> None:
+    def draw(self, canvas: Canvas, world: World) -> None:
         """A red target and the hand."""
-        painter.disc(world["target"], 0.11, p.RED)
-        painter.disc(world["target"], 0.06, p.WHITE)
-        paint_hand(painter, world["hand"])
+        canvas.disc(world["target"], 0.11, c.RED)
+        canvas.disc(world["target"], 0.06, c.WHITE)
+        draw_hand(canvas, world["hand"])
 
     def wrist_view(self, world: World) -> tuple[Reals, Reals] | None:
         """None."""
@@ -74,7 +74,7 @@ class Reach:
         return np.clip((world["target"] - world["hand"]) / self.step, -1.0, 1.0)
 
 
-def paint_hand(painter: Painter, at: Reals, radius: float = 0.08) -> None:
+def draw_hand(canvas: Canvas, at: Reals, radius: float = 0.08) -> None:
     """The hand from above: a dark ring with a light middle."""
-    painter.disc(at, radius, p.INK)
-    painter.disc(at, 0.55 * radius, p.STEEL)
+    canvas.disc(at, radius, c.INK)
+    canvas.disc(at, 0.55 * radius, c.STEEL)

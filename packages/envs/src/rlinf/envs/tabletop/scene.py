@@ -7,8 +7,8 @@ from typing import ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter, Reals
+from rlinf.envs.tabletop.canvas import Canvas, Reals
+from rlinf.envs.tabletop.keyed_random import KeyedRandom
 
 World: TypeAlias = dict[str, NDArray[np.float64]]
 """Everything that can change in n tables, each entry `[n, *]`. A scene never writes into a world that it was given."""
@@ -32,14 +32,14 @@ class Scene(Protocol):
     max_episode_steps: ClassVar[int]
     """Steps until an episode is truncated."""
     tilt: ClassVar[float]
-    """See `Painter`."""
+    """See `Canvas`."""
 
     def instruction(self, goal: int) -> str:
         """What is asked, in words; the word that tells goals apart is the last one."""
         ...
 
-    def start(self, draws: Draws, goal: NDArray[np.int64]) -> World:
-        """Initial worlds, one for each key of `draws` and each goal `[n]`."""
+    def start(self, random: KeyedRandom, goal: NDArray[np.int64]) -> World:
+        """Initial worlds, one for each key of `random` and each goal `[n]`."""
         ...
 
     def move(self, world: World, action: Reals) -> World:
@@ -62,7 +62,7 @@ class Scene(Protocol):
         """What the robot knows of itself, `[n, P]`."""
         ...
 
-    def paint(self, painter: Painter, world: World) -> None:
+    def draw(self, canvas: Canvas, world: World) -> None:
         """Paints the worlds."""
         ...
 

@@ -8,15 +8,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rlinf.envs.tabletop import painter as p
-from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter, Reals
-from rlinf.envs.tabletop.reach import paint_hand
+from rlinf.envs.tabletop import canvas as c
+from rlinf.envs.tabletop.canvas import Canvas, Reals
+from rlinf.envs.tabletop.keyed_random import KeyedRandom
+from rlinf.envs.tabletop.reach import draw_hand
 from rlinf.envs.tabletop.scene import World, length, one_hot
 
 _SLOTS = np.array([[-0.66, 0.45], [-0.22, 0.45], [0.22, 0.45], [0.66, 0.45]])
 _HALF = 0.15
-_COLORS = (p.RED, p.GREEN, p.BLUE)
+_COLORS = (c.RED, c.GREEN, c.BLUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Slots:
         """See `Scene`."""
         return f"move to the block that is {self.goals[goal]}"
 
-    def start(self, draws: Draws, goal: NDArray[np.int64]) -> World:
+    def start(self, random: KeyedRandom, goal: NDArray[np.int64]) -> World:
         """Each block in a slot of its own, a little off; the hand below them."""
-        blocks = _SLOTS[draws.order(4)[:, :3]]
-        blocks = blocks + draws.uniform(-0.05, 0.05, 6).reshape(-1, 3, 2)
-        hand = np.array([0.0, -0.6]) + draws.uniform(-0.2, 0.2, 2)
+        blocks = _SLOTS[random.order(4)[:, :3]]
+        blocks = blocks + random.uniform(-0.05, 0.05, 6).reshape(-1, 3, 2)
+        hand = np.array([0.0, -0.6]) + random.uniform(-0.2, 0.2, 2)
         return {"hand": hand, "blocks": blocks, "goal": goal.astype(np.float64)}
 
     def move(self, world: World, action: Reals) -> World:
@@ -69,11 +69,11 @@ class Slots:
         """The hand, `[n, 2]`."""
         return world["hand"]
 
-    def paint(self, painter: Painter, world: World) -> None:
+    def draw(self, canvas: Canvas, world: World) -> None:
         """Blocks and hand; the goal is not to be seen."""
         for i, color in enumerate(_COLORS):
-            painter.box(world["blocks"][:, i], _HALF, color)
-        paint_hand(painter, world["hand"], 0.1)
+            canvas.box(world["blocks"][:, i], _HALF, color)
+        draw_hand(canvas, world["hand"], 0.1)
 
     def wrist_view(self, world: World) -> tuple[Reals, Reals] | None:
         """None."""

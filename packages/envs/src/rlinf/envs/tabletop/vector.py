@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.envs.spaces import TextArray
-from rlinf.envs.tabletop.draws import Draws
-from rlinf.envs.tabletop.painter import Painter, Reals
+from rlinf.envs.tabletop.canvas import Canvas, Reals
+from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.scene import Scene, World
 from rlinf.envs.wrappers.episodes import Infos, Step
 
@@ -74,7 +74,7 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         self._goals = np.array([_goal(scene, name) for name in goals or scene.goals])
         self._texts = np.array([scene.instruction(i) for i in range(len(scene.goals))], f"<U{_LONGEST_TEXT}")
         self._task = np.zeros(num_envs, np.int64)
-        self._world: World = scene.start(Draws(np.zeros(num_envs, np.int64)), self._task)
+        self._world: World = scene.start(KeyedRandom(np.zeros(num_envs, np.int64)), self._task)
         self.single_action_space = gymnasium.spaces.Box(-1.0, 1.0, (scene.action_size,), np.float32)
         self.single_observation_space = gymnasium.spaces.Dict(self._spaces())
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -95,12 +95,12 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         mask = options.get("reset_mask", np.ones(self.num_envs, np.bool_))
         seeds = np.array(seed, np.int64)[mask]
         wanted = np.array([_goal(self.scene, name) for name in options.get("task", nothing)])[mask]
-        self._task[mask] = np.where(wanted >= 0, wanted, self._goals[Draws(seeds, _GOAL).choice(len(self._goals))])
+        self._task[mask] = np.where(wanted >= 0, wanted, self._goals[KeyedRandom(seeds, _GOAL).choice(len(self._goals))])
         inits = np.array([-1 if number is None else number for number in options.get("init_id", nothing)], np.int64)[mask]
         task = self._task[mask]
         fixed = inits >= 0
-        draws = Draws(np.where(fixed, _INIT, _LAYOUT), np.where(fixed, task, 0), np.where(fixed, inits, seeds))
-        fresh = self.scene.start(draws, task)
+        random = KeyedRandom(np.where(fixed, _INIT, _LAYOUT), np.where(fixed, task, 0), np.where(fixed, inits, seeds))
+        fresh = self.scene.start(random, task)
         for key, values in fresh.items():
             changed = self._world[key].copy()
             changed[mask] = values
@@ -129,9 +129,9 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         world = {key: values[rows] for key, values in self._world.items()}
         tilt = self.scene.tilt
         count = len(next(iter(world.values())))
-        painter = Painter(count, size, centre=(0.0, 0.3 * tilt), reach=1.1 + 0.17 * tilt, tilt=tilt)
-        self.scene.paint(painter, world)
-        return painter.finish()
+        canvas = Canvas(count, size, centre=(0.0, 0.3 * tilt), reach=1.1 + 0.17 * tilt, tilt=tilt)
+        self.scene.draw(canvas, world)
+        return canvas.finish()
 
     def _observe(self) -> dict[str, Any]:
         if not self._rgb:
@@ -143,9 +143,9 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         }
         view = self.scene.wrist_view(self._world)
         if view is not None:
-            painter = Painter(self.num_envs, self._size, centre=view[0], reach=view[1])
-            self.scene.paint(painter, self._world)
-            observation["wrist_images"] = painter.finish()
+            canvas = Canvas(self.num_envs, self._size, centre=view[0], reach=view[1])
+            self.scene.draw(canvas, self._world)
+            observation["wrist_images"] = canvas.finish()
         return observation
 
     def _spaces(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.registry import Registry, require_modules
-from rlinf.envs._batched import Assembly, Outcome, assemble_batch, space_of
+from rlinf.envs._batched import BatchOptions, Outcome, assemble_batch, space_of
 from rlinf.envs.world_model.world_model import ACTION_BOUNDS, TEXTS, load_frames
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def make(
 ) -> VectorEnv[Any, Any, Any]:
     """See `WorldModel.make`."""
     imagination = Imagination(config, num_envs)
-    assembly = Assembly(
+    options = BatchOptions(
         max_episode_steps=max_episode_steps or config.horizon,
         ignore_terminations=ignore_terminations,
         arrays=config.arrays,
         reset_options=("init_id",),
     )
-    return assemble_batch(imagination, assembly, render=render)
+    return assemble_batch(imagination, options, render=render)
 
 
 class Imagination:

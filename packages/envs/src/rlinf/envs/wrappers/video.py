@@ -18,7 +18,7 @@ from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.episodes import Infos, Step, unmasked
 
 if TYPE_CHECKING:
-    from rlinf.envs.wrappers._movie import Caption, Movie
+    from rlinf.envs.wrappers._video_file import Caption, VideoFile
 
 Frame = NDArray[np.uint8]
 """`[H, W, 3]`."""
@@ -75,7 +75,7 @@ class RecordVideo(Wrapper):
         self._states: NDArray[np.float32] | None = None
         self._rewards: list[list[float]] = [[] for _ in range(env.num_envs)]
         self._success = np.zeros(env.num_envs, np.bool_)
-        self._movie: Movie | None = None
+        self._video_file: VideoFile | None = None
         self._running: list[int] = []
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
@@ -109,8 +109,8 @@ class RecordVideo(Wrapper):
         self._success = as_numpy(infos["success"]).copy()
         for row in np.flatnonzero(unmasked(actions, self.num_envs)[1]):
             self._rewards[row].append(float(rewards[row]))
-        if self._movie is not None:
-            self._film(self._running)
+        if self._video_file is not None:
+            self._add_frame(self._running)
             self._running = [i for i in self._running if not (terminated[i] or truncated[i])]
             if not self._running:
                 self._finish()
@@ -153,18 +153,18 @@ class RecordVideo(Wrapper):
         return Shot(index=index, states=self._states[index], rewards=rewards, success=success, description=task)
 
     def _start(self, path: Path, tiles: int) -> None:
-        from rlinf.envs.wrappers._movie import Movie
+        from rlinf.envs.wrappers._video_file import VideoFile
 
-        self._movie = Movie(path, tiles, self._fps)
+        self._video_file = VideoFile(path, tiles, self._fps)
         self._running = list(range(tiles))
-        self._film(self._running)
+        self._add_frame(self._running)
 
-    def _film(self, tiles: Sequence[int]) -> None:
-        if self._movie is not None:
+    def _add_frame(self, tiles: Sequence[int]) -> None:
+        if self._video_file is not None:
             shots = [self._shot(index) for index in tiles]
-            self._movie.add({shot.index: (self._camera(shot), shot.caption) for shot in shots})
+            self._video_file.add({shot.index: (self._camera(shot), shot.caption) for shot in shots})
 
     def _finish(self) -> None:
-        movie, self._movie = self._movie, None
+        movie, self._video_file = self._video_file, None
         if movie is not None:
             movie.close()

@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv
 
 from rlinf.core.errors import ConfigError, RLinfError, did_you_mean
 from rlinf.core.random import keyed_seed
-from rlinf.envs._batched import Assembly, Outcome, assemble_batch, space_of
+from rlinf.envs._batched import BatchOptions, Outcome, assemble_batch, space_of
 
 if TYPE_CHECKING:
     from rlinf.envs.unverified.isaaclab.isaaclab import IsaacLab
@@ -46,14 +46,14 @@ def make(
         cfg.episode_length_s = max_episode_steps * cfg.decimation * cfg.sim.dt
     simulation: Any = gymnasium.make(config.task_id, cfg=cfg, disable_env_checker=True).unwrapped
     waived = _ALWAYS if config.exact_resets else {**_ALWAYS, "seeds": _ONE_CALL}
-    assembly = Assembly(
+    options = BatchOptions(
         max_episode_steps=max_episode_steps or int(simulation.max_episode_length),
         ignore_terminations=ignore_terminations,
         arrays=config.arrays,
         waived=waived,
         knows_success=config.success is not None,
     )
-    return assemble_batch(Simulation(simulation, config), assembly, render=render)
+    return assemble_batch(Simulation(simulation, config), options, render=render)
 
 
 class Simulation:

@@ -14,7 +14,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-class Draws:
+class KeyedRandom:
     """A sequence of numbers for each of `n` keys.
 
     Args:

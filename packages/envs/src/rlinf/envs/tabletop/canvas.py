@@ -21,7 +21,7 @@ FLOOR, TABLE, INK, STEEL, WHITE, SHADOW = (
 RED, GREEN, BLUE = (214, 48, 44), (40, 158, 76), (40, 88, 212)
 
 
-class Painter:
+class Canvas:
     """`n` pictures, painted in the same order of strokes.
 
     A point (x, y, z) is seen at (x, y + tilt · z): from above, tilted enough to show heights.
@@ -91,11 +91,11 @@ class Painter:
         columns, dx = self._window(x[seen], side)
         rows, dy = self._window(y[seen], side)
         cover = _cover(dx, dy, margin[seen].astype(np.float32), square=square) * opacity[seen, None, None]
-        paint = np.broadcast_to(np.asarray(color, np.float32), (len(at), 3))[seen, None, None]
+        ink = np.broadcast_to(np.asarray(color, np.float32), (len(at), 3))[seen, None, None]
         where = (seen[:, None] * self.size + rows)[:, :, None] * self.size + columns[:, None, :]
         flat = self._pixels.reshape(-1, 3)
         below = flat[where].astype(np.float32)
-        flat[where] = np.rint(below + cover[..., None] * (paint - below)).astype(np.uint8)
+        flat[where] = np.rint(below + cover[..., None] * (ink - below)).astype(np.uint8)
 
     def _window(self, centre: Reals, side: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The pixels around a coordinate, `[n, side]`, and how far their middles are from it."""

@@ -30,7 +30,7 @@ Tile = tuple[NDArray[np.uint8], Caption]
 _logger = logging.getLogger("rlinf.envs")
 
 
-class Movie:
+class VideoFile:
     """An mp4 file that grows frame by frame.
 
     Args:

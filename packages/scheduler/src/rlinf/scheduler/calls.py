@@ -90,7 +90,7 @@ class Process(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often it was started again after it had died."""
+        """How often it was started again after it had failed."""
         ...
 
 

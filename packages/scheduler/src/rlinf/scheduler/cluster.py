@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.errors import ClusterError, ConfigError, DuplicateName, RLinfError, UnknownName, did_you_mean
 from rlinf.core.process import free_port
@@ -23,13 +23,14 @@ from rlinf.scheduler.launching import LaunchOptions, check_name
 from rlinf.scheduler.local.backend import LocalBackend
 from rlinf.scheduler.machine import this_node
 from rlinf.scheduler.membership import NodeInfo
+from rlinf.scheduler.newest import NEWEST
 from rlinf.scheduler.node_groups import CLUSTER
 from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy
 from rlinf.scheduler.placement.strategies import everywhere
 from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.transport.channel import Channel
 from rlinf.scheduler.transport.channel_registry import Site
-from rlinf.scheduler.transport.transport import DRIVER, NEWEST, Transport, address
+from rlinf.scheduler.transport.transport import DRIVER, Transport, address
 from rlinf.scheduler.watch.graph import WaitGraph
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ class Cluster:
         DeadlineExceeded: not all nodes came; the message says who did.
     """
 
-    _newest: ClassVar[Cluster | None] = None
-
     def __init__(
         self,
         num_nodes: int | None = None,
@@ -83,20 +82,7 @@ class Cluster:
         except BaseException:
             self.shutdown()
             raise
-        Cluster._newest = self
-        NEWEST[:] = [lambda: self.transport]
-
-    @staticmethod
-    def newest() -> Cluster:
-        """The cluster that this process made last, if it still runs.
-
-        Raises:
-            RLinfError: there is none.
-        """
-        cluster = Cluster._newest
-        if cluster is None:
-            raise RLinfError("Cluster.newest()", "this process has no running cluster", "Make one: Cluster().")
-        return cluster
+        NEWEST[:] = [self]
 
     @property
     def config(self) -> ClusterConfig:
@@ -197,7 +183,7 @@ class Cluster:
             name: the group's name, unique in this cluster.
             placement_strategy: which devices each rank gets; by default one process on each accelerator of the cluster, or one on
                 the first node if there is none.
-            supervisor: what happens when a process of the group ends unexpectedly, or the fields of it; by default that ends the run.
+            supervisor: what happens when a process of the group fails, or the fields of it; by default that ends the run.
             options: see `LaunchOptions`.
 
         Raises:
@@ -326,8 +312,7 @@ class Cluster:
     def shutdown(self) -> None:
         """Ends all workers, and Ray if this cluster started it. A second call does nothing."""
         self._ended = True
-        if Cluster._newest is self:
-            Cluster._newest = None
+        if [self] == NEWEST:
             NEWEST.clear()
         atexit.unregister(self.shutdown)
         self._stop()

@@ -151,7 +151,7 @@ class DeviceLock:
 
     Re-entrant in the thread that holds it, or, in an async method, in the asyncio task: whoever holds it may enter again, and gives
     it back when it has left as often. Other threads and tasks of the worker wait in line as other workers do. In an async method,
-    use `async with`, which leaves the event loop free. The lock of a process that dies is given back.
+    use `async with`, which leaves the event loop free. The lock of a process that fails is given back.
 
     Args:
         service: where claims are granted.

@@ -1,6 +1,6 @@
 """The failures of one run: which came first, and what the driver has seen of them.
 
-The death of a process ends the run. A method that raises does not: its exception belongs to whoever waits for the call. But if
+The failure of a process ends the run. A method that raises does not: its exception belongs to whoever waits for the call. But if
 nobody does, while the driver is blocked in another wait or goes on to another call, it ends the run, too.
 """
 

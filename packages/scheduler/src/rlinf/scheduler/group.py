@@ -13,6 +13,7 @@ from rlinf.core.protocols import Cluster
 from rlinf.core.worker import Worker
 from rlinf.scheduler.calls import Outcome, Process, RankCall, Unsendable, WorkerInfo
 from rlinf.scheduler.group_registry import kind_of
+from rlinf.scheduler.newest import newest
 from rlinf.scheduler.remote_groups import find, in_worker
 from rlinf.scheduler.transport.waits import longer
 
@@ -187,11 +188,9 @@ class WorkerGroup(Generic[W]):
             UnknownName: no group of that name was launched.
             ConfigError: it is one of another class.
         """
-        from rlinf.scheduler.cluster import Cluster as Here
-
         transport = in_worker()
         if transport is None:
-            group = Here.newest().group(name)
+            group: WorkerGroup[V] = newest("WorkerGroup.from_group_name()").group(name)
             kinds: Sequence[str] = [kind_of(base) for base in group._worker.__mro__]
         else:
             found = find(transport, name)

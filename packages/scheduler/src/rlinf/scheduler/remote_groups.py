@@ -14,7 +14,7 @@ from rlinf.scheduler.transport.waits import Wait
 
 
 def in_worker() -> Transport | None:
-    """The post of this worker's process; None in the driver's, which has the groups themselves."""
+    """The transport of this worker's process; None in the driver's, which has the groups themselves."""
     return next((transport for transport in list(OPEN_TRANSPORTS.values()) if transport.asks_driver), None)
 
 
@@ -35,11 +35,11 @@ def find(transport: Transport, name: str) -> Found:
     Raises:
         UnknownName: it was not launched.
     """
-    kinds, infos, timeout_s = _Driver(transport, f"group '{name}'").ask("find", name)
+    kinds, infos, timeout_s = _Questions(transport, f"group '{name}'").ask("find", name)
     return Found(kinds, [_RemoteProcess(transport, index, info) for index, (info, _) in enumerate(infos)], timeout_s)
 
 
-class _Driver:
+class _Questions:
     """Questions to the driver about one thing."""
 
     def __init__(self, transport: Transport, place: str, *, goal: str = "the driver's answer", peers: tuple[str, ...] = ()) -> None:
@@ -54,7 +54,7 @@ class _Driver:
         try:
             value, blobs = self._transport.ask("group", *question, wait=wait, content=content)
         except WorkerError as error:
-            error.secondary = "died" in error.problem  # the driver knows of a death, which is the first cause of what follows
+            error.secondary = "died" in error.problem  # the driver knows of a failure, which is the first cause of what follows
             raise
         return decode(blobs) if blobs else value
 
@@ -75,23 +75,23 @@ class _RemoteProcess:
     @property
     def restarts(self) -> int:
         """See `Process`."""
-        return _Driver(self._transport, self._info.label).ask("find", self._info.group)[1][self._index][1]
+        return _Questions(self._transport, self._info.label).ask("find", self._info.group)[1][self._index][1]
 
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _RemoteCall:
         """See `Process`."""
         label = f"{self._info.label}.{method}()"
         content = encode((args, dict(kwargs)))
-        number = _Driver(self._transport, label).ask("begin", self._info.group, self._index, method, content=content)
-        return _RemoteCall(number, label, lambda goal: _Driver(self._transport, label, goal=goal, peers=(self._info.label,)))
+        number = _Questions(self._transport, label).ask("begin", self._info.group, self._index, method, content=content)
+        return _RemoteCall(number, label, lambda goal: _Questions(self._transport, label, goal=goal, peers=(self._info.label,)))
 
 
 class _RemoteCall:
     """A call on one worker of the group. Satisfies `RankCall`."""
 
-    def __init__(self, number: int, label: str, group_registry: Callable[[str], _Driver]) -> None:
+    def __init__(self, number: int, label: str, questions: Callable[[str], _Questions]) -> None:
         self._number = number
         self._label = label
-        self._desk = group_registry
+        self._desk = questions
         self._outcome: Outcome | None = None
         self._error: RLinfError | None = None
 

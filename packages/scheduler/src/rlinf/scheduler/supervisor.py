@@ -1,4 +1,4 @@
-"""`Supervisor`: what happens to a group when one of its processes dies."""
+"""`Supervisor`: what happens to a group when one of its processes fails."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Supervisor:
         group = Rollout.create_group().launch(cluster, supervisor=Supervisor("restart", idempotent=("generate",)))
 
     A restarted rank is a new process in the same place: its constructor runs again, and nothing of its old state is left. What
-    waited in queues that the dead process hosted is lost, which the log says; the rest of the cluster goes on, and who sends to the
-    rank, or calls it, waits for its return. On the `local` back-end no process can die, so that a policy changes nothing there.
+    waited in queues that the failed process hosted is lost, which the log says; the rest of the cluster goes on; a send to the
+    rank, or a call of it, waits for its return. On the `local` back-end no process can die, so that a policy changes nothing there.
     """
 
     policy: Literal["fail", "restart"] = "fail"
-    """`fail`: the death of a process ends the run. `restart`: the process is started again."""
+    """`fail`: the failure of a process ends the run. `restart`: the process is started again."""
     max_restarts: int = 3
-    """How many restarts each rank has within `window_s`; the next death ends the run."""
+    """How many restarts each rank has within `window_s`; the next failure ends the run."""
     window_s: float = math.inf
     """Seconds after which a restart no longer counts; by default all count."""
     backoff_s: float = 0.5

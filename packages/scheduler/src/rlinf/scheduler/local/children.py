@@ -23,8 +23,8 @@ class LocalServices(ChannelServices):
     """What a worker of the process asks of its cluster.
 
     Args:
-        baton: of the cluster.
-        post: of the cluster.
+        scheduler: of the cluster.
+        transport: of the cluster.
         groups: asks which groups there are.
         fields: those of the worker's context that its children have, too.
         fail: called with what a child has raised.

@@ -1,8 +1,8 @@
-"""Cooperative tasks: threads of which exactly one runs, the one that has the baton.
+"""Cooperative tasks: threads of which exactly one runs at a time.
 
-A task passes the baton on where it waits, and nowhere else. The baton goes to the task that has waited longest among those whose
+A task lets another one run where it waits, and nowhere else. The next is the task that has waited longest among those whose
 condition holds, so that the order of a run depends on nothing but the run; but a wait that has reached its deadline comes before
-all others. It can't come before the task that runs passes the baton on, so that a wait may end late. When no condition holds,
+all others. It can't come before the task that runs waits, too, so that a wait may end late. When no condition holds,
 nothing can change any more: the wait with the nearest deadline of its own ends then and there, and if there is none, the run has
 come to a deadlock, which the driver is told at once.
 """
@@ -35,7 +35,7 @@ class Task:
     joins: bool = False
     """It waits for a call to end, which its own timeout does not bring nearer: if nothing can run, that is a deadlock."""
     verdict: Exception | None = None
-    """What its wait raises when it gets the baton."""
+    """What its wait raises when it runs again."""
     dismissed: str = ""
     """Why it may wait for nothing any more."""
     ended: bool = False
@@ -43,7 +43,7 @@ class Task:
 
 
 class CooperativeScheduler:
-    """The tasks of one `local` cluster. The thread that makes it is the driver, and has the baton.
+    """The tasks of one `local` cluster. The thread that makes it is the driver, and runs.
 
     Args:
         first_failure: a failure that nobody has seen yet, which explains better than a deadlock why nothing can run.
@@ -74,7 +74,7 @@ class CooperativeScheduler:
         return task
 
     def start(self, name: str, body: Callable[[], None]) -> Task:
-        """A new task; it gets the baton for the first time when another one waits."""
+        """A new task; it runs for the first time when another one waits."""
         task = Task(name)
 
         def run() -> None:
@@ -84,14 +84,14 @@ class CooperativeScheduler:
                 body()
             finally:
                 task.ended = True
-                self._pass_on()
+                self._run_next()
 
         self._waiting.append(task)
         threading.Thread(target=run, name=name, daemon=True).start()
         return task
 
     def end(self, task: Task, reason: str) -> None:
-        """What a task waits for, now and later, ends with `ChannelClosed`, as soon as it gets the baton."""
+        """What a task waits for, now and later, ends with `ChannelClosed`, as soon as it is its turn."""
         task.dismissed = reason
         if task in self._waiting:
             task.ready, task.verdict = (lambda: True), ChannelClosed(task.name, reason)
@@ -139,7 +139,7 @@ class CooperativeScheduler:
         driver.wait = driver.deadline = None
         self._waiting.append(driver)
         if not self._interrupted:
-            self._pass_on()
+            self._run_next()
         driver.turn.acquire(timeout=5.0)
 
     def _wait(self, ready: Callable[[], bool], wait: Wait | None) -> None:
@@ -151,7 +151,7 @@ class CooperativeScheduler:
         task.deadline = None if timeout is None else time.monotonic() + timeout
         number = None if wait is None else waits.begin(wait)
         self._waiting.append(task)
-        self._pass_on()
+        self._run_next()
         try:
             task.turn.acquire()
         except KeyboardInterrupt:
@@ -166,8 +166,8 @@ class CooperativeScheduler:
         if verdict is not None:
             raise verdict
 
-    def _pass_on(self) -> None:
-        """Gives the baton to the next task; the caller then waits for its own turn, or ends."""
+    def _run_next(self) -> None:
+        """Lets the next task run; the caller then waits for its own turn, or ends."""
         chosen = self._next()
         if chosen is None:
             return
@@ -231,7 +231,7 @@ class CooperativeMonitor:
         self._scheduler.wait_until(ready, wait)
 
     def changed(self) -> None:
-        """The condition of every task is looked at whenever the baton is passed on."""
+        """The condition of every task is looked at whenever one lets the next one run."""
 
     def give_way(self) -> None:
         """See `Monitor`."""

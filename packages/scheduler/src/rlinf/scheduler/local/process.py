@@ -112,7 +112,7 @@ class LocalProcess:
     """One worker of the process.
 
     Args:
-        surroundings: of all workers.
+        runtime: of all workers.
         info: where it is said to be.
         log: what it logs.
         options: with which its group was launched.

@@ -15,7 +15,7 @@ IDLE_S = 0.001
 
 
 class CooperativeTurn:
-    """Implements `Turn`: whoever waits passes the baton on."""
+    """Implements `Turn`: a task that waits lets the next one run."""
 
     def __init__(self, scheduler: CooperativeScheduler) -> None:
         self._scheduler = scheduler

@@ -223,7 +223,7 @@ class RayBackend:
             self.failures.end(ClusterError(f"Ray's {name}, pid {pid}", f"{how}; without it no worker can go on", remedy))
 
     def _lost(self, host: str, pid: int) -> bool:
-        """A process died; what comes of it is settled in a thread of its own."""
+        """A process has failed; what comes of it is settled in a thread of its own."""
         process = self._processes.get(host)
         known = None if process is None else process.incarnations.get(pid)
         if process is None or known is None or self._stopping:
@@ -237,7 +237,7 @@ class RayBackend:
         return True
 
     def _stopped(self, host: str, pid: int, seconds: float) -> None:
-        """A process, or a child of one, has been stopped for too long: it is taken for dead."""
+        """A process, or a child of one, has been stopped for too long: it is taken for failed."""
         while host not in self._processes and "." in host:
             host = host.rpartition(".")[0]
         process = self._processes.get(host)

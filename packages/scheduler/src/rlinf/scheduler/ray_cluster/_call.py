@@ -7,22 +7,43 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rlinf.scheduler.ray_cluster._ray import ray as ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError, is_secondary
 from rlinf.core.futures import POLL_S
-from rlinf.scheduler.calls import Outcome, checked
+from rlinf.scheduler.calls import Outcome, WorkerInfo, checked
+from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait, longer
 
-if TYPE_CHECKING:
-    from rlinf.scheduler.ray_cluster._process import RayProcess
-
 LAST_WORDS_S = 0.5
 """How long the answer of a process that has died may still be under way."""
+
+
+class Called(Protocol):
+    """What a call needs of its process."""
+
+    failures: Failures
+    timeout_s: float
+    """The default deadline of a call."""
+    calls: dict[RayCall, None]
+    """Those that have not ended."""
+
+    @property
+    def info(self) -> WorkerInfo:
+        """Whose process it is."""
+        ...
+
+    def condition(self) -> str:
+        """Why it may not go on; "" if it runs."""
+        ...
+
+    def miss(self, incarnation: int, said: str) -> None:
+        """Ray has lost a call of one of its starts."""
+        ...
 
 
 class RayCall:
@@ -35,7 +56,7 @@ class RayCall:
         quiet: only who waits for it is told of its failure.
     """
 
-    def __init__(self, process: RayProcess, method: str, send: Callable[[Any], Any], *, quiet: bool = False) -> None:
+    def __init__(self, process: Called, method: str, send: Callable[[Any], Any], *, quiet: bool = False) -> None:
         self._process = process
         self._send: Callable[[Any], Any] | None = send
         self._quiet = quiet

@@ -1,4 +1,4 @@
-"""The process of one worker, as the driver sees it: its calls, its death, and its return."""
+"""The process of one worker, as the driver sees it: its calls, its failure, and its return."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rlinf.scheduler.transport.transport import DRIVER, address
 from rlinf.scheduler.transport.waits import Wait
 
 SUSPICION_S = 1.5
-"""How long after Ray has lost a call the lifeline of a process may still hold, if it has died."""
+"""How long after Ray has lost a call the control connection of a process may still hold, if it has failed."""
 
 
 class ActorLauncher(Protocol):
-    """Where a process gets its lives, and how it is found out how one ended."""
+    """Starts the process again and again, and finds out how each ended."""
 
     def start(self, plan: ProcessPlan, incarnation: int) -> Any:
         """A new actor in the place of the plan."""
@@ -56,16 +56,16 @@ class ActorLauncher(Protocol):
 
 
 class RayProcess:
-    """One worker's process, through all its lives.
+    """One worker's process, through all its restarts.
 
     Args:
         spec: what it runs.
         group: its group.
         plan: its place.
         timeout_s: the default deadline of a call.
-        supervisor: what to do when it dies.
+        supervisor: what to do when it fails.
         failures: those of the run.
-        cradle: starts it.
+        launcher: starts it.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class RayProcess:
         self._line = threading.RLock()
         """Held while calls are sent, so that they keep their order, and while the state changes."""
         self._state = "starting"
-        """Then `up`; `down` from a death to the next life, and `ended` after the last one."""
+        """Then `up`; `down` from a failure to the next start, and `ended` after the last one."""
         self._restarted: list[float] = []
         self.incarnations: dict[int, int] = {}
-        """Process id → which life it has or had."""
+        """Process id → which start of the worker that is."""
         self._killed = (-1, "")
-        """The last life that `kill` has ended, and how."""
+        """The last start that `kill` has ended, and how."""
         self._construct: RayCall | None = None
         self._rendezvous = ""
         self.failures = failures
@@ -125,7 +125,7 @@ class RayProcess:
         return call
 
     def meet(self) -> Future[tuple[int, str]]:
-        """The process id of this life, and where the ranks of its group may meet, when it has started."""
+        """The process id of this start, and where the ranks of its group may meet, when it has started."""
         return self.actor.meet.remote().future()
 
     def await_start(self, future: Future[tuple[int, str]], deadline: float) -> tuple[int, str]:
@@ -194,7 +194,7 @@ class RayProcess:
         return self._launcher.condition(self)
 
     def miss(self, incarnation: int, said: str) -> None:
-        """Ray has lost a call: the lifeline shows whether the process has died. Ray may be the only one who knows."""
+        """Ray has lost a call: the control connection shows whether the process has failed. Ray may be the only one who knows."""
 
         def suspect() -> None:
             self.handle_exit(incarnation, said)
@@ -204,14 +204,14 @@ class RayProcess:
         timer.start()
 
     def kill(self, how: str) -> None:
-        """Ends this life; what comes of it is as after any other death, but that `how` says how it ended."""
+        """Ends this process; what comes of it is as after any other failure, but that `how` says how it ended."""
         with self._line:
             if self._state in ("up", "starting"):
                 self._killed = (self.incarnation, how)
                 self._launcher.kill(self)
 
     def handle_exit(self, incarnation: int, said: str = "") -> None:
-        """Finds out how a life ended, and draws the consequences; takes a while, in a thread of its own."""
+        """Finds out how a process ended, and draws the consequences; takes a while, in a thread of its own."""
         with self._line:
             if incarnation != self.incarnation or self._state not in ("up", "starting") or self.failures.over:
                 return
@@ -234,7 +234,7 @@ class RayProcess:
         return WorkerError(self._info.group, self._info.rank, method, problem, remote_traceback=self.tail.text())
 
     def _return(self, error: WorkerError) -> None:
-        """Gives the process further lives while its supervisor has some."""
+        """Starts the process again while its supervisor allows it."""
         while not self.failures.over:
             delay = self._supervisor.delay(self._restarted, time.monotonic())
             if delay is None:
@@ -246,7 +246,7 @@ class RayProcess:
             self._give_up(error)
             with self.failures.changed:
                 self.failures.changed.wait_for(lambda: self.failures.over, delay)
-            again = self._live()
+            again = self._restart()
             if again is None:
                 return
             error = again
@@ -258,8 +258,8 @@ class RayProcess:
                 problem = f"{error.problem}; it is started again, but {call.method}() may not run twice: it isn't idempotent"
                 call.end(error=WorkerError(error.group, error.rank, call.method, problem, remote_traceback=error.remote_traceback))
 
-    def _live(self) -> WorkerError | None:
-        """A new life; what ended it if it did before the worker was built."""
+    def _restart(self) -> WorkerError | None:
+        """One more start; what ended it if it did before the worker was built."""
         with self._line:
             if self._state == "ended" or self.failures.over:
                 return None
@@ -307,7 +307,7 @@ class RayProcess:
 
 
 def _spent(error: WorkerError, restarts: int) -> WorkerError:
-    """The death after the last restart."""
+    """The failure after the last restart."""
     if not restarts:
         return error
     problem = f"{error.problem}; it has been started again {restarts} times, and its supervisor allows no more"

@@ -8,8 +8,8 @@ server, and both sides join a group of two ranks that carries from this sender t
     push(number)     ◄─ "fetch" ─────── asks; is told where the group meets
     send, send, …    ── the group ────► recv, recv, …
 
-So the receiver says what comes next: it does not matter in which order tags are received, nor who posts first. Threads do the work;
-who waits looks after the other process once a second, so that a death ends the wait.
+So the receiver says what comes next: the order in which tags are received does not matter, nor which side begins. Threads work;
+a waiting one looks after the other process once a second, so that its failure ends the wait.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Payload:
 
     to: str
     parts: list[Any]
-    posted: bool = False
+    sent: bool = False
     """Whether its message is on its way."""
 
 
@@ -116,11 +116,11 @@ class GroupCarrier:
             self._payloads[number] = _Payload(to, kept)
         return self._holder, number
 
-    def posted(self, number: int) -> None:
+    def sent(self, number: int) -> None:
         """See `Carrier`."""
         with self._lock:
             if number in self._payloads:  # else it was fetched already
-                self._payloads[number].posted = True
+                self._payloads[number].sent = True
 
     def withdraw(self, number: int) -> None:
         """See `Carrier`."""
@@ -131,7 +131,7 @@ class GroupCarrier:
         """See `Carrier`."""
         with self._lock:
             kept = self._payloads.items()
-            self._payloads = {number: payload for number, payload in kept if payload.to != host or not payload.posted}
+            self._payloads = {number: payload for number, payload in kept if payload.to != host or not payload.sent}
             broken = [pair for pair in self._receiving.values() if pair.peer == host]
         for pair in broken:
             self._give_up(pair)
@@ -162,17 +162,17 @@ class GroupCarrier:
             try:
                 answer = self._connections.ask(pair.peer, *question, wait=replace(wait, timeout=LOOK_S))[0]
             except DeadlineExceeded:
-                self._seek(pair.peer, wait)  # it may have died meanwhile
+                self._seek(pair.peer, wait)  # it may have failed meanwhile
                 raise
         pair.asked = True
         return answer
 
     def _seek(self, sender: str, wait: Wait) -> None:
-        """Asks the driver, who knows whether a sender has died; else it would be waited for."""
+        """Asks the driver, which knows whether a sender has failed; else it would be waited for."""
         self._connections.ask(DRIVER, "again", sender, None, wait.timeout, wait=wait)
 
     def _received(self, work: Work[list[Any]], pair: _Pair, wait: Wait) -> list[Any]:
-        """What a pair has received; ends early if the sender dies or fails, which its message server tells."""
+        """What a pair has received; ends early if the sender fails, which its message server tells."""
         deadline = time.monotonic() + (wait.timeout or 0.0)
         route, holder, _ = pair.key
         while True:

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Hashable, Iterator
 from typing import Any, Literal, overload
 
 from rlinf.core.errors import ChannelClosed, EndOfStream, RLinfError
+from rlinf.scheduler.newest import newest
 from rlinf.scheduler.transport.channel_registry import ChannelInfo, Site
 from rlinf.scheduler.transport.encoding import Blobs, decode, encode
-from rlinf.scheduler.transport.transport import NEWEST, OPEN_TRANSPORTS, Transport, label
+from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import Pending
 
@@ -18,7 +19,7 @@ class Channel:
     """A named set of first-in first-out queues, one for each key.
 
     Any process of the cluster can use it, in any of its threads, and can send it to others in messages. Items of one key come in
-    the order in which each process put them. An item is delivered once; what a process that dies had not got yet goes to the next.
+    the order in which each process put them. An item is delivered once; what a process that fails had not got yet goes to the next.
     """
 
     def __init__(self, transport: Transport, info: ChannelInfo) -> None:
@@ -337,6 +338,4 @@ def _transport_here(place: str) -> Transport:
     for transport in list(OPEN_TRANSPORTS.values()):
         if transport.in_worker():
             return transport
-    if not NEWEST:
-        raise RLinfError(place, "this process has no running cluster", "Make one: Cluster().")
-    return NEWEST[0]()
+    return newest(place).transport

@@ -89,7 +89,7 @@ class Carrier(Protocol):
         """Keeps copies of blobs, or of flat tensors of bytes on a GPU, for a receiver; what a ticket names holder and number."""
         ...
 
-    def posted(self, number: int) -> None:
+    def sent(self, number: int) -> None:
         """The message of that number is on its way."""
         ...
 
@@ -98,7 +98,7 @@ class Carrier(Protocol):
         ...
 
     def forget(self, host: str) -> None:
-        """A host has died: nobody comes for what was posted to it before."""
+        """A host has failed: nobody comes for what was sent to it before."""
         ...
 
     def fetch(self, sender: str, ticket: Ticket, wait: Wait) -> list[Any]:
@@ -205,10 +205,10 @@ class Routes:
         """A message is on its way, or was not sent: then nobody comes for its parts."""
         ticket = ticket_of(blobs)
         if self._carrier is not None and ticket is not None:
-            (self._carrier.posted if sent else self._carrier.withdraw)(ticket.number)
+            (self._carrier.sent if sent else self._carrier.withdraw)(ticket.number)
 
     def forget(self, host: str) -> None:
-        """A host has died; another process may take its place."""
+        """A host has failed; another process may take its place."""
         self._opens.pop(host, None)
         self._groups.pop(host, None)
         if self._carrier is not None:

@@ -2,7 +2,7 @@
 
 A segment is an anonymous file of the kernel (memfd). It has no name, so that nothing is left behind however a process ends. A
 `Lease` is an open file with an exclusive lock on a segment. Sockets carry it from process to process; when the last copy of it
-is closed, by the last array that needs it or by the death of its holder, the kernel drops the lock, and the sender finds the
+is closed, by the last array that needs it or by the end of its holder, the kernel drops the lock, and the sender finds the
 segment free. Segments and mappings stay for a while, because the first touch of a page costs ten times as much as a copy.
 """
 

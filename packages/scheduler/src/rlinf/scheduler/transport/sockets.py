@@ -68,7 +68,7 @@ def connect(place: Location, node: str, authkey: bytes, hello: object, seconds: 
     """An authenticated connection from a process of `node`; `hello` is its first frame.
 
     Raises:
-        BlockingIOError: who listens there says nothing for so long.
+        BlockingIOError: the process there says nothing for so long.
         OSError, EOFError: nobody answers there.
     """
     if place.node == node:

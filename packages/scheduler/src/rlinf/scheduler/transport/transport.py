@@ -74,8 +74,6 @@ class Transport(ABC):
 
 OPEN_TRANSPORTS: dict[str, Transport] = {}
 """The transports of this process by run, so that a channel that arrives finds that of its cluster."""
-NEWEST: list[Callable[[], Transport]] = []
-"""How to reach the cluster that this process made last, which may start only then; empty if there is none."""
 
 
 def address(group: str, rank: int | tuple[int, ...]) -> str:

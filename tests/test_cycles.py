@@ -12,25 +12,6 @@ import pytest
 PACKAGES = Path(__file__).resolve().parents[1] / "packages"
 PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")
 KNOWN: dict[str, set[str]] = {
-    "scheduler": {
-        "rlinf.scheduler.children",
-        "rlinf.scheduler.cluster",
-        "rlinf.scheduler.group",
-        "rlinf.scheduler.local.backend",
-        "rlinf.scheduler.local.children",
-        "rlinf.scheduler.ray_cluster._backend",
-        "rlinf.scheduler.ray_cluster._call",
-        "rlinf.scheduler.ray_cluster._launcher",
-        "rlinf.scheduler.ray_cluster._process",
-        "rlinf.scheduler.ray_cluster.process",
-        "rlinf.scheduler.transport.activity",
-        "rlinf.scheduler.transport.channel",
-        "rlinf.scheduler.transport.channels",
-        "rlinf.scheduler.transport.pending",
-        "rlinf.scheduler.transport.queues",
-        "rlinf.scheduler.transport.transport",
-        "rlinf.scheduler.transport.waiting",
-    },
     "envs": {
         "rlinf.envs",
         "rlinf.envs.parallel",
@@ -42,19 +23,6 @@ KNOWN: dict[str, set[str]] = {
         "rlinf.envs.remote.launch",
         "rlinf.envs.remote.simulator",
         "rlinf.envs.remote.vector",
-    },
-    "engines": {
-        "rlinf.engines._distributed_checkpoint",
-        "rlinf.engines.checkpoint",
-        "rlinf.engines.fsdp_trainer",
-        "rlinf.engines.megatron._checkpoint",
-        "rlinf.engines.megatron._conversion",
-        "rlinf.engines.megatron._groups",
-        "rlinf.engines.megatron._network",
-        "rlinf.engines.megatron._passes",
-        "rlinf.engines.megatron._trainer",
-        "rlinf.engines.megatron.config",
-        "rlinf.engines.trainer",
     },
 }
 """By part: modules that are in a cycle still. The lists only shrink: whoever resolves a cycle takes its modules out."""

@@ -12,7 +12,7 @@ from weight_sync_toy import Post, together
 
 from rlinf.core import Weights
 from rlinf.engines.checksum import checksums
-from rlinf.engines.lazy import Gathered
+from rlinf.engines.lazy_tensors import Gathered
 from rlinf.engines.weight_sync import BucketWeightSync
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
 from rlinf.engines import AmpAutocast, CheckpointConfig, FSDPConfig, FSDPTrainerConfig, MixedPrecision, OptimConfig, WrapPolicy
-from rlinf.engines.blocks import blocks_of
+from rlinf.engines.activation_checkpointing import blocks_of
 
 torch.set_num_threads(1)
 

@@ -16,7 +16,7 @@ from weight_sync_toy import Post, exchange, exchange_at, together
 from rlinf.core import Weights
 from rlinf.core.errors import DeadlineExceeded, WeightSyncError
 from rlinf.engines.checksum import checksums
-from rlinf.engines.lazy import LazyTensors, Walk
+from rlinf.engines.lazy_tensors import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, PatchWeightSync
 from rlinf.engines.weight_sync.bucket import Buckets, fill

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rlinf.core.generation import SamplingConfig
-from rlinf.engines.generation._hf_sampling import cuts, draw, uniforms
+from rlinf.engines.generation._sampling import cuts, draw, uniforms
 
 P = [0.1, 0.4, 0.3, 0.2]
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.engines.raw import as_bytes
+from rlinf.engines.tensor_bytes import as_bytes
 
 WORDS = 1 << 18
 """32-bit words that are summed at once: 1 MiB."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlinf.core.generation import SamplingConfig
-from rlinf.engines.generation._hf_sampling import cuts, draw, uniforms
+from rlinf.engines.generation._sampling import cuts, draw, uniforms
 from rlinf.engines.generation._vllm import EXTRA
 
 _interface: Any = importlib.import_module("vllm.v1.sample.logits_processor")

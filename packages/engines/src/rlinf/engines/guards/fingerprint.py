@@ -11,7 +11,7 @@ from rlinf.core.data import Weights
 from rlinf.core.errors import WeightSyncError
 from rlinf.engines.checksum import checksum
 from rlinf.engines.manifest import CASTABLE, Manifest
-from rlinf.engines.raw import dtype_of
+from rlinf.engines.tensor_bytes import dtype_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,3 @@
 """Training with Megatron-Core: models that no single GPU holds, spread by tensor, pipeline, context and expert parallelism."""
 
-from rlinf.engines.megatron.config import MegatronTrainerConfig as MegatronTrainerConfig
+from rlinf.engines.megatron.trainer import MegatronTrainerConfig as MegatronTrainerConfig

@@ -1,4 +1,4 @@
-"""What the trainer leaves on disk: whole weights by the policy's names, the format `whole` of `rlinf.engines.checkpoint`.
+"""What the trainer leaves on disk: whole weights by the policy's names, the format `whole` of `rlinf.engines.fsdp.checkpoint`.
 
 So the sizes of the next run may differ, and for float32 weights FSDP's trainer reads it, too.
 
@@ -20,11 +20,12 @@ from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariable
 from torch import Tensor, nn
 
 from rlinf.core.errors import CheckpointError
-from rlinf.engines.checkpoint import MODEL, OPTIMIZER, random_state, restore_random_state
+from rlinf.engines.fsdp.checkpoint import MODEL, OPTIMIZER
 from rlinf.engines.megatron._conversion import Conversion
 from rlinf.engines.megatron._groups import Groups
 from rlinf.engines.megatron.masters import Masters
 from rlinf.engines.optimizer import Optimizers
+from rlinf.engines.random_state import random_state, restore_random_state
 
 PREFIX = "network."
 MASTER = "master"

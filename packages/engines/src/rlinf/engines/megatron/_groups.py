@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlinf.core.errors import ConfigError
-from rlinf.engines.megatron.config import MegatronTrainerConfig
+from rlinf.engines.megatron.parallelism import Parallelism
 from rlinf.engines.ranks import Ranks
 
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
@@ -52,7 +52,7 @@ class Groups:
     """The first and the last of `pipeline`; None in the middle."""
 
     @classmethod
-    def of(cls, config: MegatronTrainerConfig, ranks: Ranks) -> Groups:
+    def of(cls, config: Parallelism, ranks: Ranks) -> Groups:
         """The groups of a process that has met the others; every rank calls it.
 
         Raises:

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.engines.blocks import recompute
+from rlinf.engines.activation_checkpointing import recompute
 from rlinf.engines.megatron._groups import Groups
 from rlinf.engines.megatron.attention import TorchAttention, TorchNorm, take_columns
-from rlinf.engines.megatron.config import MegatronTrainerConfig
 from rlinf.engines.megatron.mapping import PLACE, Shape
 from rlinf.engines.megatron.mixture import Mixture
+from rlinf.engines.megatron.parallelism import Parallelism
 from rlinf.engines.megatron.scoring import score_divided
 from rlinf.engines.packing import IDS, SEGMENTS
 
@@ -95,7 +95,7 @@ class Network:
 
     def __init__(
         self,
-        config: MegatronTrainerConfig,
+        config: Parallelism,
         shape: Shape,
         rotation: Rotation,
         groups: Groups,
@@ -200,7 +200,7 @@ class Network:
         return self.module.share_embeddings_and_output_weights
 
 
-def megatron_config(config: MegatronTrainerConfig, shape: Shape, dtype: torch.dtype, device: torch.device) -> Any:
+def megatron_config(config: Parallelism, shape: Shape, dtype: torch.dtype, device: torch.device) -> Any:
     """Megatron's own configuration; weights come from elsewhere, and are not initialised."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

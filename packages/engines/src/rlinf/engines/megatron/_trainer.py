@@ -25,22 +25,22 @@ from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss
 from rlinf.core.trajectory import Batch
 from rlinf.engines import ranks as meeting
+from rlinf.engines.fsdp.rescoring import DTYPES, on_device
 from rlinf.engines.layout import Replicated
 from rlinf.engines.megatron._checkpoint import Checkpoint
 from rlinf.engines.megatron._conversion import Conversion
 from rlinf.engines.megatron._groups import Groups, leave
 from rlinf.engines.megatron._network import Columns, Network, Rotation
 from rlinf.engines.megatron._passes import check_device, run
-from rlinf.engines.megatron.config import MegatronTrainerConfig
 from rlinf.engines.megatron.gradients import Gradients
 from rlinf.engines.megatron.mapping import PLACE, Shape
 from rlinf.engines.megatron.masters import Masters
+from rlinf.engines.megatron.trainer import MegatronTrainerConfig
 from rlinf.engines.offload import PARTS, Leaving
 from rlinf.engines.optimizer import Optimizers, division
 from rlinf.engines.packing import MicroBatch, Packed, pack, packed_micro_batches
 from rlinf.engines.ranks import Ranks
 from rlinf.engines.reference import reference_of
-from rlinf.engines.scores import DTYPES, on_device
 
 NETWORK = "network."
 """Before the names of transformers in those of the policy."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.engines.manifest import CASTABLE, Entry, Manifest
-from rlinf.engines.raw import as_bytes, dtype_of
+from rlinf.engines.tensor_bytes import as_bytes, dtype_of
 from rlinf.engines.weight_sync.exchange import WINDOW
 from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, expect_bytes
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlinf.core.errors import WeightSyncError
-from rlinf.engines.raw import as_integers
+from rlinf.engines.tensor_bytes import as_integers
 
 Codes = np.ndarray[Any, np.dtype[Any]]
 WIDTHS: tuple[Any, ...] = (np.uint8, np.uint16, np.uint32)

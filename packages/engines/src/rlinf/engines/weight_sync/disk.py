@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.engines.manifest import Manifest
-from rlinf.engines.raw import dtype_of
+from rlinf.engines.tensor_bytes import dtype_of
 from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, compare, expect_bytes
 
 _torch = cast("Any", safetensors.torch)  # untyped

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlinf.engines.checksum import checksum
 from rlinf.engines.manifest import Manifest
-from rlinf.engines.raw import as_bytes
+from rlinf.engines.tensor_bytes import as_bytes
 from rlinf.engines.weight_sync.bucket import whole
 from rlinf.engines.weight_sync.delta import Delta, apply, apply_in_place, delta
 from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, expect_bytes

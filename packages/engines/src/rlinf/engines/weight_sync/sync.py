@@ -25,9 +25,9 @@ from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.core.protocols import Messenger
 from rlinf.engines.checksum import checksum
-from rlinf.engines.lazy import LazyTensors, Walk
+from rlinf.engines.lazy_tensors import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
-from rlinf.engines.raw import dtype_of
+from rlinf.engines.tensor_bytes import dtype_of
 from rlinf.engines.weight_sync.exchange import Announcement, Consent, Publication, Subscription
 
 

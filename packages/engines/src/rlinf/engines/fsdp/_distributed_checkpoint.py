@@ -24,9 +24,9 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from rlinf.core.errors import CheckpointError
-from rlinf.engines.checkpoint import restore_random_state
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.optimizer import Optimizers
+from rlinf.engines.random_state import restore_random_state
 from rlinf.engines.ranks import Ranks
 
 _dcp = cast("Any", dcp)

@@ -23,11 +23,12 @@ from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariable
 from torch import Tensor, nn
 
 from rlinf.core.errors import CheckpointError, DeadlineExceeded, RLinfError
+from rlinf.engines.fsdp.config import CheckpointConfig
 from rlinf.engines.layout import Layout
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.optimizer import Optimizers
+from rlinf.engines.random_state import random_state, restore_random_state
 from rlinf.engines.ranks import Ranks
-from rlinf.engines.trainer import CheckpointConfig
 
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
@@ -95,7 +96,7 @@ class Saver:
         for job in self._jobs(folder, version):
             job()
         if self._config.format == "sharded":
-            from rlinf.engines import _distributed_checkpoint as shards
+            from rlinf.engines.fsdp import _distributed_checkpoint as shards
 
             shards.save(folder / SHARDS, self._state(version), self._ranks)
         self._ranks.barrier()
@@ -110,7 +111,7 @@ class Saver:
         self._thread = self._thread or ThreadPoolExecutor(1, "checkpoint")
         jobs: list[Future[Any]] = [self._thread.submit(job) for job in self._jobs(folder, version)]
         if self._config.format == "sharded":
-            from rlinf.engines import _distributed_checkpoint as shards
+            from rlinf.engines.fsdp import _distributed_checkpoint as shards
 
             self._group = self._group or shards.new_group(self._ranks)
             jobs.append(shards.save_async(folder / SHARDS, self._state(version), self._ranks, self._group))
@@ -127,7 +128,7 @@ class Saver:
         """
         if not (folder / SHARDS).is_dir():
             return self._load_whole(folder)
-        from rlinf.engines import _distributed_checkpoint as shards
+        from rlinf.engines.fsdp import _distributed_checkpoint as shards
 
         return shards.load(folder / SHARDS, self._module, self._optimizers, self._ranks)
 
@@ -217,16 +218,3 @@ def _read(path: Path) -> tuple[dict[str, Tensor], int]:
 
 def _random_file(rank: int) -> str:
     return f"random_{rank}.safetensors"
-
-
-def random_state() -> dict[str, Tensor]:
-    """The state of torch's generators."""
-    state = {"cpu": torch.get_rng_state()}
-    return {**state, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_initialized() else state
-
-
-def restore_random_state(state: Mapping[str, Tensor]) -> None:
-    """Goes back to a state of torch's generators."""
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"])

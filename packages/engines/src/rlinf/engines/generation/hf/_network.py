@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 
 from rlinf.core.errors import ConfigError
-from rlinf.engines.generation._hf_batch import Batch
+from rlinf.engines.generation.hf._batch import Batch
 
 _BARRED: Final = -1e3
 """Logits below are those of tokens that are never written, and say nothing of the size of the others."""

@@ -10,7 +10,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 from rlinf.core.errors import ConfigError
-from rlinf.engines.fsdp import WrapPolicy
+from rlinf.engines.fsdp.config import WrapPolicy
 
 _checkpoint = cast("Any", torch.utils.checkpoint).checkpoint
 

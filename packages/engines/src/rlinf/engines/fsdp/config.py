@@ -126,3 +126,13 @@ class FSDPConfig:
             found = f"{self.shard_group_size} does not divide {world_size} ranks"
             raise ConfigError("actor.fsdp_config.shard_group_size", found, "Use a divisor.")
         return self.strategy != "auto" or world_size > 1 or self._other_precision or self.cpu_offload
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """What `save` writes; `load` reads either."""
+
+    format: Literal["whole", "sharded"] = "whole"
+    """`whole` gathers everything on rank 0; with `sharded` each rank writes what it holds, through torch.distributed.checkpoint."""
+    export: bool = True
+    """Whether `sharded` also gathers the weights into one `model.safetensors`, which evaluation and other programs read."""

@@ -1,4 +1,4 @@
-"""The configuration of the trainer; light to import, the trainer is in `fsdp_trainer`."""
+"""The configuration of the trainer; light to import, the trainer is in `_trainer`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.core.errors import ConfigError
-from rlinf.engines.fsdp import AmpAutocast as AmpAutocast
-from rlinf.engines.fsdp import FSDPConfig as FSDPConfig
-from rlinf.engines.fsdp import MixedPrecision as MixedPrecision
-from rlinf.engines.fsdp import WrapPolicy as WrapPolicy
-from rlinf.engines.optim import OptimConfig as OptimConfig
+from rlinf.engines.fsdp.config import CheckpointConfig, FSDPConfig
+from rlinf.engines.optim import OptimConfig
 
 if TYPE_CHECKING:
-    from rlinf.engines.fsdp_trainer import FSDPTrainer
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointConfig:
-    """What `save` writes; `load` reads either."""
-
-    format: Literal["whole", "sharded"] = "whole"
-    """`whole` gathers everything on rank 0; with `sharded` each rank writes what it holds, through torch.distributed.checkpoint."""
-    export: bool = True
-    """Whether `sharded` also gathers the weights into one `model.safetensors`, which evaluation and other programs read."""
+    from rlinf.engines.fsdp._trainer import FSDPTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +58,7 @@ class FSDPTrainerConfig:
             ConfigError: the policy is no module, or several ranks have nowhere to meet.
             DeadlineExceeded: another rank did not come in time.
         """
-        from rlinf.engines.fsdp_trainer import FSDPTrainer
+        from rlinf.engines.fsdp._trainer import FSDPTrainer
         from rlinf.engines.ranks import join
 
         config = replace(self, optim=self.optim.spanning(training_steps))

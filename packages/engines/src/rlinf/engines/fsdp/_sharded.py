@@ -12,11 +12,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from rlinf.engines.fsdp import Computed, FSDPConfig
+from rlinf.engines.fsdp.config import Computed, FSDPConfig
+from rlinf.engines.fsdp.masters import MasterWeights
+from rlinf.engines.fsdp.rescoring import DTYPES
 from rlinf.engines.layout import total_square
-from rlinf.engines.masters import MasterWeights
 from rlinf.engines.ranks import Ranks
-from rlinf.engines.scores import DTYPES
 
 
 class Sharded:

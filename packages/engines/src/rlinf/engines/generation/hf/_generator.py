@@ -14,10 +14,10 @@ from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import ShownPrompt
-from rlinf.engines.generation._hf_batch import Batch
-from rlinf.engines.generation._hf_network import check_cache, context_of
-from rlinf.engines.generation._hf_request import Request, new_request
-from rlinf.engines.generation.hf import HFGeneratorConfig
+from rlinf.engines.generation.hf._batch import Batch
+from rlinf.engines.generation.hf._network import check_cache, context_of
+from rlinf.engines.generation.hf._request import Request, new_request
+from rlinf.engines.generation.hf.generator import HFGeneratorConfig
 
 
 class HFGenerator:

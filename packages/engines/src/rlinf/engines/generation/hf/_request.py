@@ -11,9 +11,9 @@ import numpy as np
 from rlinf.core.data import Completion
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import ShownPrompt
-from rlinf.engines.generation._hf_sampling import uniforms
 from rlinf.engines.generation._response import Finish as Finish
 from rlinf.engines.generation._response import Response
+from rlinf.engines.generation._sampling import uniforms
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -24,19 +24,19 @@ from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss, Policy
 from rlinf.core.trajectory import Batch
-from rlinf.engines import checkpoint
-from rlinf.engines.blocks import blocks_of, recompute
+from rlinf.engines.activation_checkpointing import blocks_of, recompute
+from rlinf.engines.fsdp import checkpoint
+from rlinf.engines.fsdp.masters import MasterWeights
+from rlinf.engines.fsdp.rescoring import Scores, on_device
+from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
 from rlinf.engines.layout import Layout, Replicated
-from rlinf.engines.lazy import Gathered
+from rlinf.engines.lazy_tensors import Gathered
 from rlinf.engines.loss_scale import LossScale
-from rlinf.engines.masters import MasterWeights
 from rlinf.engines.offload import PARTS, Leaving
 from rlinf.engines.optimizer import Optimizers, division, metric_name
 from rlinf.engines.packing import MicroBatch, PacksRows, pack, packed_micro_batches
 from rlinf.engines.ranks import Ranks
 from rlinf.engines.reference import reference_of
-from rlinf.engines.scores import Scores, on_device
-from rlinf.engines.trainer import FSDPTrainerConfig
 
 
 class FSDPTrainer(Leaving):
@@ -67,7 +67,7 @@ class FSDPTrainer(Leaving):
         if not config.shards(self.ranks.world_size):
             self._masters.raise_weights(self._policy)
             return Replicated(self.ranks)
-        from rlinf.engines._sharded import Sharded
+        from rlinf.engines.fsdp._sharded import Sharded
 
         sharded = Sharded(self._scores, blocks, self.ranks, self.device, config, self._masters)
         self._masters.release()

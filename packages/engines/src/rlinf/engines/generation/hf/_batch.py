@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from rlinf.core.errors import NonFiniteError
-from rlinf.engines.generation._hf_cache import SlotCache
-from rlinf.engines.generation._hf_request import Finish, Request
-from rlinf.engines.generation._hf_sampling import Cuts, cuts, draw
-from rlinf.engines.generation._hf_sight import Inputs, seen_context
+from rlinf.engines.generation._sampling import Cuts, cuts, draw
+from rlinf.engines.generation.hf._cache import SlotCache
+from rlinf.engines.generation.hf._images import Inputs, seen_context
+from rlinf.engines.generation.hf._request import Finish, Request
 
 _BLOCK: Final = 16
 """Attention is given a multiple of so many columns."""

@@ -9,7 +9,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 
 if TYPE_CHECKING:
-    from rlinf.engines.generation._hf import HFGenerator
+    from rlinf.engines.generation.hf._generator import HFGenerator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,6 @@ class HFGeneratorConfig:
             MissingExtra: transformers is not installed.
         """
         self.check("generator")
-        from rlinf.engines.generation._hf import HFGenerator
+        from rlinf.engines.generation.hf._generator import HFGenerator
 
         return HFGenerator(self, policy)

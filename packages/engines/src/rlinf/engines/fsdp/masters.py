@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.engines.fsdp import MixedPrecision
-from rlinf.engines.scores import DTYPES
+from rlinf.engines.fsdp.config import MixedPrecision
+from rlinf.engines.fsdp.rescoring import DTYPES
 
 LESS = (torch.bfloat16, torch.float16)
 """In these a small step is lost: near 1, bfloat16 has no number between 1 and 1.0078."""

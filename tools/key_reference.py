@@ -1,0 +1,221 @@
+"""Writes docs/reference/keys-<task type>.md: every key of a recipe with its type, default, meaning, and where it is checked.
+
+uv run tools/key_reference.py            writes the pages
+uv run tools/key_reference.py --check    exits with 1 if a page is not what it would write
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import os
+import re
+import sys
+import textwrap
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlinf.core.registry import Registry
+from rlinf.runners import TASK_TYPES
+from rlinf.runners.config.sections import chosen_fields, keyed_fields, section_type
+from rlinf.scheduler import ClusterConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "docs" / "reference"
+TASKS = ("embodied", "reasoning", "sft")
+READERS = {"cluster": ClusterConfig}
+"""Sections that somebody else reads."""
+HEAD = "| key | type | default | meaning | checked by |\n|---|---|---|---|---|"
+INTRODUCTION = """# Keys of a recipe with `task_type: {name}`
+
+What `{config}` accepts. Every key can be set in a recipe or on the command line (`key=value`). An unknown key, a wrong type, a
+missing value or a number that is not finite is refused by name; the last column has the classes and the rules that check more.
+`rlinf config recipe.yaml --explain KEY` says what a recipe sets, and where. What a name chooses brings keys of its own: they
+are in [another page](keys-choices.md). `uv run tools/key_reference.py` writes both.
+"""
+CHOICES = """# Keys of what is chosen by name
+
+The parameters of every model, environment, loss and so on, at the place where the first kind of run that has it reads them.
+What is not listed has none. `uv run tools/key_reference.py` writes this page.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Attribute:
+    """A field as it is written."""
+
+    annotation: str
+    meaning: str
+    checked: bool
+    """Whether a `__post_init__` of its class looks at it."""
+
+
+@functools.cache
+def attributes(cls: type[Any]) -> dict[str, Attribute]:
+    """The fields of a dataclass, those that it inherits too, by their names."""
+    found = attributes(cls.__mro__[1]) if dataclasses.is_dataclass(cls.__mro__[1]) else {}
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(node, ast.ClassDef)
+    checks = {
+        each.attr
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and method.name == "__post_init__"
+        for each in ast.walk(method)
+        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self"
+    }
+    found = {name: dataclasses.replace(each, checked=each.checked or name in checks) for name, each in found.items()}
+    for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            text = str(typing.cast("Any", after).value.value) if documented else ""
+            name = statement.target.id
+            before = found.get(name)
+            meaning = " ".join(text.split()) or (before.meaning if before else "")
+            found[name] = Attribute(ast.unparse(statement.annotation), meaning, name in checks or bool(before and before.checked))
+    return found
+
+
+def rows(cls: type[Any], place: str) -> Iterator[str]:
+    """A line for each key of a section, and of the sections within it."""
+    written = attributes(cls)
+    for field in keyed_fields(cls):
+        key = f"{place}.{field.name}" if place else field.name
+        inner, optional = section_type(cls, field.name)
+        attribute = written[field.name]
+        reader = READERS.get(key)
+        if reader is not None:
+            yield from rows(reader, key)
+        elif "registry" in field.metadata:
+            if not field.metadata["merged"]:
+                yield row(key, "a section", field, f"{attribute.meaning} {choice(field)}", "what is chosen")
+            else:
+                yield row(f"{place}.…", "keys", field, choice(field), "what is chosen")
+        elif inner is None:
+            checked = checkers(cls, field.name, key) if attribute.checked else rules(key)
+            yield row(key, attribute.annotation, field, attribute.meaning, checked)
+        else:
+            if optional:
+                yield row(key, "a section, or null", field, attribute.meaning, rules(key))
+            yield from rows(inner, key)
+
+
+def row(key: str, kind: str, field: Any, meaning: str, checked: str) -> str:
+    """A line of a table."""
+    cells = [f"`{key}`", code(kind) if kind != "keys" and kind[:2] != "a " else kind, default(field), meaning, checked]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def code(text: str) -> str:
+    """A text as code."""
+    return f"`{text}`"
+
+
+def default(field: Any) -> str:
+    """As YAML has it; "required" for none."""
+    value = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    if value is dataclasses.MISSING:
+        return "required"
+    if dataclasses.is_dataclass(value):
+        return "its own"
+    plain = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
+    return code(plain or str(list(value) if isinstance(value, tuple) else value)) if value != "" else '""'
+
+
+def choice(field: Any) -> str:
+    """Which keys stand where something is chosen."""
+    return f"It has the keys of the {field.metadata['registry'].kind} that `{field.metadata['key']}` names."
+
+
+def checkers(cls: type[Any], name: str, key: str) -> str:
+    """The class that checks a field, and the rules that do."""
+    owner = next(each for each in reversed(cls.__mro__) if dataclasses.is_dataclass(each) and name in attributes(each))
+    return ", ".join(filter(None, [code(owner.__name__), rules(key)]))
+
+
+@functools.cache
+def rule_texts() -> dict[str, list[str]]:
+    """Which functions of the runners contain which texts."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "packages/runners/src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                texts = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+                for text in texts:
+                    found.setdefault(text, []).append(f"`{node.name}`")
+    return found
+
+
+def rules(key: str) -> str:
+    """The functions of the runners that name a key where they refuse something."""
+    return ", ".join(sorted(set(rule_texts().get(key, []))))
+
+
+def chosen(cls: type[Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Every choice of a section and of those within it, with the place of its parameters."""
+    for field in chosen_fields(cls):
+        yield place if field.metadata["merged"] else f"{place}.{field.name}", field
+    for field in keyed_fields(cls):
+        inner, _ = section_type(cls, field.name)
+        if inner is not None and "registry" not in field.metadata:
+            yield from chosen(inner, f"{place}.{field.name}" if place else field.name)
+
+
+def parameters(registry: Registry[Any], place: str) -> Iterator[str]:
+    """The keys of everything of ours that a name can choose, one list for each name that has any."""
+    for name in registry.names():
+        if not registry.owner(name).startswith("rlinf."):
+            continue
+        item = registry.get(name)
+        if isinstance(item, type) and dataclasses.is_dataclass(item) and keyed_fields(item):
+            yield f"\n**{name}**\n\n{HEAD}\n" + "\n".join(rows(item, place))
+
+
+def page(name: str) -> str:
+    """The page of a task type."""
+    config = TASK_TYPES.get(name).config
+    parts = [INTRODUCTION.format(name=name, config=config.__name__)]
+    for field in keyed_fields(config):
+        inner, _ = section_type(config, field.name)
+        section = READERS.get(field.name, inner)
+        if section is None:
+            parts.append(f"\n## `{field.name}`\n\n{attributes(config)[field.name].meaning}\n")
+        else:
+            parts.append(f"\n## `{field.name}`\n\n{HEAD}\n" + "\n".join(rows(section, field.name)) + "\n")
+    return re.sub(r"\n{3,}", "\n\n", "".join(parts))
+
+
+def choices_page() -> str:
+    """The page of everything of ours that a name can choose."""
+    parts, told = [CHOICES], set[str]()
+    for name in TASKS:
+        for place, field in chosen(TASK_TYPES.get(name).config):
+            registry = field.metadata["registry"]
+            if registry.group not in told:
+                told.add(registry.group)
+                key = f"{place.removesuffix(f'.{field.name}')}.{field.metadata['key']}"
+                parts.append(f"\n## Each {registry.kind}, chosen by `{key}`\n" + "\n".join(parameters(registry, place)) + "\n")
+    return re.sub(r"\n{3,}", "\n\n", "".join(parts))
+
+
+def main() -> int:
+    """Writes the pages, or compares them."""
+    stale = 0
+    pages = {**{name: page(name) for name in TASKS}, "choices": choices_page()}
+    for name, text in pages.items():
+        path = PAGES / f"keys-{name}.md"
+        if "--check" not in sys.argv:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale = 1
+            sys.stdout.write(f"{path.relative_to(ROOT)} is not current{os.linesep}run `uv run tools/key_reference.py`\n")
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())

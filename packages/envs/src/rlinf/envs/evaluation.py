@@ -71,8 +71,8 @@ def play(
     """
     player = EpisodePlayer(env, describe(env), protocol, episodes)
     results: list[EpisodeResult] = []
-    while turns := player.turns:
-        ended = player.step(decide(player.observations, turns))
+    while not player.done:
+        ended = player.step(decide(player.observations, player.turns))
         results += ended
         if report is not None:
             for result in ended:

@@ -79,8 +79,13 @@ class EpisodePlayer:
             self._reset(np.ones(n, np.bool_), options or {})
 
     @property
+    def done(self) -> bool:
+        """Whether everything was played."""
+        return not self._playing.any()
+
+    @property
     def turns(self) -> list[Turn]:
-        """Those that must be decided for; none when everything was played."""
+        """Those that must be decided for."""
         return [Turn(episode=self._episodes[i], step=int(self._steps[i]), slot=i) for i in np.flatnonzero(self._playing).tolist()]
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,6 @@ from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
 from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import Topology
-
-_Playing: TypeAlias = tuple[EnvSlot, SlotChannels, EpisodePlayer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,21 +117,21 @@ class EnvWorker(Worker):
             self._eval_env_slots, _ = self._build(config, own, render=config.video_cfg.save_video)
         results: list[EpisodeResult] = []
         own_channels = self._with_channels(self._eval_env_slots, requests, answers)
-        playing: list[_Playing] = []
+        playing: list[tuple[EnvSlot, SlotChannels, EpisodePlayer]] = []
         for env_slot, channels in own_channels:
             film = {"record": video} if video and env_slot.slot.index == 0 else {}
             playing.append((env_slot, channels, env_slot.player(protocol, config.total_num_envs, film)))
         # Every slot asks before any answer is awaited, so that one simulates while another is decided for.
-        playing, decisions = _ask(playing, 0), 0
-        while playing:
+        for each in playing:
+            _ask(*each, 0)
+        decisions = 0
+        while playing := [each for each in playing if not each[-1].done]:
             decisions += 1
-            going: list[_Playing] = []
             for env_slot, channels, player in playing:
                 action = env_slot.answer(channels).decision.action
                 with env_slot.located():
                     results += player.step(action)
-                going += _ask([(env_slot, channels, player)], decisions)
-            playing = going
+                _ask(env_slot, channels, player, decisions)
         for env_slot, channels in own_channels:
             env_slot.close_requests(channels)
         return results
@@ -238,12 +236,11 @@ class EnvWorker(Worker):
         return self._topology
 
 
-def _ask(slots: Sequence[_Playing], decision: int) -> list[_Playing]:
-    """Asks for actions for the slots that still play; returns those."""
-    playing = [each for each in slots if each[-1].turns]
-    for env_slot, channels, player in playing:
+def _ask(env_slot: EnvSlot, channels: SlotChannels, player: EpisodePlayer, decision: int) -> None:
+    """Asks for the actions of a slot that still plays."""
+    if not player.done:
+        # A simulator may write its next observations into the same memory while these are on their way.
         channels.ask(env_slot.slot, (decision,), {key: np.copy(value) for key, value in player.observations.items()})
-    return playing
 
 
 @contextmanager

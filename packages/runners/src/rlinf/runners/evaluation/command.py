@@ -43,13 +43,12 @@ class EvaluationCommand:
     """When the evaluation began, on the clock of `time.monotonic`."""
 
     def policy(self, runner: RunnerConfig) -> EvaluatedPolicy:
-        """Which weights are evaluated; those of a checkpoint are held, and their results go beside it.
+        """Which weights are evaluated, and where the results go: beside a checkpoint, or below `runner.logger.log_path`.
 
         Raises:
             CheckpointError: there are no weights where `runner.ckpt_path` says, or nothing can be written beside them.
         """
         if self.checkpoint is not None:
-            hold_checkpoint(self.checkpoint)
             folder, state = self.checkpoint.folder, self.checkpoint.state
             name, file, parent = str(folder), str(self.checkpoint.model_file), folder.with_name(f"{folder.name}_eval")
         else:
@@ -99,6 +98,7 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
     if not path.exists():
         raise CheckpointError("CHECKPOINT", f"there is nothing at '{path}'", _WAYS)
     checkpoint = read_checkpoint(path)
+    hold_checkpoint(checkpoint)  # from here on, as a run that goes on may remove it at any time
     return EvaluationCommand(checkpoint=checkpoint, data=_changed(checkpoint, overrides), started=started)
 
 

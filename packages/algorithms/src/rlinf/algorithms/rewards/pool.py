@@ -159,7 +159,7 @@ def _sendable(function: Any) -> Any:
 
 
 class _Worker:
-    """A process that verifies one pair at a time; nothing that it says is unpickled."""
+    """A process that verifies one pair at a time; nothing that it sends is unpickled."""
 
     def __init__(self, number: int) -> None:
         # By path and with nothing of ours but one file, so that it starts in a tenth of the time that importing torch takes.

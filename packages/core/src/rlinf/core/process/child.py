@@ -158,10 +158,9 @@ class _Group:
     ) -> None:
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._lifeline = -1
-        read = -1
+        self._pipe = read = -1
         if tied and sys.platform == "linux":
-            read, self._lifeline = os.pipe()
+            read, self._pipe = os.pipe()
             pass_fds = (*pass_fds, read)
         try:
             self.process = subprocess.Popen(  # noqa: S603
@@ -175,10 +174,10 @@ class _Group:
             )
             if read >= 0:
                 _kill_on_close(read, self.process.pid)
-                _lifelines.add(self._lifeline)
+                _open_pipes.add(self._pipe)
         except BaseException:
-            if self._lifeline >= 0:
-                os.close(self._lifeline)
+            if self._pipe >= 0:
+                os.close(self._pipe)
             raise
         finally:
             if read >= 0:
@@ -221,10 +220,10 @@ class _Group:
                     os.killpg(self.process.pid, signal.SIGKILL)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(REAP_S)
-            if self._lifeline >= 0:
-                _lifelines.discard(self._lifeline)
-                os.close(self._lifeline)
-                self._lifeline = -1
+            if self._pipe >= 0:
+                _open_pipes.discard(self._pipe)
+                os.close(self._pipe)
+                self._pipe = -1
         return self.process.returncode
 
 
@@ -237,7 +236,7 @@ def _waited(pid: int, flags: int) -> bool:
         return True
 
 
-_lifelines: set[int] = set()
+_open_pipes: set[int] = set()
 """The write ends of pipes whose closing kills a child."""
 
 
@@ -255,14 +254,14 @@ def _kill_on_close(descriptor: int, group: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
 
 
-def _close_lifelines() -> None:
+def _close_pipes() -> None:
     """A fork has copies of all descriptors, and would keep the children of a parent that it outlives."""
-    while _lifelines:
-        os.close(_lifelines.pop())
+    while _open_pipes:
+        os.close(_open_pipes.pop())
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_close_lifelines)
+    os.register_at_fork(after_in_child=_close_pipes)
 
 
 def is_running(pid: int) -> bool:

@@ -21,11 +21,11 @@ _EXIT_S: Final = 2.0
 
 
 class Server:
-    """Somebody's server, or one that was started here and ends with us.
+    """A server that runs already, or one that is started here and ends with this process.
 
     Args:
         base_url: `http://host:port`.
-        log: where a server that was started here writes; None for somebody's.
+        log: where a server that is started here writes; None for one that runs already.
     """
 
     def __init__(self, base_url: str, log: Path | None) -> None:
@@ -115,7 +115,7 @@ class Server:
         return "" if self._log is None else log_tail(self._log)
 
     async def _raise_if_exiting(self) -> None:
-        """Gives a process whose connections are closed the time to end, so that its end is the cause that is told."""
+        """Gives a process whose connections are closed the time to end, so that the error names its end as the cause."""
         for _ in range(int(_EXIT_S / _POLL_S) if self._process is not None else 0):
             self._raise_if_ended()
             await asyncio.sleep(_POLL_S)

@@ -98,7 +98,7 @@ class ServedEngine(ABC):
         """Takes over weights, and forgets what it cached."""
 
     async def close(self) -> None:
-        """Ends a server that was started here; somebody's stays."""
+        """Ends a server that was started here; one that ran before stays."""
         await self._server.close()
         self._folder.remove()
 
@@ -116,7 +116,7 @@ async def serve(
     """An engine over a server that is up and has the policy's weights.
 
     Args:
-        config: whose `base_url` names somebody's server; without one, a server is started.
+        config: whose `base_url` names a server that runs already; without one, a server is started.
         model: what it serves.
         made: the engine over a server.
         command: starts a server on a port of the loopback interface.

@@ -37,7 +37,7 @@ def _join(parts: Sequence[tuple[int, Any]]) -> Any:
 
 
 def truncate(infos: Infos, last: Infos | None, rows: NDArray[np.bool_]) -> Infos:
-    """What is said of episodes that were cut off because their process failed: what was known of them last.
+    """The `infos` of episodes that were cut off because their process failed: what was known of them last.
 
     Args:
         infos: of the step that was not taken; empty if the process took none.

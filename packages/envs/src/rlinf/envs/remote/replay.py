@@ -55,7 +55,7 @@ Call = ResetCall | StepCall
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step said of a shard, but for its observation."""
+    """What a step returned for a shard, but for its observation."""
 
     reward: NDArray[np.float32]
     terminated: Flags
@@ -97,7 +97,7 @@ class ReplayLog:
         self._steps: list[StepCall] = []
         self._first = 0
         self.last: StepResult | None = None
-        """What the last step said; None after a reset of all."""
+        """Of the last step; None after a reset of all."""
 
     @property
     def is_empty(self) -> bool:

@@ -57,7 +57,7 @@ class Server:
         self._forms = 0
 
     def serve(self) -> None:
-        """Answers until told to close, or until nobody listens any more."""
+        """Answers until it is asked to close, or the connection is lost."""
         answers: dict[str, Callable[[Json], tuple[Json, bytes]]] = {
             "hello": self._hello,
             "memory": self._map,
@@ -141,7 +141,7 @@ class Server:
         form, payload = pack(infos, "infos")
         if form != self._form:
             self._form, self._forms = form, self._forms + 1
-        # The form is told again until the other side knows it by its number.
+        # The form is sent again until the other side names its number.
         return {"form": self._forms} | ({} if asked["form"] == self._forms else {"infos": form}), payload
 
     def _show(self, asked: Json) -> tuple[Json, bytes]:

@@ -81,15 +81,11 @@ class Shard:
             raise RuntimeError("the result of a shard that was asked nothing")
         while True:
             try:
-                infos = (
-                    self._read(call, outcome)
-                    if not isinstance(outcome, SimulatorFailure)
-                    else self._restart_and_retry(call, outcome)
-                )
-                break
+                if isinstance(outcome, SimulatorFailure):
+                    return self._restart_and_retry(call, outcome)
+                return self._read(call, outcome)
             except SimulatorFailure as failure:
                 outcome = failure
-        return infos
 
     def query(self, call: str, slot: int) -> Message:
         """Asks for something that changes nothing, and waits for it; in a new process if need be.
@@ -126,7 +122,7 @@ class Shard:
         return outcome
 
     def _read(self, call: Call, answer: Message) -> dict[str, Any]:
-        """Understands an answer and notes what was asked."""
+        """Reads an answer, and logs what was asked: only now, as a call without an answer must not be repeated."""
         fields, payload = answer
         if "error" in fields:
             raise_error(self.simulator, fields["error"])
@@ -159,7 +155,7 @@ class Shard:
         self.simulator = self._start()
         self._await()
         self._map()
-        self._form, self._form_number = {}, 0
+        self._form, self._form_number = {}, 0  # the new process counts from the beginning
         if self._replay_log.is_empty:
             return True
         if self._can_replay and self._repeat():
@@ -178,6 +174,7 @@ class Shard:
             answer = self._call_and_wait(call)
             if isinstance(call, StepCall):
                 result = self._result(answer)
+        # The statistics of the last step sum up the earlier ones, so only this step is compared.
         before, rows = self._replay_log.last, self._replay_log.compared
         if before is None or result is None or before.agrees(result, rows):
             return True
@@ -192,7 +189,7 @@ class Shard:
         """Starts another process, brings it to where the former one was, and asks again."""
         self._restart(failure)
         if self.lost.any() and not isinstance(call, ResetCall):
-            return {}
+            return {}  # this step is not taken: `Processes` ends the lost episodes with it
         return self._read(call, self._call_and_wait(call))
 
     def _restart(self, failure: SimulatorFailure | None) -> None:
@@ -213,7 +210,7 @@ class Shard:
         if limit is None or self._episodes < limit or not (call.mask.all() or self._can_replay):
             return
         if call.mask.all():
-            self._replay_log = ReplayLog(len(self.rows))
+            self._replay_log = ReplayLog(len(self.rows))  # nothing runs on, so nothing is repeated
         self._episodes = 0
         self._restart(None)
         self._budget.recycled += 1

@@ -124,7 +124,7 @@ class SimulatorProcess:
         return min(max(self._until - time.monotonic(), 0.0), _TICK)
 
     def fail(self, *, late: bool = False) -> NoReturn:
-        """Ends the process and says what is known of it.
+        """Ends the process and tells what is known of its failure.
 
         Args:
             late: it has not answered in time.
@@ -175,6 +175,7 @@ def wait_for(waiting: Sequence[SimulatorProcess], most: int | None = None) -> di
         poller.register(descriptor, select.POLLIN)
     outcomes: dict[SimulatorProcess, Message | SimulatorFailure] = {}
     while not outcomes:
+        # The end of a process closes its connection, which is readable then; only deadlines need the time-out.
         ready = poller.poll(min(simulator.remaining for simulator in waiting) * 1000)
         for descriptor, _ in ready[:most]:
             simulator = by_descriptor[descriptor]
@@ -182,7 +183,7 @@ def wait_for(waiting: Sequence[SimulatorProcess], most: int | None = None) -> di
                 answer = simulator.answer()
             except SimulatorFailure as failure:
                 outcomes[simulator] = failure
-                poller.unregister(descriptor)
+                poller.unregister(descriptor)  # closed by now, and perhaps another file's
             else:
                 if answer is not None:
                     outcomes[simulator] = answer

@@ -252,7 +252,7 @@ class Processes(VectorEnv[Any, Any, Any]):
         waiting = {shard.simulator: shard for shard in calls}
         infos: dict[Shard, Infos] = {}
         failure: RLinfError | None = None
-        while waiting:
+        while waiting:  # to the end even if one fails, so that all have taken the same number of steps
             for simulator, outcome in wait_for(list(waiting)).items():
                 shard = waiting.pop(simulator)
                 try:

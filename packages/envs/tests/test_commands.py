@@ -10,6 +10,7 @@ from rlinf.core.errors import ConfigError, ContractError, UnknownName
 from rlinf.core.testing.env import CHECKS
 from rlinf.core.testing.env.cost import measure, resident
 from rlinf.envs.commands import check_env
+from rlinf.envs.gymnasium import Gymnasium
 
 STRANGER = """
 import gymnasium, numpy as np
@@ -168,3 +169,9 @@ def test_memory_of_children_counts():
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout.readline() == b"ready\n"
         assert resident() - before > 2**26
+
+
+def test_an_unverified_adapter_is_announced_as_such(capsys, monkeypatch):
+    monkeypatch.setattr(Gymnasium, "__module__", "stranger.unverified.adapter")
+    assert check_env(["rlinf.envs.gymnasium:Gymnasium", "env_id=Pendulum-v1", "--steps", "6"]) in (0, 1)
+    assert capsys.readouterr().out.startswith("     'rlinf.envs.gymnasium:Gymnasium' is unverified: written to documentation")

@@ -15,7 +15,6 @@ import pytest
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.core.registry import ENVS
 from rlinf.core.testing.env import EnvContract
-from rlinf.envs.commands import check_env
 from rlinf.envs.unverified.calvin import Calvin
 from rlinf.envs.unverified.frankasim import FrankaSim
 from rlinf.envs.unverified.habitat import Habitat
@@ -98,11 +97,6 @@ def frankasim(install):
 @pytest.mark.parametrize("images", [False, True])
 def test_frankasim(frankasim, images):
     EnvContract(factory=lambda: build(FrankaSim(images=images))).run()
-
-
-def test_check_env_says_that_it_is_unverified(frankasim, capsys):
-    assert check_env(["frankasim", "--max-episode-steps", "9", "--steps", "9"]) == 0
-    assert capsys.readouterr().out.startswith("     'frankasim' is unverified: written to documentation")
 
 
 def test_frankasim_lifts_and_borrows_the_global_generator(frankasim):

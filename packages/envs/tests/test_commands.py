@@ -172,6 +172,6 @@ def test_memory_of_children_counts():
 
 
 def test_an_unverified_adapter_is_announced_as_such(capsys, monkeypatch):
-    monkeypatch.setattr(Gymnasium, "__module__", "stranger.unverified.adapter")
+    monkeypatch.setattr("rlinf.envs.commands.is_unverified", lambda path: path == Gymnasium.__module__)
     assert check_env(["rlinf.envs.gymnasium:Gymnasium", "env_id=Pendulum-v1", "--steps", "6"]) in (0, 1)
     assert capsys.readouterr().out.startswith("     'rlinf.envs.gymnasium:Gymnasium' is unverified: written to documentation")

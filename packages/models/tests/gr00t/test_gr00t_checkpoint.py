@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM, SiglipVisionConfig, SiglipVisionModel
 
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.gr00t import GR00TPolicyConfig, from_public, shape_of, to_public
 from rlinf.models.gr00t.prompt import PADDING
 from rlinf.models.testing import made_up_weights

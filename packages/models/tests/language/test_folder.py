@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.errors import CheckpointError
-from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.language import CausalLMConfig, VisionLanguageConfig, save_language_model
 from rlinf.models.language.folder import VALUE_HEAD
 from rlinf.models.lora import LoRAConfig

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
-from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.checkpoints import export_like
 from rlinf.models.openvla import OpenVLAPolicyConfig, PrismaticConfig, TextConfig
 from rlinf.models.openvla._prismatic import PrismaticVLM, build_prismatic

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.openvla import ActionBins
 from rlinf.models.openvla.prompt import encode_prompts, prompt_text
 from rlinf.models.openvla.tokens import bin_entropy, bin_logprobs, chosen, draw

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import CheckpointError
-from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.openvla import PrismaticConfig
 from rlinf.models.openvla._prismatic import PrismaticVLM
 from rlinf.models.openvla.weight_map import unused_shapes

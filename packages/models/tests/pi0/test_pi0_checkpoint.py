@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from rlinf.core.errors import CheckpointError
-from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.checkpoints import load_policy, save_policy
 from rlinf.models.pi0 import PI0PolicyConfig, PI05PolicyConfig
 from rlinf.models.pi0._network import PiNetwork

@@ -6,7 +6,7 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import safetensors.torch
 import torch
@@ -17,10 +17,12 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError, did_you_mean
+from rlinf.models.language.network import as_network
 from rlinf.models.lora import ALL_LINEAR, LoRAConfig, adapter_state, load_adapter_state
 from rlinf.models.seeding import seeded_weights
 
-_safetensors, _peft = cast("Any", safetensors.torch), cast("Any", LoraConfig)  # untyped
+_safetensors: Any = safetensors.torch
+_peft: Any = LoraConfig
 _NAME: Final = "default"
 _WEIGHTS, _CONFIG, _HEADS = "adapter_model.safetensors", "adapter_config.json", "heads.safetensors"
 _LINEAR: Final = (nn.Linear, Conv1D)
@@ -101,7 +103,7 @@ def disabled(module: nn.Module) -> Generator[None]:
 def save(module: nn.Module, folder: Path) -> None:
     """See `lora.save_adapter`."""
     _adapted(module, "save_adapter")
-    held = cast("Any", module).__dict__.get("peft_config")
+    held = vars(module).get("peft_config")
     if held is None:
         raise ConfigError("save_adapter", "the adapters belong to a part of this module", "Pass the module that got apply_lora.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -187,7 +189,9 @@ def _candidates(module: nn.Module, config: LoRAConfig) -> dict[str, nn.Module]:
 
 
 def _output_embeddings(module: nn.Module) -> set[nn.Module]:
-    found = [cast("Any", part).get_output_embeddings() for part in module.modules() if isinstance(part, PreTrainedModel)]
+    found: list[nn.Module | None] = [
+        as_network(part).get_output_embeddings() for part in module.modules() if isinstance(part, PreTrainedModel)
+    ]
     return {part for part in found if part is not None}
 
 
@@ -212,11 +216,12 @@ def _as_peft_names(module: nn.Module, chosen: Sequence[str]) -> list[str] | str:
 
 
 def _modules(module: nn.Module) -> dict[str, nn.Module]:
-    return dict(cast("Any", module).named_modules())
+    root: Any = module
+    return dict(root.named_modules())
 
 
 def _layers(module: nn.Module) -> dict[str, Any]:
-    return {name: cast("Any", part) for name, part in _modules(module).items() if isinstance(part, LoraLayer)}
+    return {name: part for name, part in _modules(module).items() if isinstance(part, LoraLayer)}
 
 
 def _adapted(module: nn.Module, place: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -16,7 +16,7 @@ def seeded_weights(seed: int) -> Generator[None]:
     Args:
         seed: decides the weights.
     """
-    random = cast("Any", torch.random)
+    random: Any = torch.random
     with random.fork_rng(devices=[]):
         random.manual_seed(seed)
         yield

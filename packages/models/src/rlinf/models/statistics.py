@@ -127,6 +127,9 @@ class RunningStatistics:
             self._sample, self._lot = self._sample[chosen], self._lot[chosen]
 
 
+_open: Any = safe_open
+
+
 def compute_statistics(values: ArrayLike) -> Statistics:
     """Statistics of an array `[*, D]`, quantiles included all exact; see `RunningStatistics`."""
     rows = np.asarray(values)
@@ -238,7 +241,7 @@ def _processor(file: Path) -> dict[str, dict[str, Any]]:
     """LeRobot's normaliser: one flat tensor for each `<feature>.<name>`."""
     found: dict[str, dict[str, Any]] = {}
     try:
-        with cast("Any", safe_open(file, framework="pt")) as opened:
+        with _open(file, framework="pt") as opened:
             for key in cast("list[str]", opened.keys()):
                 feature, _, name = key.rpartition(".")
                 found.setdefault(_OURS.get(feature, feature), {})[name] = opened.get_tensor(key).double().numpy()

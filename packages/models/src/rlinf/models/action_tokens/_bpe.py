@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+_tokenizer: Any = Tokenizer
+_trainer: Any = BpeTrainer
+
 
 def train(texts: Sequence[str], alphabet: Sequence[str], vocab_size: int) -> Any:
     """Merges the most frequent neighbours of the texts until there are `vocab_size` tokens, or nothing is left to merge."""
-    tokenizer = cast("Any", Tokenizer)(BPE())
-    trainer = cast("Any", BpeTrainer)(vocab_size=vocab_size, initial_alphabet=list(alphabet), show_progress=False)
+    tokenizer = _tokenizer(BPE())
+    trainer = _trainer(vocab_size=vocab_size, initial_alphabet=list(alphabet), show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
@@ -25,6 +28,6 @@ def restore(text: str) -> Any:
         ValueError: it is none.
     """
     try:
-        return cast("Any", Tokenizer).from_str(text)
+        return _tokenizer.from_str(text)
     except Exception as error:  # the library raises Exception itself
         raise ValueError(str(error)) from error

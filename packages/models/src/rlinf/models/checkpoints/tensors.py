@@ -24,6 +24,9 @@ SHARED: Final = "shared"
 
 _PICKLED = (".pt", ".pth", ".bin")
 
+_safetensors: Any = safetensors.torch
+_open: Any = safe_open
+
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors by name; names of one tensor give one tensor again.
@@ -100,12 +103,12 @@ def _shards(tensors: Mapping[str, Tensor], shard_bytes: int) -> list[dict[str, T
 
 
 def _save(tensors: dict[str, Tensor], file: Path, metadata: dict[str, str]) -> None:
-    cast("Any", safetensors.torch).save_file(tensors, file, metadata=metadata)
+    _safetensors.save_file(tensors, file, metadata=metadata)
 
 
 def _whole(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
-        with cast("Any", safe_open(file, framework="pt")) as opened:
+        with _open(file, framework="pt") as opened:
             names = cast("list[str]", opened.keys())
             return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
     except (OSError, SafetensorError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
 from transformers import Qwen3Config, Qwen3Model, SiglipVisionConfig, SiglipVisionModel
@@ -37,7 +37,7 @@ class EagleBackbone(nn.Module):
         if pixels is not None:
             images = self.image_tokens(pixels.flatten(0, 1)).to(embedded.dtype)
             embedded = embedded.masked_scatter((ids == placeholder)[..., None], images)
-        found = cast("Any", self.language)(inputs_embeds=embedded, use_cache=False)
+        found = self.language(inputs_embeds=embedded, use_cache=False)
         return found.last_hidden_state
 
     def image_tokens(self, pixels: Tensor) -> Tensor:

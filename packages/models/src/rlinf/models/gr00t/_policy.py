@@ -9,7 +9,6 @@ from typing import Any, cast
 import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
-from transformers import AutoTokenizer
 
 from rlinf.core.capabilities import FlowRegression
 from rlinf.core.data import Decision, EnvSpec, LossOutput, Rescored
@@ -17,7 +16,7 @@ from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree, tree_map
-from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models._tokenizers import read_tokenizer, tiny_tokenizer
 from rlinf.models.base import BasePolicy
 from rlinf.models.flow import ExploreNoiseNet, initial_noise, sample_chain, score_chain
 from rlinf.models.flow.chain import Chain, ChainScore, Field
@@ -326,7 +325,7 @@ def _tokenizer(config: GR00TPolicyConfig, folder: Path | None) -> Any:
     places = [Path(config.tokenizer_path)] if config.tokenizer_path else [] if folder is None else [folder / _EAGLE, folder]
     for place in places:
         if any((place / name).is_file() for name in ("tokenizer.json", "vocab.json")):
-            return cast("Any", AutoTokenizer).from_pretrained(place, local_files_only=True)
+            return read_tokenizer(place)
     found = f"expected a tokenizer in one of {[str(place) for place in places]}, found none"
     raise ConfigError("gr00t.tokenizer_path", found, "Set it to a folder with the tokenizer of Eagle 2.5.")
 
@@ -340,7 +339,7 @@ def _load(policy: GR00TPolicy, folder: Path) -> None:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise CheckpointError(str(folder), "expected *.safetensors, found none")
-    found = {name: tensor for file in files for name, tensor in cast("Any", load_file)(file).items()}
+    found = {name: tensor for file in files for name, tensor in load_file(file).items()}
     tensors = from_public(found, layers=policy.shape.language.layers)
     own = {name: tensor for name, tensor in policy.state_dict().items() if not name.startswith(_FRESH)}
     for name in sorted(own.keys() | tensors.keys()):

@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from transformers import core_model_loading
 
 from rlinf.core.errors import CheckpointError
+from rlinf.models.language.network import Network, as_network
 from rlinf.models.lora import adapter_state, merged_state
 from rlinf.models.seeding import seeded_weights
+
+_loading: Any = core_model_loading
 
 
 def folder_weights(network: nn.Module) -> dict[str, Tensor]:
@@ -19,7 +22,7 @@ def folder_weights(network: nn.Module) -> dict[str, Tensor]:
 
     An expert of a mixture, for one, has weights of its own there, and one of all experts in memory.
     """
-    found: dict[str, Tensor] = cast("Any", core_model_loading).revert_weight_conversion(network, merged_state(network))
+    found: dict[str, Tensor] = _loading.revert_weight_conversion(network, merged_state(network))
     return {name: found[name].contiguous() for name in sorted(found)}
 
 
@@ -30,12 +33,12 @@ def load_network(network: nn.Module, folder: Path) -> None:
     Raises:
         CheckpointError: weights are missing or of another shape.
     """
-    own, place = cast("Any", network), f"the folder '{folder}'"
+    own, place = as_network(network), f"the folder '{folder}'"
     remedy = f"Use a whole checkpoint of the architecture '{own.config.model_type}' with the same sizes."
     arguments = {"config": own.config, "dtype": own.dtype, "local_files_only": True, "output_loading_info": True}
     with seeded_weights(0):  # what a folder lacks is drawn before it is reported
         try:
-            fresh, report = cast("Any", type(own)).from_pretrained(str(folder), **arguments)
+            fresh, report = _class(own).from_pretrained(str(folder), **arguments)
         except (RuntimeError, ValueError, OSError) as error:
             raise CheckpointError(place, f"can't be read ({str(error).strip().splitlines()[0]})", remedy) from error
     missing = sorted(report["missing_keys"])
@@ -50,12 +53,17 @@ def load_network(network: nn.Module, folder: Path) -> None:
 
 def save_network(network: nn.Module, folder: Path, *, shard_size: str) -> None:
     """The network as it was built, with adapters merged; a skeleton without memory carries the tensors."""
-    own = cast("Any", network)
+    own = as_network(network)
     if not adapter_state(network):
         own.save_pretrained(str(folder), max_shard_size=shard_size)
         return
     with torch.device("meta"):
-        skeleton = type(own)(own.config).to(own.dtype)
+        skeleton = _class(own)(own.config).to(own.dtype)
     skeleton.load_state_dict(merged_state(network), assign=True)
     skeleton.tie_weights()
     skeleton.save_pretrained(str(folder), max_shard_size=shard_size)
+
+
+def _class(network: Network) -> Any:
+    """Its architecture, which makes others like it."""
+    return type(network)

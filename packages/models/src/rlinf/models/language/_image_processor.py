@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import transformers
@@ -14,6 +14,7 @@ from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.problems import ShownPrompt
 from rlinf.models.language.images import IMAGE_GRID, IMAGE_PATCHES
 
+_hf: Any = transformers
 _MOST_PIXELS: Final = 28 * 28 * 1280
 """Of a picture for a preset, as for Qwen2-VL."""
 
@@ -82,7 +83,7 @@ def qwen_sight(own: Any, folder: str | None) -> QwenSight:
     if folder is not None:
         return QwenSight(_of_folder(folder), own.image_token_id)
     patch, merge = vision["patch_size"], vision["spatial_merge_size"]
-    processor = cast("Any", transformers).Qwen2VLImageProcessorPil(
+    processor = _hf.Qwen2VLImageProcessorPil(
         patch_size=patch,
         temporal_patch_size=vision["temporal_patch_size"],
         merge_size=merge,
@@ -96,4 +97,4 @@ def _of_folder(folder: str) -> Any:
     if not (Path(folder) / "preprocessor_config.json").is_file():
         found = f"no file 'preprocessor_config.json' in '{folder}'"
         raise CheckpointError("model_path", found, "Point to a folder with the files of its image processor.")
-    return cast("Any", transformers).AutoImageProcessor.from_pretrained(folder, local_files_only=True, backend="pil")
+    return _hf.AutoImageProcessor.from_pretrained(folder, local_files_only=True, backend="pil")

@@ -18,12 +18,13 @@ from rlinf.models.language._tiny import IMAGE_TOKEN, TINY, TINY_VISION
 from rlinf.models.language.folder import load_value_head
 from rlinf.models.language.images import VisionInputs
 from rlinf.models.language.model import Inputs, LanguageModel, text_inputs
+from rlinf.models.language.network import as_network
 from rlinf.models.language.policy import CausalLMConfig, NetworkConfig, VisionLanguageConfig
 from rlinf.models.language.vocabulary import IMAGE_TOKENS
 from rlinf.models.lora import apply_lora
 from rlinf.models.seeding import seeded_weights
 
-_hf = cast("Any", transformers)
+_hf: Any = transformers
 _TYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NOISE: Final = re.compile(r"drop|jitter")
 """Names of what makes a forward pass random."""
@@ -255,7 +256,7 @@ def _probe(model: LanguageModel, *, exact: bool, runs: bool) -> None:
     An architecture that scales its logits in a way of its own, or that can't tell packed sequences apart, would be scored wrong
     without a word.
     """
-    network = cast("Any", model.network)
+    network = as_network(model.network)
     device = next(network.parameters()).device
     if not runs or device.type == "meta":
         return

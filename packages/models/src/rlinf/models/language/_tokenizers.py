@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import transformers
 from tokenizers import Regex, Tokenizer
@@ -15,6 +15,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Split
 from tokenizers.trainers import BpeTrainer
 
 from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.models._tokenizers import read_tokenizer
 from rlinf.models.language.vocabulary import SPECIAL, TokensConfig
 
 CHAT: Final = (
@@ -50,7 +51,7 @@ def of_folder(folder: str) -> Any:
     if not Path(folder).is_dir():
         raise CheckpointError("model_path", f"no folder '{folder}'", remedy)
     try:
-        tokenizer = cast("Any", transformers.AutoTokenizer).from_pretrained(folder, local_files_only=True)
+        tokenizer = read_tokenizer(folder)
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError("model_path", f"no tokenizer in '{folder}' ({str(error).splitlines()[0]})", remedy) from error
     if tokenizer.eos_token_id is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import safetensors.torch
 from torch import nn
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 VALUE_HEAD: Final = Path("value_head/model.safetensors")
 """In a folder of its own: engines read every `*.safetensors` beside `config.json`."""
-_safetensors = cast("Any", safetensors.torch)
+_safetensors: Any = safetensors.torch
 
 
 def save_language_model(model: LanguageModel, folder: Path, *, tokenizer: Any = None, shard_size: str = "5GB") -> None:

@@ -10,12 +10,13 @@ Columns of text carry zeros: the price of one layout for everything. In bfloat16
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from rlinf.core.errors import ShapeError
+from rlinf.models.language.network import as_network
 from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, restarting_positions
 
 IMAGE_PATCHES: Final = "image_patches"
@@ -98,6 +99,6 @@ class VisionInputs:
         attention = torch.zeros_like(rows)
         rows[row, place], attention[row, place] = ids[real], 1
         types = ((rows == self.image_token_id) & attention.bool()).int()
-        model = cast("Any", network).base_model
+        model = as_network(network).base_model
         positions, _ = model.get_rope_index(rows, mm_token_type_ids=types, image_grid_thw=grid, attention_mask=attention)
         return positions[:, row, place]

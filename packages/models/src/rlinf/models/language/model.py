@@ -18,6 +18,7 @@ from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import ValueHead
+from rlinf.models.language.network import as_network
 from rlinf.models.language.scoring import score_tokens
 from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, last_columns, restarting_positions
 from rlinf.models.lora import without_adapters
@@ -146,8 +147,7 @@ class LanguageModel(BasePolicy):
         if self.joined:
             for name in ("input_ids", "position_ids"):
                 arguments[name] = arguments[name].flatten(-2)[..., None, :]
-        network = cast("Any", self.network)
-        return network.base_model(**arguments, use_cache=False).last_hidden_state.view(*shape, -1)
+        return as_network(self.network).base_model(**arguments, use_cache=False).last_hidden_state.view(*shape, -1)
 
     def _last(self, context: Context) -> Tensor:
         """`[B, W]`, what the network makes of the last token of each text."""
@@ -160,12 +160,12 @@ class LanguageModel(BasePolicy):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[…, V]` of hidden states `[…, W]`, before temperature."""
-        return self._scale(cast("Any", self.network).get_output_embeddings()(hidden))
+        return self._scale(as_network(self.network).get_output_embeddings()(hidden))
 
     @property
     def vocabulary(self) -> int:
         """V, how many logits there are."""
-        return cast("Any", self.network).get_output_embeddings().weight.shape[0]
+        return as_network(self.network).get_output_embeddings().weight.shape[0]
 
     def network_weights(self, weights: Weights[Tensor]) -> dict[str, Tensor]:
         """Takes weights over, and gives them by the names of the network's folder."""

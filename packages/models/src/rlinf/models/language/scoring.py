@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.utils.checkpoint
@@ -12,7 +12,7 @@ from torch import Tensor
 Head = Callable[[Tensor], Tensor]
 """Logits `[n, V]` of hidden states `[n, W]`."""
 
-_checkpoint = cast("Any", torch.utils.checkpoint).checkpoint
+_checkpointing: Any = torch.utils.checkpoint
 
 
 def score_tokens(hidden: Tensor, tokens: Tensor, head: Head, *, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
@@ -40,7 +40,7 @@ def score_tokens(hidden: Tensor, tokens: Tensor, head: Head, *, temperature: flo
     parts: list[tuple[Tensor, Tensor]] = []
     for start in range(0, max(len(tokens), 1), chunk):
         rows, chosen = hidden[start : start + chunk], tokens[start : start + chunk]
-        parts.append(_checkpoint(scored, rows, chosen, use_reentrant=False, preserve_rng_state=False))
+        parts.append(_checkpointing.checkpoint(scored, rows, chosen, use_reentrant=False, preserve_rng_state=False))
     logprob, entropy = zip(*parts, strict=True)
     return torch.cat(logprob), torch.cat(entropy)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from transformers import AutoTokenizer
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ShapeError
-from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models._tokenizers import read_tokenizer, tiny_tokenizer
 from rlinf.models.checkpoints.tensors import read_tensors
 from rlinf.models.normalization import Normalizer
 from rlinf.models.openvla._prismatic import PrismaticVLM, build_prismatic
@@ -66,7 +65,7 @@ def from_folder(folder: Path, n_action_bins: int | None, unnorm_key: str | None,
             found = f"expected statistics of {spec.action.shape[0]} actions, found {len(statistics['q01'])}"
             raise ShapeError("openvla(model_path)", found, "Choose an environment with the checkpoint's actions.")
         normalizer.set_statistics(statistics)
-    tokenizer = cast("Any", AutoTokenizer).from_pretrained(str(folder), local_files_only=True)
+    tokenizer = read_tokenizer(folder)
     llama = len(tokenizer) > LLAMA_SPACE and tokenizer.convert_ids_to_tokens(LLAMA_SPACE) == "▁"
     return Source(
         vlm=load_prismatic(folder, facts.architecture),

@@ -64,7 +64,7 @@ class PrismaticVLM(nn.Module):
         self.vision_backbone = VisionBackbone(config)
         width = sum(vision.width for vision in config.vision)
         self.projector = Projector(width, config.text.hidden_size)
-        self.language_model: Any = LlamaForCausalLM(cast("Any", llama_config(config.text)))
+        self.language_model: Any = LlamaForCausalLM(llama_config(config.text))
 
     def embed_images(self, pixel_values: Tensor) -> Tensor:
         """The embeddings of V pictures a sample.
@@ -112,9 +112,9 @@ class PrismaticVLM(nn.Module):
         inner.rotary_emb = type(inner.rotary_emb)(inner.config).to(device)
 
 
-def llama_config(text: TextConfig) -> LlamaConfig:
+def llama_config(text: TextConfig) -> Any:
     """The configuration that transformers asks for; dropout is off."""
-    make = cast("Any", LlamaConfig)
+    make: Any = LlamaConfig
     return make(
         hidden_size=text.hidden_size,
         intermediate_size=text.intermediate_size,

@@ -10,7 +10,7 @@ arXiv:2502.19645.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ class Film(nn.Module):
         Returns:
             `[B, P, D₁ + D₂]`.
         """
-        towers = cast("Any", backbone)
+        towers: Any = backbone
         first = _modulated(towers.featurizer, self.featurizer, pixels[:, :_CHANNELS], language)
         second = _modulated(towers.fused_featurizer, self.fused_featurizer, pixels[:, _CHANNELS:], language)
         return torch.cat([first, second], dim=-1)

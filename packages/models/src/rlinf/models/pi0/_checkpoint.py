@@ -10,11 +10,13 @@ from typing import Any, cast
 import torch
 from safetensors import safe_open
 from torch import nn
-from transformers import AutoTokenizer
 
 from rlinf.core.errors import CheckpointError
+from rlinf.models import _tokenizers
 from rlinf.models.pi0.architecture import Kind, PiArchitecture, from_checkpoint
 from rlinf.models.pi0.weight_map import sources
+
+_open: Any = safe_open
 
 
 def read_architecture(folder: Path, kind: Kind) -> PiArchitecture:
@@ -41,7 +43,7 @@ def load_network(network: nn.Module, folder: Path) -> None:
     own = network.state_dict()
     missing = set(own)
     for path in files:
-        with cast("Any", safe_open)(path, framework="pt") as reader:
+        with _open(path, framework="pt") as reader:
             for name, source in sources(reader.keys()).items():
                 if name not in own:
                     raise CheckpointError(f"{path}: {source}", "nothing here has a place for it", "See pi0/weight_map.py.")
@@ -69,7 +71,7 @@ def read_statistics(folder: Path) -> dict[str, Mapping[str, Any]]:
 def read_tokenizer(folder: Path) -> Any:
     """The tokenizer of the folder, from its own files."""
     try:
-        return cast("Any", AutoTokenizer).from_pretrained(folder, local_files_only=True)
+        return _tokenizers.read_tokenizer(folder)
     except (OSError, ValueError) as error:
         remedy = "Put tokenizer.json and tokenizer_config.json of google/paligemma-3b-pt-224 beside config.json."
         raise CheckpointError(str(folder), f"there is no tokenizer: {error}", remedy) from error

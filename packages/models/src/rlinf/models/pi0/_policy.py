@@ -51,7 +51,7 @@ from pathlib import Path
 from transformers.initialization import no_init_weights
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.models._tiny_tokenizer import tiny_tokenizer
+from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.lora import apply_lora
 from rlinf.models.normalization import Scheme
 from rlinf.models.pi0 import _checkpoint as checkpoint

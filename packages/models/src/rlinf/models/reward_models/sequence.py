@@ -53,7 +53,7 @@ class SequenceReward(nn.Module):
         device = next(self.network.parameters()).device
         ids = context[INPUT_IDS].to(device)
         segments = context.get(SEGMENT_IDS, torch.ones_like(ids)).to(device)
-        network = cast("Any", self.network)
+        network: Any = self.network
         positions = restarting_positions(segments)
         hidden = network.base_model(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
         last = hidden[torch.arange(len(ids), device=device), last_columns(segments)]

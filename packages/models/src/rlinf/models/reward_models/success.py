@@ -6,7 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -50,7 +50,7 @@ class SuccessClassifierConfig:
 
 
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
-_safetensors = cast("Any", safetensors.torch)
+_safetensors: Any = safetensors.torch
 
 
 class SuccessClassifier(nn.Module):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from rlinf.models.small.word_hashing import PAD
+
+_torch: Any = torch
 
 
 class InstructionEncoder(nn.Module):
@@ -37,7 +39,7 @@ class InstructionEncoder(nn.Module):
             `[n, M, 2 H]`, M the length of the longest instruction, and `[n, M]` bool: which are words. An empty instruction counts
             as one word, `PAD`.
         """
-        different, which = cast("Any", torch).unique(words, dim=0, return_inverse=True)
+        different, which = _torch.unique(words, dim=0, return_inverse=True)
         lengths = (different != PAD).sum(1).clamp_min(1)
         embedded = self.embedding(different.long())
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)

@@ -1,8 +1,9 @@
-"""A tokenizer trained on the spot, for models that are built without a download."""
+"""Tokenizers of folders, and one that is trained on the spot, for models that are built without a download."""
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -10,7 +11,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<image>")
 """Ids 0 to 3."""
@@ -46,3 +47,9 @@ def tiny_tokenizer(vocab_size: int = 384) -> Any:
     trainer = BpeTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(_WORDS, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=SPECIAL[0], bos_token=SPECIAL[1], eos_token=SPECIAL[2])
+
+
+def read_tokenizer(folder: Path | str) -> Any:
+    """The tokenizer of a folder of Hugging Face; nothing is downloaded."""
+    make: Any = AutoTokenizer
+    return make.from_pretrained(str(folder), local_files_only=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import rlinf.core
-import rlinf.envs
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import ChildProcess, SharedMemory
 from rlinf.core.registry import ENVS
@@ -94,8 +93,8 @@ class RunFolder:
         self.folder = Path(tempfile.mkdtemp(prefix="rlinf-remote-"))
         import_path = self.folder / "path" / "rlinf"
         import_path.mkdir(parents=True)
-        for package in (rlinf.core, rlinf.envs):
-            (import_path / package.__name__.rpartition(".")[2]).symlink_to(Path(package.__path__[0]).resolve())
+        for name, folder in (("core", Path(rlinf.core.__path__[0])), ("envs", Path(__file__).parents[1])):
+            (import_path / name).symlink_to(folder.resolve())
         self.clear = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     @property

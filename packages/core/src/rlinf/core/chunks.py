@@ -99,8 +99,8 @@ def chunk_step(env: Any, actions: Any) -> ChunkStep:
 
 def _expect_finite(rewards: NDArray[np.float32]) -> None:
     """Refuses rewards `[N, K]` that would spoil everything that they are summed or compared with."""
-    wrong = np.argwhere(~np.isfinite(rewards))
-    if len(wrong):
-        env, step = wrong[0]
+    finite = np.isfinite(rewards)
+    if not finite.all():
+        env, step = np.argwhere(~finite)[0]
         problem = f"the reward of environment {env} is {rewards[env, step]}"
         raise NonFiniteError("env.step", problem, "Look for its cause in the environment.")

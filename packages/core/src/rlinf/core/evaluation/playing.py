@@ -110,9 +110,11 @@ class EpisodePlayer:
             ContractError: an episode goes on beyond the limit, or terminates although the protocol ignores terminations.
         """
         chunk, playing = self._chunk(as_numpy(actions)), self._playing
-        whole = np.broadcast_to(self._rest, (len(playing), *chunk.shape[1:])).astype(chunk.dtype)
-        whole[playing] = chunk
-        step = chunk_step(self._env, whole)
+        if not playing.all():
+            whole = np.broadcast_to(self._rest, (len(playing), *chunk.shape[1:])).astype(chunk.dtype)
+            whole[playing] = chunk
+            chunk = whole
+        step = chunk_step(self._env, chunk)
         self._observation = step.observations
         self._steps += step.executed.sum(axis=1)
         self._check(step)

@@ -12,7 +12,7 @@ from torch import nn
 from rlinf.core.errors import ConfigError
 from rlinf.engines.fsdp.config import WrapPolicy
 
-_checkpoint = cast("Any", torch.utils.checkpoint).checkpoint
+_checkpointing: Any = torch.utils.checkpoint
 
 
 def blocks_of(module: nn.Module, policy: WrapPolicy) -> list[nn.Module]:
@@ -67,4 +67,4 @@ def recompute(blocks: Sequence[nn.Module]) -> None:
         remedy = "Name classes in actor.fsdp_config.wrap_policy.transformer_layer_cls_to_wrap."
         raise ConfigError("actor.fsdp_config.gradient_checkpointing", problem, remedy)
     for block in blocks:
-        block.forward = functools.partial(_checkpoint, block.forward, use_reentrant=False)
+        block.forward = functools.partial(_checkpointing.checkpoint, block.forward, use_reentrant=False)

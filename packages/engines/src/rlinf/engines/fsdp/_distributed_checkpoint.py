@@ -29,7 +29,7 @@ from rlinf.engines.optimizer import Optimizers
 from rlinf.engines.random_state import restore_random_state
 from rlinf.engines.ranks import Ranks
 
-_dcp = cast("Any", dcp)
+_dcp: Any = dcp
 DEADLINE = timedelta(minutes=30)
 """How long ranks wait for each other while they write in the background."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -30,6 +30,7 @@ from rlinf.engines.optimizer import Optimizers
 from rlinf.engines.random_state import random_state, restore_random_state
 from rlinf.engines.ranks import Ranks
 
+_open: Any = safe_open
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 SHARDS = "shards"
@@ -210,7 +211,7 @@ class Saver:
 def _read(path: Path) -> tuple[dict[str, Tensor], int]:
     """The tensors of a file, and its version."""
     try:
-        with cast("Any", safe_open(path, framework="pt")) as file:
+        with _open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["version"])  # noqa: SIM118 - no mapping
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(str(path), f"can't be read ({error})", "Use another checkpoint.") from error

@@ -17,7 +17,7 @@ from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import ConfigError
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108
-_safetensors = cast("Any", safetensors.torch)
+_safetensors: Any = safetensors.torch
 
 
 class WeightFolder:

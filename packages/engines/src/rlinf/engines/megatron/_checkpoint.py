@@ -150,7 +150,7 @@ class _File:
 @contextmanager
 def _reading(path: Path) -> Generator[_File]:
     try:
-        file = cast("Any", safe_open(path, framework="pt"))
+        file: Any = safe_open(path, framework="pt")
         opened = _File(path, file)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(str(path), f"can't be read ({error})", "Use another checkpoint.") from error

@@ -31,7 +31,7 @@ with warnings.catch_warnings():
     from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-_regions = cast("Any", mappings)
+_regions: Any = mappings
 # It says of each layer that it does not know the class of a mixture.
 logging.getLogger("megatron.core.transformer.transformer_layer").setLevel(logging.ERROR)
 

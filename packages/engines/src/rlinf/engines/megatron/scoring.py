@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.utils.checkpoint
 from torch import Tensor
 
-_checkpoint = cast("Any", torch.utils.checkpoint).checkpoint
+_checkpointing: Any = torch.utils.checkpoint
 
 
 def score_divided(
@@ -45,7 +45,7 @@ def score_divided(
     parts: list[tuple[Tensor, Tensor]] = []
     for start in range(0, max(len(tokens), 1), chunk):
         rows, chosen = hidden[start : start + chunk], tokens[start : start + chunk]
-        parts.append(_checkpoint(scored, rows, chosen, use_reentrant=False, preserve_rng_state=False))
+        parts.append(_checkpointing.checkpoint(scored, rows, chosen, use_reentrant=False, preserve_rng_state=False))
     logprob, entropy = zip(*parts, strict=True)
     return torch.cat(logprob), torch.cat(entropy)
 

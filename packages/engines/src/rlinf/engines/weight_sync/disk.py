@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
@@ -21,7 +21,8 @@ from rlinf.engines.manifest import Manifest
 from rlinf.engines.tensor_bytes import dtype_of
 from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, compare, expect_bytes
 
-_torch = cast("Any", safetensors.torch)  # untyped
+_torch: Any = safetensors.torch
+_open: Any = safe_open
 INDEX = "model.safetensors.index.json"
 _SHARD = "model-{:05}-of-{:05}.safetensors"
 _VERSION = re.compile(r"version_(\d+)_[0-9a-f]{8}(\.partial)?")
@@ -120,7 +121,7 @@ def _tensors(folder: Path, place: str) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a version, in memory of their own: its files may be removed."""
     try:
         for path in sorted(folder.glob("*.safetensors")):
-            with cast("Any", safe_open(path, framework="pt")) as file:
+            with _open(path, framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118 - no mapping
                     yield name, file.get_tensor(name).clone()
     except (OSError, SafetensorError) as error:

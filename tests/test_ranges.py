@@ -82,7 +82,7 @@ LARGE = {
 """Why 10³⁰ may be accepted, by the last part of the key. Whole numbers are below 2⁶³, and count what takes time or memory."""
 
 
-WHOLE = ("EmbodiedConfig", "ReasoningConfig", "SFTConfig", "TrainingConfig")
+WHOLE = ("RunConfig", "EmbodiedConfig", "ReasoningConfig", "SFTConfig", "TrainingConfig")
 
 
 def registered() -> Iterator[tuple[str, type[Any]]]:

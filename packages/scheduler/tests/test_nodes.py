@@ -20,7 +20,7 @@ from rlinf.scheduler import Cluster, ClusterConfig, HybridComponentPlacement, No
 from rlinf.scheduler.machine import environment_of, interface_of, look_around, name_of, unhidden
 from rlinf.scheduler.membership import JoinedNode, Machine, absence, choose, complete
 from rlinf.scheduler.placement.environment import changes_since, network_variables, on_top
-from rlinf.scheduler.transport.connection import Connections
+from rlinf.scheduler.transport.connections import Connections
 from rlinf.scheduler.transport.encoding import decode, encode
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.sockets import Location, RunInfo, connect

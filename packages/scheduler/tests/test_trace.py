@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from one_queue import OneQueue
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.scheduler import Cluster
@@ -19,46 +20,12 @@ from rlinf.scheduler.trace.reading import is_full, parts
 from rlinf.scheduler.trace.recorder import Recorder, recorded
 from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.trace.transfers import TracedLocks, TracedTransport, traced_locks, traced_transport
-from rlinf.scheduler.transport.queues import Get, Put, Queues
-from rlinf.scheduler.transport.routes import Routes
-from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport
+from rlinf.scheduler.transport.queues import Get
+from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS
 from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
 
 SOON = Wait("env[0]", "queue", "an item", 5.0)
 NOW = Wait("env[0]", "queue", "an item", 0.0)
-
-
-class OneQueue(Transport):
-    """A transport with its queues in this process."""
-
-    run = "a run"
-    asks_driver = True
-
-    def __init__(self) -> None:
-        self.queues = Queues(lambda: ThreadMonitor(5.0))
-        self.routes = Routes("socket", lambda *_: "network")
-
-    def who(self) -> str:
-        return "env[0]"
-
-    def in_worker(self) -> bool:
-        return True
-
-    def ask(self, kind: str, *question: Any, wait: Wait, content: Any = ()) -> Any:
-        raise NotImplementedError
-
-    def start_put(self, host: str, queue: Any, weight: int, blobs: Any, maxsize: int, wait: Wait, *, now: bool = False) -> Put:
-        request = Put(queue, "env.0", (weight, list(blobs)), maxsize, now=now)
-        self.queues.start(request)
-        return request
-
-    def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Get:
-        request = Get(queue, "env.0", target, now=now, holds=True)
-        self.queues.start(request)
-        return request
-
-    def size(self, host: str, queue: Any, wait: Wait) -> int:
-        return self.queues.size(queue)
 
 
 def record(folder: Path, process: str = "env.0") -> Recorder:

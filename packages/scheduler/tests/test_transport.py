@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import array_shapes, arrays, boolean_dtypes, floatin
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded
 from rlinf.scheduler.transport import server
-from rlinf.scheduler.transport.connection import Connections
+from rlinf.scheduler.transport.connections import Connections
 from rlinf.scheduler.transport.encoding import BESIDE_BYTES, decode, encode, snapshot
 from rlinf.scheduler.transport.queues import Get, Put, Queues
 from rlinf.scheduler.transport.sockets import Location, RunInfo

@@ -27,12 +27,13 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
 from rlinf.scheduler.transport import _cuda
+from rlinf.scheduler.transport.connections import Connections
 from rlinf.scheduler.transport.routes import GroupRoute, Ticket
 from rlinf.scheduler.transport.server import Answer, Server
 from rlinf.scheduler.transport.shared_memory import Region
@@ -40,9 +41,6 @@ from rlinf.scheduler.transport.sockets import Location
 from rlinf.scheduler.transport.transport import DRIVER, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import OrderedTasks, Work
-
-if TYPE_CHECKING:
-    from rlinf.scheduler.transport.connection import Connections
 
 CONNECT_S = 60.0
 """How long the two sides of a new group may take to meet."""

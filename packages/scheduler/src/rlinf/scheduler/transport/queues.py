@@ -11,18 +11,17 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from rlinf.core.errors import DeadlineExceeded
 from rlinf.scheduler.transport.encoding import Blobs
+from rlinf.scheduler.transport.items import Entry, Items
 from rlinf.scheduler.transport.transport import label
 from rlinf.scheduler.transport.waits import Monitor, Use, Uses, Wait
 from rlinf.scheduler.transport.work import Problem, failure
 
 Item = tuple[int, Blobs]
 """Weight and content."""
-Entry: TypeAlias = tuple[int, int, Blobs]
-"""Number in order of arrival, weight and content."""
 
 
 class Request:
@@ -131,17 +130,15 @@ class Get(Request):
         self.queues.abandon(self)
 
 
-class _Queue:
-    __slots__ = ("entries", "getters", "maxsize", "out", "putters", "weight")
+class _Queue(Items):
+    __slots__ = ("getters", "out", "putters")
 
     def __init__(self) -> None:
-        self.entries: deque[Entry] = deque()
+        super().__init__()
         self.getters: list[Get] = []
         self.putters: deque[Put] = deque()
         self.out: dict[str, int] = {}
         """How many gets of each peer hold items that may come back."""
-        self.maxsize = 0
-        self.weight = 0
 
     def vacant(self) -> bool:
         return not (self.entries or self.getters or self.putters or self.out)
@@ -280,8 +277,7 @@ class Queues:
 
     def _append(self, queue: _Queue, put: Put, done: list[Request]) -> None:
         weight, blobs = put.item
-        queue.entries.append((next(self._numbers), weight, blobs))
-        queue.weight += weight
+        queue.append((next(self._numbers), weight, blobs))
         put.done = True
         done.append(put)
 
@@ -310,13 +306,10 @@ class Queues:
         """Gives items to the gets that can be served; whether there were any."""
         served = 0
         for get in queue.getters if queue.entries else ():
-            count = _ready(queue, get.target, ended)
+            count = queue.ready(get.target, ended=ended)
             if not count and not queue.entries:
                 break
-            for _ in range(count):
-                entry = queue.entries.popleft()
-                queue.weight -= entry[1]
-                get.entries.append(entry)
+            get.entries += queue.pop(count)
             if count:
                 served += 1
                 get.done = True
@@ -357,7 +350,7 @@ class Queues:
                 del queue.out[get.peer]
         if back:
             for entry in get.entries:
-                _insert(queue, entry)
+                queue.insert(entry)
         get.entries = []
         self._settle(get.name, queue, done)
 
@@ -398,34 +391,3 @@ def _fail(requests: Iterable[Request], problem: Problem, done: list[Request]) ->
     for request in requests:
         request.problem, request.done = problem, True
         done.append(request)
-
-
-def _insert(queue: _Queue, entry: Entry) -> None:
-    """An entry comes back to its place; those before it are few, as they came back, too."""
-    at = 0
-    for other in queue.entries:
-        if other[0] > entry[0]:
-            break
-        at += 1
-    queue.entries.insert(at, entry)
-    queue.weight += entry[1]
-
-
-def _ready(queue: _Queue, target: int | None, ended: bool) -> int:
-    """How many items a get may take now; 0 if it must wait.
-
-    A batch ends where its weights reach the target, or where the next item would exceed it; it has at least one item. A full
-    bounded queue can't grow any more, nor can one that has ended, so that what is there is the batch.
-    """
-    if target is None:
-        return 1 if queue.entries else 0
-    if queue.weight >= target:
-        total = 0
-        for count, (_, weight, _) in enumerate(queue.entries):
-            if count and total + weight > target:
-                return count
-            total += weight
-            if total >= target:
-                return count + 1
-    full = queue.maxsize and len(queue.entries) >= queue.maxsize
-    return len(queue.entries) if full or ended else 0

@@ -22,7 +22,7 @@ from rlinf.scheduler.group_registry import GroupRegistry
 from rlinf.scheduler.transport import _cuda
 from rlinf.scheduler.transport._process_groups import GroupCarrier
 from rlinf.scheduler.transport.channel_registry import ANSWERS_S, ChannelRegistry, Status, Traffic
-from rlinf.scheduler.transport.connection import SENT, Connections, Done
+from rlinf.scheduler.transport.connections import Connections
 from rlinf.scheduler.transport.control import ControlConnection, ControlConnections, Directory
 from rlinf.scheduler.transport.encoding import Blob, Blobs, snapshot
 from rlinf.scheduler.transport.queues import Get, Put, Queues, Request
@@ -31,7 +31,7 @@ from rlinf.scheduler.transport.server import Answer, Server
 from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, label
 from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
-from rlinf.scheduler.transport.work import Operation
+from rlinf.scheduler.transport.work import SENT, Done, Operation
 
 NEWS_S = 10.0
 """How long the driver may take to find out what became of a process that is gone."""

@@ -81,6 +81,46 @@ class Operation(Protocol):
         ...
 
 
+class Done:
+    """A put that was on its way when it was made, or that failed then. Satisfies `Operation`."""
+
+    done = True
+    monitor: Monitor = ThreadMonitor(0.0)
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.problem = None if error is None else ("closed", str(error))
+        self._error = error
+
+    def detach(self) -> None:
+        """See `Operation`."""
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """See `Operation`."""
+        callback()
+
+    def wait(self, wait: Wait) -> None:
+        """See `Operation`."""
+
+    def take(self, wait: Wait) -> list[Blobs]:
+        """See `Operation`."""
+        if self._error is not None:
+            raise self._error
+        return []
+
+    def expire(self, error: DeadlineExceeded) -> None:
+        """See `Operation`."""
+
+    def cancel(self) -> bool:
+        """See `Operation`."""
+        return False
+
+    def abandon(self) -> None:
+        """See `Operation`."""
+
+
+SENT: Operation = Done()
+
+
 def complete(operation: Operation, wait: Wait) -> list[Blobs]:
     """Waits for an operation that nobody else waits for; what it can't finish, it undoes."""
     if not operation.done:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, cast
 
 from rlinf.core.declarations import Checks
 from rlinf.core.errors import CheckpointError, ConfigError, refuse
@@ -38,7 +37,7 @@ def check_evaluation(cfg: RunConfig) -> None:
 
 def _weights(config: object, place: str = "") -> Iterator[tuple[str, str]]:
     """Every `ckpt_path` that is set, by its dotted path."""
-    for field in keyed_fields(cast("Any", type(config))):
+    for field in keyed_fields(type(config)):
         value, key = getattr(config, field.name), f"{place}{field.name}"
         if field.name == "ckpt_path" and value is not None:
             yield key, value

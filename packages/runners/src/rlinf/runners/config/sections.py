@@ -175,7 +175,7 @@ def keys(item: Any) -> list[str]:
 def resolved(config: object) -> dict[str, Any]:
     """The configuration as plain nested containers with the keys that YAML uses, defaults filled in."""
     plain: dict[str, Any] = {}
-    for field in keyed_fields(cast("Any", type(config))):
+    for field in keyed_fields(type(config)):
         value = getattr(config, field.name)
         if field.metadata.get("merged") and dataclasses.is_dataclass(value):
             plain.update(resolved(value))
@@ -188,7 +188,7 @@ def resolved(config: object) -> dict[str, Any]:
 
 def chosen_parts(config: object, place: str = "") -> Iterator[tuple[str, Field[Any], Any]]:
     """Everything that a configuration chose by name: where its parameters stand, the field that holds it, and the thing itself."""
-    for field in keyed_fields(cast("Any", type(config))):
+    for field in keyed_fields(type(config)):
         value = getattr(config, field.name)
         inner = f"{place}.{field.name}" if place else field.name
         if "registry" in field.metadata:

@@ -30,11 +30,9 @@ from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.evaluation.policy import evaluation_plan
-from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.phases import Phases
-from rlinf.runners.reporting.progress import ProgressDisplay
+from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_report
-from rlinf.runners.training.finite import SkippedSteps
 
 
 class EmbodiedRunner:
@@ -69,7 +67,6 @@ class EmbodiedRunner:
         self.env_steps = 0
         self.phases = Phases(cfg.runner.timeout_s)
         self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
-        self.skipped = SkippedSteps()
 
     def init_workers(self) -> None:
         """Builds simulators, policies and the trainer, and restores the checkpoint that the run resumes from."""
@@ -94,15 +91,15 @@ class EmbodiedRunner:
     def run(self) -> None:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
-        with MetricsLog(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+        with recorded(config, self.folder, self.checkpoints, step=self.step) as record:
             told = evaluation_plan(episode_protocol(self.cfg, final=False), episode_protocol(self.cfg, final=True), config)
-            progress.note(told)
-            with self.checkpoints.stoppable(progress.note):
+            record.progress.note(told)
+            with self.checkpoints.stoppable(record.progress.note):
                 while self.step < config.max_steps:
-                    self._train(log, progress)
-                self.skipped.check()
+                    self._train(record)
+                record.skipped.check()
                 checkpoint = self.checkpoints.save_last()
-            self._finish(log, progress, checkpoint)
+            self._finish(record, checkpoint)
 
     def update_rollout_weights(self) -> None:
         """Gives the rollout workers the actor's weights."""
@@ -132,24 +129,18 @@ class EmbodiedRunner:
         """Writes `global_step_<step>`; returns the folder."""
         return self.checkpoints.save()
 
-    def _train(self, log: MetricsLog, progress: ProgressDisplay) -> None:
-        """One iteration, and what follows it: a checkpoint and an evaluation where they are due."""
-        config = self.cfg.runner
+    def _train(self, record: RunRecord) -> None:
+        """One iteration, and what follows it."""
         began, before = time.monotonic(), self.env_steps
         scalars = self._iterate()
         scalars["time/step"] = time.monotonic() - began
         scalars["time/env_steps_per_s"] = (self.env_steps - before) / scalars["time/step"]
         self.step += 1
-        told = [*_told(scalars), *self.skipped.add(scalars)]
-        if self.step < config.max_steps:
-            self.checkpoints.save_if_due()
-            if config.val_check_interval and self.step % config.val_check_interval == 0 and not self.checkpoints.stopping:
-                report = self.evaluate(episode_protocol(self.cfg, final=False))
-                scalars |= report.scalars()
-                progress.evaluation(report.brief)
-        log.write(self.step, scalars)
-        progress.iteration(self.step, *told)
-        self.checkpoints.stop_if_asked()
+        record.iteration(self.step, scalars, _told(scalars), self._evaluated)
+
+    def _evaluated(self) -> tuple[dict[str, float], str]:
+        report = self.evaluate(episode_protocol(self.cfg, final=False))
+        return report.scalars(), report.brief
 
     def _write_actor(self, folder: Path) -> None:
         self.phases.wait(self.actor.save_checkpoint(str(folder)))
@@ -171,16 +162,18 @@ class EmbodiedRunner:
             **self.phases.take([self.env, self.rollout, self.actor]),
         }
 
-    def _finish(self, log: MetricsLog, progress: ProgressDisplay, checkpoint: Path) -> None:
+    def _finish(self, record: RunRecord, checkpoint: Path) -> None:
         video = self.folder.video if self.cfg.env.eval.video_cfg.save_video else None
         report = self.evaluate(episode_protocol(self.cfg, final=True), video)
         self.phases.wait(self.actor.close())
         steps = {"env/steps": float(self.env_steps)}
-        log.write(self.step, {**report.scalars(), **steps, "time/wall_s": self.folder.wall_s})
+        record.log.write(self.step, {**report.scalars(), **steps, "time/wall_s": self.folder.wall_s})
         write_report(self.folder, self.cfg.runner, report, steps)
-        progress.note(f"eval/{report} after {self.env_steps:,} env steps, {self.folder.wall_s:.0f} s (seed {self.cfg.runner.seed})")
+        record.progress.note(
+            f"eval/{report} after {self.env_steps:,} env steps, {self.folder.wall_s:.0f} s (seed {self.cfg.runner.seed})"
+        )
         best = self.checkpoints.best
-        progress.paths({"checkpoint": checkpoint, "best": best, "video": video, "summary": self.folder.summary})
+        record.progress.paths({"checkpoint": checkpoint, "best": best, "video": video, "summary": self.folder.summary})
 
 
 def _played(episodes: Sequence[EpisodeResult]) -> dict[str, float]:

@@ -24,9 +24,19 @@ from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.export import export_network
 from rlinf.runners.reasoning.inference_worker import ReferencePolicy
 from rlinf.runners.reasoning.language import build_policy, build_sight, build_tokenizer, check_temperature
-from rlinf.runners.reasoning.rescoring import Found, Rescorer, compared
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.reasoning.scoring import Rows, cut_off, pieces, scattered, trimmed, widths, without_cut_off
+from rlinf.runners.reasoning.scoring import (
+    Found,
+    Rescorer,
+    Rows,
+    compared,
+    cut_off,
+    pieces,
+    scattered,
+    trimmed,
+    widths,
+    without_cut_off,
+)
 from rlinf.runners.reasoning.topology import ReasoningTopology
 from rlinf.runners.training.agreement import coarsest
 from rlinf.runners.training.devices import device_of, placed

@@ -37,11 +37,9 @@ from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import shown, write_transcripts
-from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.phases import Phases
-from rlinf.runners.reporting.progress import ProgressDisplay
+from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_report
-from rlinf.runners.training.finite import SkippedSteps
 
 SHOWN = 3
 """How many samples are shown on the screen."""
@@ -81,7 +79,6 @@ class ReasoningRunner:
         self.generation = Generation(cfg, self.jobs, self.source, self.versions, self.topology.shares)
         self.phases = Phases(cfg.runner.timeout_s)
         self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
-        self.skipped = SkippedSteps()
         self.step = 0
         self.tokens = 0
 
@@ -105,19 +102,19 @@ class ReasoningRunner:
     def run(self) -> None:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
-        with MetricsLog(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
+        with recorded(config, self.folder, self.checkpoints, step=self.step) as record:
             interim = self.evaluator.protocol(final=False)
-            progress.note(evaluation_plan(interim, self.evaluator.protocol(final=True), config))
+            record.progress.note(evaluation_plan(interim, self.evaluator.protocol(final=True), config))
             if self.step == 0 and config.val_check_interval:
                 before = self.evaluate(interim).report
-                progress.evaluation(before.brief)
-                log.write(0, before.scalars())
-            with self.checkpoints.stoppable(progress.note):
+                record.progress.evaluation(before.brief)
+                record.log.write(0, before.scalars())
+            with self.checkpoints.stoppable(record.progress.note):
                 while self.step < config.max_steps:
-                    self._train(log, progress)
-                self.skipped.check()
+                    self._train(record)
+                record.skipped.check()
                 checkpoint = self.checkpoints.save_last(self._export if config.export else None)
-            self._finish(log, progress, checkpoint)
+            self._finish(record, checkpoint)
 
     def update_rollout_weights(self) -> None:
         """Gives the rollout workers the actor's weights."""
@@ -164,24 +161,18 @@ class ReasoningRunner:
             if each.told:
                 sys.stderr.write(f"{each.told}\n")
 
-    def _train(self, log: MetricsLog, progress: ProgressDisplay) -> None:
-        """One iteration, and what follows it: a checkpoint and an evaluation where they are due."""
-        config = self.cfg.runner
+    def _train(self, record: RunRecord) -> None:
+        """One iteration, and what follows it."""
         began = time.monotonic()
         scalars = self._iterate()
         scalars["time/step"] = time.monotonic() - began
         scalars["time/tokens_per_s"] = scalars["rollout/tokens"] / scalars["time/step"]
         self.step += 1
-        told = [*_told(scalars), *self.skipped.add(scalars)]
-        if self.step < config.max_steps:
-            self.checkpoints.save_if_due()
-            if config.val_check_interval and self.step % config.val_check_interval == 0 and not self.checkpoints.stopping:
-                report = self.evaluate(self.evaluator.protocol(final=False)).report
-                scalars |= report.scalars()
-                progress.evaluation(report.brief)
-        log.write(self.step, scalars)
-        progress.iteration(self.step, *told)
-        self.checkpoints.stop_if_asked()
+        record.iteration(self.step, scalars, _told(scalars), self._evaluated)
+
+    def _evaluated(self) -> tuple[dict[str, float], str]:
+        report = self.evaluate(self.evaluator.protocol(final=False)).report
+        return report.scalars(), report.brief
 
     def _write_actor(self, folder: Path) -> None:
         self.phases.wait(self.actor.save_checkpoint(str(folder)))
@@ -213,18 +204,20 @@ class ReasoningRunner:
             **self.phases.take([self.reward, self.actor, *([] if self.inference is None else [self.inference])]),
         }
 
-    def _finish(self, log: MetricsLog, progress: ProgressDisplay, checkpoint: Path) -> None:
+    def _finish(self, record: RunRecord, checkpoint: Path) -> None:
         evaluated = self.evaluate(self.evaluator.protocol(final=True))
         report, tokens = evaluated.report, {"rollout/total_tokens": float(self.tokens)}
         self.phases.wait(self.rollout.close(), self.actor.close())
-        log.write(self.step, {**report.scalars(), **tokens, "time/wall_s": self.folder.wall_s})
+        record.log.write(self.step, {**report.scalars(), **tokens, "time/wall_s": self.folder.wall_s})
         write_report(self.folder, self.cfg.runner, report, tokens)
         for text in shown(evaluated.groups, SHOWN):
-            progress.note(text)
-        progress.note(f"eval/{report} after {self.tokens:,} tokens, {self.folder.wall_s:.0f} s (seed {self.cfg.runner.seed})")
+            record.progress.note(text)
+        record.progress.note(
+            f"eval/{report} after {self.tokens:,} tokens, {self.folder.wall_s:.0f} s (seed {self.cfg.runner.seed})"
+        )
         transcripts, best = self.folder.transcripts, self.checkpoints.best
         paths = {"checkpoint": checkpoint, "best": best, "transcripts": transcripts, "summary": self.folder.summary}
-        progress.paths(paths)
+        record.progress.paths(paths)
 
 
 def _told(scalars: dict[str, float]) -> list[str]:

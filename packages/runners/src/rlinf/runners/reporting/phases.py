@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rlinf.core.futures import Future, gather_within
 from rlinf.core.protocols import WorkerGroup
-from rlinf.runners.reporting.worker_times import slowest_times
 
 
 def within(timeout_s: float, *handles: Future[Any]) -> list[Any]:
@@ -54,3 +53,19 @@ class Phases:
         seconds, self._seconds = self._seconds, {}
         own = slowest_times(groups, self.wait(*[group.pop_execution_times() for group in groups]))
         return {**{f"time/{name}": taken for name, taken in seconds.items()}, **own}
+
+
+def slowest_times(groups: Sequence[WorkerGroup[Any]], results: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, float]:
+    """`time/<group>/<timer>`, the seconds of the slowest rank.
+
+    Args:
+        groups: the groups.
+        results: of each group, what `pop_execution_times` returned on each rank.
+    """
+    slowest: dict[str, float] = {}
+    for group, per_rank in zip(groups, results, strict=True):
+        for times in per_rank:
+            for timer, seconds in times.items():
+                name = f"time/{group.name}/{timer}"
+                slowest[name] = max(seconds, slowest.get(name, 0.0))
+    return slowest

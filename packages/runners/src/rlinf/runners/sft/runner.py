@@ -20,13 +20,11 @@ from rlinf.runners.checkpoints.export import HUGGINGFACE
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.config.sections import resolved
-from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.phases import Phases
-from rlinf.runners.reporting.progress import ProgressDisplay
+from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_measured
 from rlinf.runners.sft.actor_worker import SFTActor
 from rlinf.runners.sft.schema import SFTConfig
-from rlinf.runners.training.finite import SkippedSteps
 
 
 class SFTRunner:
@@ -45,7 +43,6 @@ class SFTRunner:
         self.examples = 0
         self.phases = Phases(cfg.runner.timeout_s)
         self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
-        self.skipped = SkippedSteps()
 
     def init_workers(self) -> None:
         """Reads the examples, builds the trainer, and restores the checkpoint that the run resumes from."""
@@ -59,13 +56,13 @@ class SFTRunner:
     def run(self) -> Path:
         """Runs the loop to its end, then saves, validates, exports and writes the summary; returns the last checkpoint."""
         config = self.cfg.runner
-        with MetricsLog(self.folder, config.logger) as log, ProgressDisplay(config.max_steps, self.step) as progress:
-            with self.checkpoints.stoppable(progress.note):
+        with recorded(config, self.folder, self.checkpoints, step=self.step) as record:
+            with self.checkpoints.stoppable(record.progress.note):
                 while self.step < config.max_steps:
-                    self._train(log, progress)
-                self.skipped.check()
+                    self._train(record)
+                record.skipped.check()
                 checkpoint = self.checkpoints.save_last()
-            self._finish(log, progress, checkpoint)
+            self._finish(record, checkpoint)
         return checkpoint
 
     def validate(self) -> dict[str, float]:
@@ -80,24 +77,19 @@ class SFTRunner:
         """Writes `global_step_<step>`; returns the folder."""
         return self.checkpoints.save()
 
-    def _train(self, log: MetricsLog, progress: ProgressDisplay) -> None:
-        """One iteration, and what follows it: a checkpoint and a validation where they are due."""
-        config = self.cfg.runner
+    def _train(self, record: RunRecord) -> None:
+        """One iteration, and what follows it."""
         began = time.monotonic()
-        count = config.steps_per_iteration
+        count = self.cfg.runner.steps_per_iteration
         (training,) = self.phases.wait(self.actor.train_steps(self.step * count, count))
         scalars = means(merge(training), "train/")
         scalars["time/step"] = time.monotonic() - began
         self.step += 1
-        told = [f"loss {scalars['train/nll']:.3f}", *self.skipped.add(scalars)]
-        if self.step < config.max_steps:
-            self.checkpoints.save_if_due()
-            if config.val_check_interval and self.step % config.val_check_interval == 0 and not self.checkpoints.stopping:
-                scalars |= self.validate()
-                progress.evaluation(f"loss {scalars['eval/loss']:.3f}")
-        log.write(self.step, scalars)
-        progress.iteration(self.step, *told)
-        self.checkpoints.stop_if_asked()
+        record.iteration(self.step, scalars, [f"loss {scalars['train/nll']:.3f}"], self._validated)
+
+    def _validated(self) -> tuple[dict[str, float], str]:
+        scalars = self.validate()
+        return scalars, f"loss {scalars['eval/loss']:.3f}"
 
     def _write_actor(self, folder: Path) -> None:
         self.phases.wait(self.actor.save_checkpoint(str(folder)))
@@ -109,13 +101,13 @@ class SFTRunner:
         data = resolved(self.cfg)["data"]
         return {"data": data, "hash": canonical_hash(data)}
 
-    def _finish(self, log: MetricsLog, progress: ProgressDisplay, checkpoint: Path) -> None:
+    def _finish(self, record: RunRecord, checkpoint: Path) -> None:
         scalars = {**self.validate(), "data/examples": float(self.examples), "time/wall_s": self.folder.wall_s}
         if self.cfg.runner.export:
             self.phases.wait(self.actor.export(str(self.folder.path / HUGGINGFACE)))
         self.phases.wait(self.actor.close())
-        log.write(self.step, scalars)
+        record.log.write(self.step, scalars)
         write_measured(self.folder, self.cfg.runner, scalars, self._protocol())
         steps = self.cfg.optimizer_steps
-        progress.note(f"eval/loss {scalars['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
-        progress.paths({"checkpoint": checkpoint, "best": self.checkpoints.best})
+        record.progress.note(f"eval/loss {scalars['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
+        record.progress.paths({"checkpoint": checkpoint, "best": self.checkpoints.best})

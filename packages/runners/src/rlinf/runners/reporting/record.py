@@ -1,0 +1,74 @@
+"""What follows every iteration: a checkpoint and an evaluation where they are due, its numbers, and what a person is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rlinf.runners.checkpoints.checkpointer import Checkpointer
+from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.config.schema import RunnerConfig
+from rlinf.runners.reporting.metrics_log import MetricsLog
+from rlinf.runners.reporting.progress import ProgressDisplay
+from rlinf.runners.training.finite import SkippedSteps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """Where a run's iterations are recorded."""
+
+    config: RunnerConfig
+    """When something is due."""
+    checkpoints: Checkpointer
+    """Where the run is saved."""
+    log: MetricsLog
+    """Where numbers go."""
+    progress: ProgressDisplay
+    """What a person sees."""
+    skipped: SkippedSteps = field(default_factory=SkippedSteps)
+    """Optimizer steps that changed no weight."""
+
+    def iteration(
+        self,
+        step: int,
+        scalars: Mapping[str, float],
+        told: Sequence[str],
+        evaluate: Callable[[], tuple[Mapping[str, float], str]],
+    ) -> None:
+        """Ends an iteration; nothing is saved or evaluated after the last one, which the end of the run does.
+
+        Args:
+            step: how many iterations are done.
+            scalars: its numbers.
+            told: what is said of it.
+            evaluate: returns the numbers of an evaluation, and what is said of it.
+
+        Raises:
+            KeyboardInterrupt: a signal had asked the run to stop; it is saved.
+        """
+        parts, every = [*told, *self.skipped.add(scalars)], self.config.val_check_interval
+        if step < self.config.max_steps:
+            # Saved first: what was trained must outlive an evaluation that fails.
+            self.checkpoints.save_if_due()
+            if every and step % every == 0 and not self.checkpoints.stopping:
+                found, brief = evaluate()
+                scalars = {**scalars, **found}
+                self.progress.evaluation(brief)
+        self.log.write(step, scalars)
+        self.progress.iteration(step, *parts)
+        self.checkpoints.stop_if_asked()
+
+
+@contextmanager
+def recorded(config: RunnerConfig, folder: RunFolder, checkpoints: Checkpointer, *, step: int) -> Generator[RunRecord]:
+    """Inside, a run records its iterations; its files are closed at the end.
+
+    Args:
+        config: of the run.
+        folder: where it writes.
+        checkpoints: where it is saved.
+        step: the iteration that it begins with.
+    """
+    with MetricsLog(folder, config.logger) as log, ProgressDisplay(config.max_steps, step) as progress:
+        yield RunRecord(config=config, checkpoints=checkpoints, log=log, progress=progress)

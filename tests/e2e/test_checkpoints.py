@@ -27,9 +27,8 @@ def test_two_iterations_and_two_more_are_four(app: Any, tiny: list[str]) -> None
             assert found[name] == expected[name], name
 
 
-@pytest.mark.ray
 def test_eval_needs_nothing_but_the_checkpoint(app: Any, tiny: list[str]) -> None:
-    assert app.train(*tiny).returncode == 0
+    assert app.train(*tiny, LOCAL).returncode == 0
     trained = json.loads((app.logs / EXPERIMENT / "summary.json").read_text())
     done = app.evaluate(str(app.logs / EXPERIMENT), LOCAL)
     assert done.returncode == 0, done.stderr

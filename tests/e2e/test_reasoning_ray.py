@@ -90,7 +90,8 @@ def test_without_restarts_a_killed_rollout_engine_ends_the_run_with_the_cause(
 
 @pytest.mark.ray
 @pytest.mark.timeout(900)
-def test_where_things_run_changes_nothing(app: ReasoningApp) -> None:
+@pytest.mark.parametrize("modes", [("disaggregated",), pytest.param(("collocated", "hybrid"), marks=pytest.mark.slow)])
+def test_where_things_run_changes_nothing(app: ReasoningApp, modes: tuple[str, ...]) -> None:
     placements = {
         "local": "{actor: '0', rollout: 0-1, reward: '0'}",
         "collocated": "{actor: '0', rollout: 0-1, reward: '0'}",
@@ -98,7 +99,8 @@ def test_where_things_run_changes_nothing(app: ReasoningApp) -> None:
         "hybrid": "{actor: '0', reward: '0', rollout: '1', inference: '2'}",
     }
     rows: dict[str, dict[int, dict[str, float]]] = {}
-    for name, placement in placements.items():
+    for name in ("local", *modes):
+        placement = placements[name]
         cluster = f"cluster={{virtual_accelerators: {{count: 4}}, component_placement: {placement}}}"
         short = ("runner.val_check_interval=0", "runner.max_steps=2", "reference.source=initial", "algorithm.kl_beta=0.1")
         app.train(cluster, REWARD, *short, backend="local" if name == "local" else "ray")

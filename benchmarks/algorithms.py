@@ -27,9 +27,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from rlinf.algorithms.advantages.gae import gae
 from rlinf.algorithms.advantages.group import grpo
-from rlinf.algorithms.advantages.returns import lambda_returns
+from rlinf.algorithms.advantages.returns import gae, lambda_returns
 from rlinf.algorithms.logits.entropy import entropy_from_logits
 from rlinf.algorithms.logits.linear import logprob_from_hidden
 from rlinf.algorithms.logits.logprob import logprob_from_logits

@@ -13,7 +13,7 @@ from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.reasoning import read_reasoning
 from rlinf.runners.sft import read_sft
-from rlinf.runners.sft.warm_start import warm_start_config
+from rlinf.runners.sft.warm_starts import warm_start_config
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
 APPS = Path(__file__).parents[1] / "apps"

@@ -17,7 +17,7 @@ import textwrap
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rlinf.core.registry import Registry
 from rlinf.runners import TASK_TYPES
@@ -123,8 +123,10 @@ def default(field: Any) -> str:
         return "required"
     if dataclasses.is_dataclass(value):
         return "its own"
+    if isinstance(value, tuple | list):
+        return code(str(list(cast("tuple[Any, ...]", value))))
     plain = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
-    return code(plain or str(list(value) if isinstance(value, tuple) else value)) if value != "" else '""'
+    return code(plain or str(value)) if value != "" else '""'
 
 
 def choice(field: Any) -> str:

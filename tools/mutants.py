@@ -1,6 +1,6 @@
 """Changes formulas one character at a time and says which change no test noticed.
 
-    uv run tools/mutants.py packages/algorithms/src/rlinf/algorithms/advantages/returns.py --tests packages/algorithms/tests/test_gae.py
+    uv run tools/mutants.py packages/algorithms/src/rlinf/algorithms/advantages/returns.py --tests packages/algorithms/tests
     uv run tools/mutants.py packages/algorithms/src/rlinf/algorithms --tests packages/algorithms/tests --sample 40 --seed 1
 
 Each mutant lives in a copy of its package that precedes the real one on the path, in a child process of its own; the tree is

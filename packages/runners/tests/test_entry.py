@@ -9,7 +9,7 @@ from rlinf.runners.entry import describe
 
 def run(body: str) -> subprocess.CompletedProcess[str]:
     code = f"from rlinf.runners.entry import run_app\nfrom rlinf.core.errors import *\ndef main(argv):\n    {body}\nrun_app(main)\n"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,9 @@ def test_a_workers_own_frames_come_first_and_all_frames_on_request(monkeypatch: 
     assert "Traceback" not in describe(ConfigError("a", "b"))
     monkeypatch.setenv("RLINF_TRACEBACK", "1")
     assert f"All frames of env[0]:\n{whole}" in describe(error)
+
+
+def test_torch_is_loaded_for_a_run_and_not_for_help() -> None:
+    kinds = ", ".join(f"rlinf.runners.{kind}.task_type" for kind in ("embodied", "reasoning", "sft"))
+    code = f"import sys, rlinf.runners.commands, {kinds}\nassert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0

@@ -8,7 +8,8 @@ from safetensors.torch import save_file
 
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError
-from rlinf.runners.checkpoints.starting_weights import find_weights, load_starting_weights, read_weights
+from rlinf.core.weight_files import find_weights
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights, read_weights
 
 TENSORS = {"actor.weight": torch.arange(6.0).reshape(2, 3), "critic.bias": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -29,7 +30,7 @@ def test_a_file_or_its_folder(tmp_path: Path, name: str) -> None:
 
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: no weights at .*Name a file \(\.safetensors, \.pt"):
-        find_weights(str(tmp_path))
+        find_weights(str(tmp_path), place="runner.ckpt_path")
 
 
 class Evil:

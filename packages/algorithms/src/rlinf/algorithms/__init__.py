@@ -4,6 +4,6 @@ Advantages, losses and log-probabilities are here. Off-policy learning is in `rl
 completions in `rlinf.algorithms.rewards`.
 """
 
-from rlinf.algorithms.lazy import lazy_exports as _lazy_exports
+from rlinf.core.lazy import lazy_exports as _lazy_exports
 
 __getattr__, __dir__ = _lazy_exports(__name__, __file__)

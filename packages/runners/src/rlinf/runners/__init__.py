@@ -1,37 +1,5 @@
 """Workers, loops, run configuration, metrics, checkpoints and reports."""
 
-from rlinf.runners.checkpoints.checkpoint import Checkpoint as Checkpoint
-from rlinf.runners.checkpoints.checkpoint import read_checkpoint as read_checkpoint
-from rlinf.runners.checkpoints.checkpoint import write_checkpoint as write_checkpoint
-from rlinf.runners.checkpoints.run_folder import RunFolder as RunFolder
-from rlinf.runners.checkpoints.run_folder import open_run_folder as open_run_folder
-from rlinf.runners.checkpoints.run_folder import run_folder as run_folder
-from rlinf.runners.commands import eval_app as eval_app
-from rlinf.runners.commands import train_app as train_app
-from rlinf.runners.config.checks import check_evaluation as check_evaluation
-from rlinf.runners.config.checks import check_run as check_run
-from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor as EmbodiedFSDPActor
-from rlinf.runners.embodied.env_worker import EnvWorker as EnvWorker
-from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner as EmbodiedEvalRunner
-from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker as MultiStepRolloutWorker
-from rlinf.runners.embodied.rules import read_embodied as read_embodied
-from rlinf.runners.embodied.runner import EmbodiedRunner as EmbodiedRunner
-from rlinf.runners.embodied.schema import EmbodiedConfig as EmbodiedConfig
-from rlinf.runners.entry import run_app as run_app
-from rlinf.runners.reasoning import InferenceWorker as InferenceWorker
-from rlinf.runners.reasoning import ReasoningActor as ReasoningActor
-from rlinf.runners.reasoning import ReasoningConfig as ReasoningConfig
-from rlinf.runners.reasoning import ReasoningEvalRunner as ReasoningEvalRunner
-from rlinf.runners.reasoning import ReasoningRolloutWorker as ReasoningRolloutWorker
-from rlinf.runners.reasoning import ReasoningRunner as ReasoningRunner
-from rlinf.runners.reasoning import RewardWorker as RewardWorker
-from rlinf.runners.reasoning import read_reasoning as read_reasoning
-from rlinf.runners.sft import SFTActor as SFTActor
-from rlinf.runners.sft import SFTConfig as SFTConfig
-from rlinf.runners.sft import SFTRunner as SFTRunner
-from rlinf.runners.sft import read_sft as read_sft
-from rlinf.runners.sft import warm_start as warm_start
-from rlinf.runners.task_types import TASK_TYPES as TASK_TYPES
-from rlinf.runners.task_types import TaskType as TaskType
-from rlinf.runners.task_types import launch as launch
-from rlinf.runners.task_types import register_task_type as register_task_type
+from rlinf.core.lazy import lazy_exports as _lazy_exports
+
+__getattr__, __dir__ = _lazy_exports(__name__, __file__)

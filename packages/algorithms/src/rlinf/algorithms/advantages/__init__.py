@@ -1,5 +1,5 @@
 """How credit is assigned to decisions."""
 
-from rlinf.algorithms.lazy import lazy_exports as _lazy_exports
+from rlinf.core.lazy import lazy_exports as _lazy_exports
 
 __getattr__, __dir__ = _lazy_exports(__name__, __file__)

@@ -3,6 +3,6 @@
 Ours has two ways to a loss or an advantage: its function, and the frozen dataclass that the registry builds by name.
 """
 
-from rlinf.algorithms.lazy import lazy_exports as _lazy_exports
+from rlinf.core.lazy import lazy_exports as _lazy_exports
 
 __getattr__, __dir__ = _lazy_exports(__name__, __file__)

@@ -1,5 +1,5 @@
 """What an engine minimises: sums over decisions, and the weight to divide them by."""
 
-from rlinf.algorithms.lazy import lazy_exports as _lazy_exports
+from rlinf.core.lazy import lazy_exports as _lazy_exports
 
 __getattr__, __dir__ = _lazy_exports(__name__, __file__)

@@ -79,6 +79,25 @@ class PiNetwork(nn.Module):
         """What is computed in the precision of the configuration; the rest stays in float32."""
         return [self.core.model.vlm, self.core.model.dit]
 
+    def freeze(self, *, expert_only: bool, critic_gradient: bool) -> None:
+        """Takes gradients from what must not change, and from what no gradient can reach.
+
+        The expert sees keys and values of the last layer of the vision-language model, and nothing that comes after them.
+
+        Args:
+            expert_only: whether the vision-language model must not change.
+            critic_gradient: whether a critic trains what comes after them.
+        """
+        vlm = self.core.model.vlm
+        if expert_only:
+            vlm.requires_grad_(requires_grad=False)
+        if critic_gradient:
+            return
+        last = vlm.language_model.layers[-1]
+        unread: list[nn.Module] = [last.self_attn.q_proj, last.self_attn.o_proj, last.mlp, last.post_attention_layernorm]
+        for module in (*unread, vlm.language_model.norm):
+            module.requires_grad_(requires_grad=False)
+
     def prefix(self, pixels: Tensor, seen: Tensor, tokens: Tensor, valid: Tensor) -> Prefix:
         """Reads images and prompt.
 

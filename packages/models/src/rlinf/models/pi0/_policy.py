@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers.initialization import no_init_weights
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import FlowRegression
-from rlinf.core.data import Decision, LossOutput, Rescored
+from rlinf.core.data import ArraySpec, Decision, EnvSpec, LossOutput, Rescored
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
+from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.base import BasePolicy
 from rlinf.models.flow import (
     Chain,
@@ -34,36 +39,18 @@ from rlinf.models.flow import (
 )
 from rlinf.models.flow.chain import Field
 from rlinf.models.heads import ValueHead
-from rlinf.models.normalization import Normalizer
+from rlinf.models.lora import apply_lora
+from rlinf.models.normalization import Normalizer, Scheme
 from rlinf.models.observations.images import fit_images, standardize
 from rlinf.models.observations.reading import read_states
-from rlinf.models.pi0.prompt import padded, state_prompt, task_prompt, texts
-
-if TYPE_CHECKING:
-    from rlinf.models.pi0._network import PiNetwork, Prefix
-    from rlinf.models.pi0.policy import PiConfig
-
-
-from contextlib import nullcontext
-from dataclasses import replace
-from pathlib import Path
-
-from transformers.initialization import no_init_weights
-
-from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.models._tokenizers import tiny_tokenizer
-from rlinf.models.lora import apply_lora
-from rlinf.models.normalization import Scheme
 from rlinf.models.pi0 import _checkpoint as checkpoint
-from rlinf.models.pi0._network import PiNetwork
-from rlinf.models.pi0.architecture import PiArchitecture, base, tiny
+from rlinf.models.pi0._network import PiNetwork, Prefix
+from rlinf.models.pi0.architecture import CAMERAS, PiArchitecture, base, check_sizes, tiny
 from rlinf.models.pi0.policy import PI05PolicyConfig, PiConfig
+from rlinf.models.pi0.prompt import padded, state_prompt, task_prompt, texts
 from rlinf.models.seeding import seeded_weights
 
-CAMERAS: Final = ("main_images", "wrist_images", "extra_view_images")
-"""Observation keys of images, in the order in which the model sees them."""
-
-Velocity = Callable[[Tensor, Tensor, Tensor, "Prefix"], tuple[Tensor, Tensor]]
+Velocity = Callable[[Tensor, Tensor, Tensor, Prefix], tuple[Tensor, Tensor]]
 
 
 class PiPolicy(BasePolicy):
@@ -331,7 +318,7 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
     """See `PI0PolicyConfig.build`."""
     folder = None if config.model_path is None else Path(config.model_path)
     of = architecture(config, folder)
-    states, actions = _sizes(config, spec, of)
+    states, actions = check_sizes(spec, of, config.kind, config.num_action_chunks)
     tokenizer = tiny_tokenizer(of.vocabulary) if folder is None else checkpoint.read_tokenizer(folder)
     statistics = {} if folder is None else checkpoint.read_statistics(folder)
     with seeded_weights(seed):
@@ -354,7 +341,8 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
             part.to(torch.bfloat16)
     if config.lora is not None:
         apply_lora(network.core.model.vlm, config.lora, seed=seed)
-    freeze(config, network)
+    critic_gradient = config.add_value_head and config.value_after_vlm and not config.detach_critic_input
+    network.freeze(expert_only=config.train_expert_only, critic_gradient=critic_gradient)
     return policy
 
 
@@ -369,41 +357,6 @@ def architecture(config: PiConfig, folder: Path | None) -> PiArchitecture:
     if image % of.vision.patch:
         raise ConfigError("image_size", f"expected a multiple of the patch, {of.vision.patch}, found {image}")
     return replace(of, vision=replace(of.vision, image=image), **changed)
-
-
-def freeze(config: PiConfig, network: PiNetwork) -> None:
-    """Takes gradients from what must not change, and from what no gradient can reach.
-
-    The expert sees keys and values of the last layer of the vision-language model, and nothing that comes after them.
-    """
-    vlm = network.core.model.vlm
-    if config.train_expert_only:
-        vlm.requires_grad_(requires_grad=False)
-    if config.add_value_head and config.value_after_vlm and not config.detach_critic_input:
-        return
-    last = vlm.language_model.layers[-1]
-    unread: list[nn.Module] = [last.self_attn.q_proj, last.self_attn.o_proj, last.mlp, last.post_attention_layernorm]
-    for module in (*unread, vlm.language_model.norm):
-        module.requires_grad_(requires_grad=False)
-
-
-def _sizes(config: PiConfig, spec: EnvSpec, of: PiArchitecture) -> tuple[int, int]:
-    for key, axes in ((CAMERAS[0], 3), ("states", 1)):
-        if key not in spec.observation or len(spec.observation[key].shape) != axes:
-            found = {name: leaf.shape for name, leaf in spec.observation.items()}
-            raise ConfigError(config.kind, f"expected the observation '{key}' with {axes} axes, found {found}")
-    if len(spec.action.shape) != 1:
-        raise ConfigError(config.kind, f"expected an action [A], found {spec.action.shape}")
-    states, actions = spec.observation["states"].shape[0], spec.action.shape[0]
-    limits = [("max_action_dim", actions, of.max_action_dim)]
-    if config.kind == "pi0":
-        limits.append(("max_state_dim", states, of.max_state_dim))
-    for name, size, limit in limits:
-        if size > limit:
-            raise ConfigError(name, f"expected at least the environment's {size}, found {limit}", f"Set it to {size} or more.")
-    if config.num_action_chunks > of.horizon:
-        raise ConfigError("num_action_chunks", f"expected at most the horizon, {of.horizon}, found {config.num_action_chunks}")
-    return states, actions
 
 
 def _normalizer(config: PiConfig, size: int, statistics: Mapping[str, Any] | None, bounds: ArraySpec) -> Normalizer:

@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
 from rlinf.core.config import read
-from rlinf.core.errors import CheckpointError, did_you_mean
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import CheckpointError, ConfigError, did_you_mean
+
+CAMERAS: Final = ("main_images", "wrist_images", "extra_view_images")
+"""Observation keys of images, in the order in which the model sees them."""
 
 Kind = Literal["pi0", "pi05"]
 """π0 puts state and time beside the noisy actions; π0.5 has the state in its prompt, and time scales the expert's norms."""
@@ -170,3 +174,27 @@ def _of_transformers(found: Mapping[str, Any], kind: Kind) -> PiArchitecture:
 
 def _renamed(found: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
     return {ours: int(found[theirs]) for ours, theirs in keys.items() if theirs in found}
+
+
+def check_sizes(spec: EnvSpec, of: PiArchitecture, kind: Kind, num_action_chunks: int) -> tuple[int, int]:
+    """How many numbers are in a state and in an action of the environment.
+
+    Raises:
+        ConfigError: the environment has not what the model sees, or more than fits into it.
+    """
+    for key, axes in ((CAMERAS[0], 3), ("states", 1)):
+        if key not in spec.observation or len(spec.observation[key].shape) != axes:
+            found = {name: leaf.shape for name, leaf in spec.observation.items()}
+            raise ConfigError(kind, f"expected the observation '{key}' with {axes} axes, found {found}")
+    if len(spec.action.shape) != 1:
+        raise ConfigError(kind, f"expected an action [A], found {spec.action.shape}")
+    states, actions = spec.observation["states"].shape[0], spec.action.shape[0]
+    limits = [("max_action_dim", actions, of.max_action_dim)]
+    if kind == "pi0":
+        limits.append(("max_state_dim", states, of.max_state_dim))
+    for name, size, limit in limits:
+        if size > limit:
+            raise ConfigError(name, f"expected at least the environment's {size}, found {limit}", f"Set it to {size} or more.")
+    if num_action_chunks > of.horizon:
+        raise ConfigError("num_action_chunks", f"expected at most the horizon, {of.horizon}, found {num_action_chunks}")
+    return states, actions

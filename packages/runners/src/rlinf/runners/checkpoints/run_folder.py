@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.checkpoints.starting_weights import find_weights
+from rlinf.core.weight_files import find_weights
 from rlinf.runners.config.schema import RunConfig
 
 _CLAIMS: dict[Path, TextIO] = {}
@@ -79,7 +79,7 @@ def open_run_folder(cfg: RunConfig, planned: RunFolder | None = None) -> RunFold
         CheckpointError: there are no weights where `runner.ckpt_path` says.
     """
     if cfg.runner.ckpt_path is not None:
-        find_weights(cfg.runner.ckpt_path)
+        find_weights(cfg.runner.ckpt_path, place="runner.ckpt_path")
     folder = replace(run_folder(cfg), started=time.monotonic() if planned is None else planned.started)
     path = folder.path
     try:

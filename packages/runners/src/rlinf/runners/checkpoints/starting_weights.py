@@ -13,21 +13,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
-from rlinf.core import weight_files
 from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError
+from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
 
 KEY = "runner.ckpt_path"
-
-
-def find_weights(path: str, key: str = KEY) -> Path:
-    """The file of weights that a key names: itself, by its folder, or by a run, of which the last checkpoint is taken.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    return weight_files.find_weights(path, place=key)
 
 
 def load_starting_weights(policy: Any, path: str, key: str = KEY) -> None:
@@ -35,13 +26,13 @@ def load_starting_weights(policy: Any, path: str, key: str = KEY) -> None:
 
     Args:
         policy: what gets them.
-        path: what `find_weights` takes; also a folder of Hugging Face, if the policy reads such.
+        path: what `rlinf.core.weight_files.find_weights` takes; also a folder of Hugging Face, if the policy reads such.
         key: the configuration key that names it.
 
     Raises:
         CheckpointError: there are no weights there, or they are those of another policy.
     """
-    file, reader = find_weights(path, key), cast("object", policy)
+    file, reader = find_weights(path, place=key), cast("object", policy)
     if isinstance(reader, LoadsNetwork) and _of_hugging_face(file.parent):
         reader.load_network(file.parent)
         return
@@ -61,10 +52,10 @@ def read_weights(file: Path, key: str = KEY) -> Weights[torch.Tensor]:
     Raises:
         CheckpointError: the file is damaged, or holds something else.
     """
-    if not file.name.endswith(weight_files.INDEX_SUFFIX):
+    if not file.name.endswith(INDEX_SUFFIX):
         return Weights(tensors=_tensors(file, key), version=0)
     tensors: dict[str, torch.Tensor] = {}
-    for shard in sorted(set(weight_files.read_shards(file, place=key).values())):
+    for shard in sorted(set(read_shards(file, place=key).values())):
         tensors |= _tensors(shard, key)
     return Weights(tensors=tensors, version=0)
 

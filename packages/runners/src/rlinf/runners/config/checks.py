@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from rlinf.core.declarations import Checks
 from rlinf.core.errors import CheckpointError, ConfigError, refuse
+from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.resuming import check_resume
-from rlinf.runners.checkpoints.starting_weights import find_weights
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import chosen_parts, keyed_fields
 
@@ -21,7 +21,7 @@ def check_run(cfg: RunConfig) -> None:
     """
     faults = _lacking(cfg, training=True)
     for key, path in _weights(cfg):
-        _collect(faults, key, lambda path=path, key=key: find_weights(path, key))
+        _collect(faults, key, lambda path=path, key=key: find_weights(path, place=key))
     _collect(faults, "runner.resume_dir", lambda: check_resume(cfg))
     refuse(faults)
 

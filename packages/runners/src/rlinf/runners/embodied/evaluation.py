@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, EvalReport
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.config.sections import resolved
-from rlinf.runners.embodied.env_worker import EnvWorker
-from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.slots import slot_layout
@@ -18,6 +16,10 @@ from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reporting.phases import within
 from rlinf.runners.reporting.summary import write_report
+
+if TYPE_CHECKING:
+    from rlinf.runners.embodied.env_worker import EnvWorker
+    from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
 
 def episode_protocol(cfg: EmbodiedConfig, *, final: bool) -> EpisodeProtocol:

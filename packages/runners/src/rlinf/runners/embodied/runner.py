@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, EvalReport, mean_values
@@ -21,10 +22,8 @@ from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
-from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
 from rlinf.runners.embodied.env_worker import EnvWorker, Interaction
 from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
-from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.slots import slot_layout
@@ -33,6 +32,10 @@ from rlinf.runners.evaluation.policy import evaluation_plan
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_report
+
+if TYPE_CHECKING:
+    from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
+    from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
 
 class EmbodiedRunner:

@@ -1,13 +1,13 @@
-"""How an embodied run is put together: its workers, where each of them goes, and its loop."""
+"""How an embodied run is put together: its workers, where each of them goes, and its loop.
+
+Workers are imported when a run starts, because they load torch: help and most refusals do without.
+"""
 
 from __future__ import annotations
 
 from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
-from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
-from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner
-from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import EMBODIED
 from rlinf.runners.embodied.runner import EmbodiedRunner
 from rlinf.runners.embodied.schema import EmbodiedConfig
@@ -17,6 +17,9 @@ from rlinf.runners.task_types import launch, register_task_type
 
 def evaluation(cfg: EmbodiedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> EmbodiedEvalRunner:
     """Launches rollout and env workers."""
+    from rlinf.runners.embodied.env_worker import EnvWorker
+    from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
+
     return EmbodiedEvalRunner(
         cfg=cfg,
         policy=policy,
@@ -28,6 +31,10 @@ def evaluation(cfg: EmbodiedConfig, cluster: Cluster, policy: EvaluatedPolicy) -
 @register_task_type("embodied", config=EmbodiedConfig, rules=EMBODIED, evaluation=evaluation)
 def embodied(cfg: EmbodiedConfig, cluster: Cluster, folder: RunFolder) -> EmbodiedRunner:
     """Launches actor, rollout and env workers."""
+    from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
+    from rlinf.runners.embodied.env_worker import EnvWorker
+    from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
+
     return EmbodiedRunner(
         cfg=cfg,
         actor=launch(EmbodiedFSDPActor, cfg, cluster, "actor"),

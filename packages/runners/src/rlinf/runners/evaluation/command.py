@@ -18,8 +18,8 @@ from yaml import YAMLError
 from rlinf.core.config.provenance import flatten
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.evaluation import EvalReport
+from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, hold_checkpoint, read_checkpoint
-from rlinf.runners.checkpoints.starting_weights import find_weights
 from rlinf.runners.config.choices import replace_parameters
 from rlinf.runners.config.composition import compose_recipe, recipes
 from rlinf.runners.config.paths import moved_paths
@@ -54,7 +54,7 @@ class EvaluationCommand:
         else:
             path, state, file = runner.ckpt_path, dict[str, Any](), None
             if path is not None:
-                find_weights(path)
+                find_weights(path, place="runner.ckpt_path")
             name = "actor.model as it is, without runner.ckpt_path" if path is None else str(Path(path).expanduser().absolute())
             # Two files of one name are two policies, whose results must not meet.
             weights = "model" if path is None else f"{Path(path).stem}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

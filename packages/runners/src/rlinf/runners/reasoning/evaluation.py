@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.capabilities import HasFingerprint
 from rlinf.core.errors import ConfigError
@@ -18,12 +18,14 @@ from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.prompt_lengths import fitting_prompts
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
-from rlinf.runners.reasoning.reward_worker import RewardWorker
-from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import write_transcripts
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.summary import write_report
+
+if TYPE_CHECKING:
+    from rlinf.runners.reasoning.reward_worker import RewardWorker
+    from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 
 _SPLIT: Split = "validation"
 _NOT_MEASURED = (

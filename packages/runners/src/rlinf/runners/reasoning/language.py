@@ -14,7 +14,6 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.generation import Generator, SamplingConfig
 from rlinf.core.problems import ImageProcessor, Problem, ShownPrompt, Split, Tokenizer
 from rlinf.core.random import keyed_seed
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.reasoning.schema import ReasoningConfig
 
 SPECIAL = 16
@@ -117,6 +116,9 @@ def build_policy(cfg: ReasoningConfig, *, starting_weights: bool, rollout: bool 
     model = cfg.rollout_model if rollout else cfg.actor.model
     policy = model.build(seed=keyed_seed(cfg.runner.seed, "model"))
     if starting_weights and cfg.runner.ckpt_path is not None:
+        # Here, because it loads torch, and rules of the configuration are in this module, too.
+        from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+
         load_starting_weights(policy, cfg.runner.ckpt_path)
     return policy
 

@@ -21,7 +21,7 @@ from rlinf.runners.config.rules import (
 from rlinf.runners.config.sections import Section
 from rlinf.runners.reasoning.language import HasTokenizer
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.sft.warm_start import warm_start_config
+from rlinf.runners.sft.warm_starts import warm_start_config
 from rlinf.runners.task_types import read_run
 
 _SAMPLING: Final = "rollout.sampling_params"

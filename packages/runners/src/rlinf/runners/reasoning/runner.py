@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.evaluation import ProblemProtocol
 from rlinf.core.metrics import means, merge
@@ -24,7 +24,6 @@ from rlinf.runners.checkpoints.export import HUGGINGFACE
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.evaluation.policy import evaluation_plan
-from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.evaluation import Evaluated, ReasoningEvaluator
 from rlinf.runners.reasoning.generation.admission import Versions, assign
 from rlinf.runners.reasoning.generation.experience import Experience, Generation
@@ -32,14 +31,17 @@ from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
 from rlinf.runners.reasoning.generation.prompt_lengths import Fitting, fitting_prompts
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
-from rlinf.runners.reasoning.inference_worker import InferenceWorker
-from rlinf.runners.reasoning.reward_worker import RewardWorker
-from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.transcripts import shown, write_transcripts
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_report
+
+if TYPE_CHECKING:
+    from rlinf.runners.reasoning.actor_worker import ReasoningActor
+    from rlinf.runners.reasoning.inference_worker import InferenceWorker
+    from rlinf.runners.reasoning.reward_worker import RewardWorker
+    from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 
 SHOWN = 3
 """How many samples are shown on the screen."""

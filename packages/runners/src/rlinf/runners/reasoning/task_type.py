@@ -1,26 +1,27 @@
-"""How a reasoning run is put together: its workers, where each of them goes, the warm start before it, and its loop."""
+"""How a reasoning run is put together: its workers, where each of them goes, the warm start before it, and its loop.
+
+Workers are imported when a run starts, because they load torch: help and most refusals do without.
+"""
 
 from __future__ import annotations
 
 from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
-from rlinf.runners.reasoning.actor_worker import ReasoningActor
 from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner
-from rlinf.runners.reasoning.inference_worker import InferenceWorker
-from rlinf.runners.reasoning.reward_worker import RewardWorker
-from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.rules import REASONING
 from rlinf.runners.reasoning.runner import ReasoningRunner
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.sft.actor_worker import SFTActor
 from rlinf.runners.sft.schema import SFTConfig
-from rlinf.runners.sft.warm_start import warm_start
+from rlinf.runners.sft.warm_starts import warm_start
 from rlinf.runners.task_types import launch, register_task_type
 
 
 def evaluation(cfg: ReasoningConfig, cluster: Cluster, policy: EvaluatedPolicy) -> ReasoningEvalRunner:
     """Launches rollout and reward workers; the warm start of a recipe is training, and left out."""
+    from rlinf.runners.reasoning.reward_worker import RewardWorker
+    from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
+
     return ReasoningEvalRunner(
         cfg=cfg,
         policy=policy,
@@ -32,6 +33,11 @@ def evaluation(cfg: ReasoningConfig, cluster: Cluster, policy: EvaluatedPolicy) 
 @register_task_type("reasoning", config=ReasoningConfig, rules=REASONING, evaluation=evaluation)
 def reasoning(cfg: ReasoningConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRunner:
     """Warms the model up where the recipe says so, and launches actor, rollout, reward and, if placed, inference workers."""
+    from rlinf.runners.reasoning.actor_worker import ReasoningActor
+    from rlinf.runners.reasoning.inference_worker import InferenceWorker
+    from rlinf.runners.reasoning.reward_worker import RewardWorker
+    from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
+    from rlinf.runners.sft.actor_worker import SFTActor
 
     def launch_sft(config: SFTConfig) -> WorkerGroup[SFTActor]:
         return launch(SFTActor, config, cluster, "sft", component="actor")

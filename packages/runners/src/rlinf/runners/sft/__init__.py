@@ -1,7 +1,5 @@
 """Supervised fine-tuning of language models on worked solutions."""
 
-from rlinf.runners.sft.actor_worker import SFTActor as SFTActor
-from rlinf.runners.sft.rules import read_sft as read_sft
-from rlinf.runners.sft.runner import SFTRunner as SFTRunner
-from rlinf.runners.sft.schema import SFTConfig as SFTConfig
-from rlinf.runners.sft.warm_start import warm_start as warm_start
+from rlinf.core.lazy import lazy_exports as _lazy_exports
+
+__getattr__, __dir__ = _lazy_exports(__name__, __file__)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.evaluation import canonical_hash
 from rlinf.core.metrics import means, merge
@@ -23,8 +23,10 @@ from rlinf.runners.config.sections import resolved
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_measured
-from rlinf.runners.sft.actor_worker import SFTActor
 from rlinf.runners.sft.schema import SFTConfig
+
+if TYPE_CHECKING:
+    from rlinf.runners.sft.actor_worker import SFTActor
 
 
 class SFTRunner:

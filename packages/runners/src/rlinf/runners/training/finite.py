@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.core.errors import NonFiniteError
 from rlinf.core.trajectory import Credit, Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def check_finite(name: str, values: Tensor | None, trajectory: Trajectory[Tensor], *, place: str, remedy: str) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import Future, gather
 from rlinf.runners.reasoning.generation.admission import GroupReport
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
-from rlinf.runners.reasoning.rollout_worker import Generated
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
 from rlinf.runners.reporting.phases import within
+
+if TYPE_CHECKING:
+    from rlinf.runners.reasoning.rollout_worker import Generated
 
 REST_S = 30.0
 """How long the rest of a synchronisation may take in which a rollout worker was restarted."""

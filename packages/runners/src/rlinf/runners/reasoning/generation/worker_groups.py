@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rlinf.core.protocols import TrainerConfig, WorkerGroup
-from rlinf.runners.reasoning.actor_worker import ReasoningActor
-from rlinf.runners.reasoning.inference_worker import InferenceWorker
-from rlinf.runners.reasoning.reward_worker import RewardWorker
-from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
 from rlinf.runners.training.data_shares import share_of
+
+if TYPE_CHECKING:
+    from rlinf.runners.reasoning.actor_worker import ReasoningActor
+    from rlinf.runners.reasoning.inference_worker import InferenceWorker
+    from rlinf.runners.reasoning.reward_worker import RewardWorker
+    from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

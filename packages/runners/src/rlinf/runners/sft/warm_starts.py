@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rlinf.core.errors import CheckpointError
 from rlinf.core.evaluation import canonical_hash
@@ -17,10 +17,12 @@ from rlinf.runners.config.schema import LoggerConfig
 from rlinf.runners.config.sections import Section, keys, resolved, subsection
 from rlinf.runners.reasoning.evaluation import by_content
 from rlinf.runners.reporting.summary import versions
-from rlinf.runners.sft.actor_worker import SFTActor
 from rlinf.runners.sft.rules import read_sft
 from rlinf.runners.sft.runner import SFTRunner
 from rlinf.runners.sft.schema import SFTConfig
+
+if TYPE_CHECKING:
+    from rlinf.runners.sft.actor_worker import SFTActor
 
 FOLDER: Final = "warm_starts"
 """Below `runner.logger.log_path`, holds a folder for each warm start that was ever made there."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot
 
-COLOURS = ("#2458c5", "#d24a3a", "#3a9a5b", "#8a5cc2")
+COLOURS = ("#2458c5", "#d24a3a", "#3a9a5b", "#8a5cc2", "#c98a1b", "#4a4a4a")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def main() -> None:
     curve = CURVES[given.curve]
     plot: Any = pyplot
     figure, axes = plot.subplots(figsize=(7, 3.2), dpi=110)
-    for run, colour in zip(given.runs, COLOURS, strict=False):
+    for run, colour in zip(given.runs, cycle(COLOURS), strict=False):
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         seed = json.loads((run / "summary.json").read_text())["seed"]
         training, evaluated = points(rows, curve, curve.training), points(rows, curve, curve.evaluation)

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from rlinf.core.process import is_running, supervisor
-from rlinf.scheduler.ray_cluster.exits import GRACE_S, STOPPED, exit_of, hindrance
-from rlinf.scheduler.ray_cluster.guard import Guard
-from rlinf.scheduler.ray_cluster.services import Services, Shutdown
+from rlinf.scheduler.backends.ray.exits import GRACE_S, STOPPED, exit_of, hindrance
+from rlinf.scheduler.backends.ray.guard import Guard
+from rlinf.scheduler.backends.ray.services import Services, Shutdown
 
 CHILDREN = """
 import os, subprocess, sys, time
@@ -150,7 +150,7 @@ def test_a_guard_clears_up_only_if_its_process_was_killed(tmp_path: Path, sleepe
     guard.end()
     assert is_running(agent.pid)
     assert folder.is_dir()
-    code = "import sys, time; from pathlib import Path; from rlinf.scheduler.ray_cluster.guard import Guard\n"
+    code = "import sys, time; from pathlib import Path; from rlinf.scheduler.backends.ray.guard import Guard\n"
     code += f"Guard([{agent.pid}], Path({str(folder)!r})); print('ready', flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -20,7 +20,7 @@ from rlinf.core import gather
 from rlinf.core.errors import ChannelClosed, ConfigError, DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.worker import idempotent
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, Worker
-from rlinf.scheduler.supervisor import Supervisor
+from rlinf.scheduler.workers.supervisor import Supervisor
 
 pytestmark = pytest.mark.ray
 TWO = NodePlacementStrategy([0, 0])
@@ -105,7 +105,7 @@ class Mortal(Worker):
 
 @pytest.fixture(scope="module", autouse=True)
 def engine() -> Generator[None]:
-    from rlinf.scheduler.ray_cluster._ray import Session
+    from rlinf.scheduler.backends.ray._ray import Session
 
     session = Session(None, "failures")
     yield

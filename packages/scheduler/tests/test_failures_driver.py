@@ -231,7 +231,7 @@ def test_an_idle_driver_hears_of_a_death_at_once_and_fails_at_its_next_call(driv
 AGAIN = """
 import os, signal
 from rlinf.scheduler import Cluster, Worker
-from rlinf.scheduler.ray_cluster import _backend, services
+from rlinf.scheduler.backends.ray import _backend, services
 
 class Adder(Worker):
     def add(self, a, b):

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
-from rlinf.scheduler.device_lock import Claim, DeviceLock, Locks
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
 from rlinf.scheduler.transport.sockets import Location, RunInfo, connect
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import ThreadMonitor, Wait, calling
 from rlinf.scheduler.transport.wire import FrameReader, send_frame
+from rlinf.scheduler.workers.device_lock import Claim, DeviceLock, Locks
 
 LONG_S = 60.0
 
@@ -354,7 +354,7 @@ def test_a_deadline_across_processes_says_who_holds(tmp_path: Path) -> None:
 PROCESS = """
 import sys, time
 from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.device_lock import DeviceLock
+from rlinf.scheduler.workers.device_lock import DeviceLock
 from rlinf.scheduler.transport.sockets import RunInfo, Location
 
 path, run, name, devices = sys.argv[1:]

@@ -10,7 +10,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError, WorkerError
 from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
-from rlinf.scheduler.logs import TAIL_LINES, WORKERS, Console, Tail, WorkerLog, relay
+from rlinf.scheduler.workers.logs import TAIL_LINES, WORKERS, Console, Tail, WorkerLog, relay
 
 BACKENDS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
 

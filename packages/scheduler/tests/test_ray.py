@@ -16,8 +16,8 @@ from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
 from rlinf.core.testing.channel import ChannelContract
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
-from rlinf.scheduler.ray_cluster import _ray
-from rlinf.scheduler.ray_cluster.services import children, own_services
+from rlinf.scheduler.backends.ray import _ray
+from rlinf.scheduler.backends.ray.services import children, own_services
 
 pytestmark = pytest.mark.ray
 TWO = NodePlacementStrategy([0, 0])

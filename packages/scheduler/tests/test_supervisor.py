@@ -13,8 +13,8 @@ from rlinf.core.errors import ChannelClosed, ConfigError, RLinfError, WorkerErro
 from rlinf.core.worker import idempotent
 from rlinf.scheduler import Cluster, Worker
 from rlinf.scheduler.failures import GRACE_S, Failures
-from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.workers.supervisor import Supervisor
 
 
 class Pupil(Worker):

@@ -13,8 +13,6 @@ from one_queue import OneQueue
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.scheduler import Cluster
-from rlinf.scheduler.calls import Outcome, perform
-from rlinf.scheduler.device_lock import Claim, Locks
 from rlinf.scheduler.trace import Span, merge, spans
 from rlinf.scheduler.trace.reading import is_full, parts
 from rlinf.scheduler.trace.recorder import Recorder, recorded
@@ -23,6 +21,8 @@ from rlinf.scheduler.trace.transfers import TracedLocks, TracedTransport, traced
 from rlinf.scheduler.transport.queues import Get
 from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS
 from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
+from rlinf.scheduler.workers.calls import Outcome, perform
+from rlinf.scheduler.workers.device_lock import Claim, Locks
 
 SOON = Wait("env[0]", "queue", "an item", 5.0)
 NOW = Wait("env[0]", "queue", "an item", 0.0)

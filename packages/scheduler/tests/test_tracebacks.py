@@ -11,7 +11,7 @@ import pytest
 
 from rlinf.core.errors import DeadlineExceeded
 from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
-from rlinf.scheduler.ray_cluster.process import search_path
+from rlinf.scheduler.backends.ray.process import search_path
 
 BACKENDS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
 

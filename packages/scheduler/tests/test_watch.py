@@ -14,7 +14,6 @@ import pytest
 from rlinf.core import gather
 from rlinf.core.errors import ConfigError, DeadlineExceeded, Deadlock, WorkerError
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
-from rlinf.scheduler.device_lock import Claim, Locks
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Blocked, Doing, ThreadMonitor, Use, Wait
@@ -24,6 +23,7 @@ from rlinf.scheduler.watch.graph import Waiter, WaitGraph, merged
 from rlinf.scheduler.watch.heartbeat import report
 from rlinf.scheduler.watch.stall import QUIET_S, Stalls
 from rlinf.scheduler.watch.waits import waiter
+from rlinf.scheduler.workers.device_lock import Claim, Locks
 
 LONG_S = 60.0
 
@@ -189,7 +189,7 @@ def test_the_last_use_of_a_queue() -> None:
 
 def some_stacks() -> dict[str, Sequence[stacks.Stack]]:
     frames = tuple(f"f{i} (a.py:{i})" for i in range(9))
-    call = stacks.Stack("MainThread", (*frames, "perform (rlinf/scheduler/calls.py:99)", "run (b.py:1)"))
+    call = stacks.Stack("MainThread", (*frames, "perform (rlinf/scheduler/workers/calls.py:99)", "run (b.py:1)"))
     return {DRIVER: [call], "a[0]": [stacks.Stack("idle", frames), call], "b[0]": [stacks.Stack("stopped (state T), pid 7", ())]}
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from rlinf.scheduler.logs import WORKERS
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.socket_transport import DriverTransport
 from rlinf.scheduler.transport.sockets import Location, RunInfo
@@ -27,6 +26,7 @@ from rlinf.scheduler.watch.heartbeat import LOG, Heartbeat
 from rlinf.scheduler.watch.processes import describe, state
 from rlinf.scheduler.watch.silence import SilenceWatch
 from rlinf.scheduler.watch.watcher import Watcher
+from rlinf.scheduler.workers.logs import WORKERS
 
 LONG_S = 60.0
 
@@ -50,7 +50,7 @@ Python v3.11.7 (/usr/bin/python3.11)
 
 Thread 12 (active): "MainThread"
     generate (/x/y/z/worker.py:41)
-    perform (rlinf/scheduler/calls.py:99)
+    perform (rlinf/scheduler/workers/calls.py:99)
 Thread 0x7F (idle)
     wait (threading.py:320)
     epoll (native.c)
@@ -63,7 +63,7 @@ def test_what_faulthandler_and_py_spy_write_can_be_read() -> None:
         stacks.Stack("0x00007f11", ("generate (/x/worker.py:41)",)),
     ]
     assert stacks.parse(PY_SPY) == [
-        stacks.Stack("MainThread", ("generate (y/z/worker.py:41)", "perform (rlinf/scheduler/calls.py:99)")),
+        stacks.Stack("MainThread", ("generate (y/z/worker.py:41)", "perform (scheduler/workers/calls.py:99)")),
         stacks.Stack("0x7F", ("wait (threading.py:320)", "epoll (native.c)")),
     ]
     assert stacks.in_calls(stacks.parse(PY_SPY)) == ["generate (y/z/worker.py:41)"]
@@ -144,7 +144,7 @@ PROCESS = """
 import ctypes, os, sys, time
 from rlinf.scheduler.transport.waits import calling
 from rlinf.scheduler.transport.socket_transport import SocketTransport
-from rlinf.scheduler.device_lock import DeviceLock
+from rlinf.scheduler.workers.device_lock import DeviceLock
 from rlinf.scheduler.transport.p2p import PeerMessenger
 from rlinf.scheduler.transport.sockets import RunInfo, Location
 from rlinf.scheduler.watch.answers import answer

@@ -16,9 +16,9 @@ import pytest
 from rlinf.core import gather
 from rlinf.core.errors import DeadlineExceeded, WorkerError
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
-from rlinf.scheduler.logs import WORKERS
-from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.watch.heartbeat import LOG
+from rlinf.scheduler.workers.logs import WORKERS
+from rlinf.scheduler.workers.supervisor import Supervisor
 
 pytestmark = pytest.mark.ray
 SHARED = FlexiblePlacementStrategy([[0], [0], [0, 1]])

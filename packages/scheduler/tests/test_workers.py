@@ -21,13 +21,13 @@ from rlinf.scheduler import (
     Worker,
     WorkerGroup,
 )
-from rlinf.scheduler.calls import Outcome, WorkerInfo
-from rlinf.scheduler.group import Handle
-from rlinf.scheduler.identity import plan_fields, rank_variables
-from rlinf.scheduler.launching import LaunchOptions
-from rlinf.scheduler.loops import Coroutines, ThreadTurn
 from rlinf.scheduler.trace.reading import spans
 from rlinf.scheduler.trace.recorder import Recorder
+from rlinf.scheduler.workers.calls import Outcome, WorkerInfo
+from rlinf.scheduler.workers.group import Handle
+from rlinf.scheduler.workers.identity import plan_fields, rank_variables
+from rlinf.scheduler.workers.launching import LaunchOptions
+from rlinf.scheduler.workers.loops import Coroutines, ThreadTurn
 
 ONE = NodePlacementStrategy([0])
 TWO = NodePlacementStrategy([0, 0])

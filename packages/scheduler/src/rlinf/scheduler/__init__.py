@@ -7,9 +7,6 @@ from rlinf.core.worker import idempotent as idempotent
 from rlinf.scheduler.cluster import Cluster as Cluster
 from rlinf.scheduler.config import ClusterConfig as ClusterConfig
 from rlinf.scheduler.config import VirtualAccelerators as VirtualAccelerators
-from rlinf.scheduler.group import Handle as Handle
-from rlinf.scheduler.group import UnknownMethod as UnknownMethod
-from rlinf.scheduler.group import WorkerGroup as WorkerGroup
 from rlinf.scheduler.hardware import Inventory as Inventory
 from rlinf.scheduler.hardware import Node as Node
 from rlinf.scheduler.hardware import NodeGroup as NodeGroup
@@ -23,8 +20,11 @@ from rlinf.scheduler.placement import NodePlacementStrategy as NodePlacementStra
 from rlinf.scheduler.placement import PackedPlacementStrategy as PackedPlacementStrategy
 from rlinf.scheduler.placement import PlacementStrategy as PlacementStrategy
 from rlinf.scheduler.placement import ProcessPlan as ProcessPlan
-from rlinf.scheduler.supervisor import Supervisor as Supervisor
 from rlinf.scheduler.trace import Flow as Flow
 from rlinf.scheduler.transport.channel import Channel as Channel
 from rlinf.scheduler.transport.work import Work as Work
 from rlinf.scheduler.watch.graph import WaitGraph as WaitGraph
+from rlinf.scheduler.workers.group import Handle as Handle
+from rlinf.scheduler.workers.group import UnknownMethod as UnknownMethod
+from rlinf.scheduler.workers.group import WorkerGroup as WorkerGroup
+from rlinf.scheduler.workers.supervisor import Supervisor as Supervisor

@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any
 from rlinf.core.errors import ClusterError, ConfigError, DuplicateName, RLinfError, UnknownName, did_you_mean
 from rlinf.core.process import free_port
 from rlinf.core.protocols import GroupSpec
-from rlinf.scheduler.backend import Backend
+from rlinf.scheduler.backends.interface import Backend
+from rlinf.scheduler.backends.local.backend import LocalBackend
 from rlinf.scheduler.config import ClusterConfig, read_cluster
-from rlinf.scheduler.group import WorkerGroup, check_methods
-from rlinf.scheduler.group_registry import not_launched
 from rlinf.scheduler.hardware import Inventory, Node, NodeGroup, take_inventory
-from rlinf.scheduler.launching import LaunchOptions, check_name
-from rlinf.scheduler.local.backend import LocalBackend
 from rlinf.scheduler.machine import this_node
 from rlinf.scheduler.membership import NodeInfo
 from rlinf.scheduler.newest import NEWEST
 from rlinf.scheduler.node_groups import CLUSTER
 from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy
 from rlinf.scheduler.placement.strategies import everywhere
-from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.transport.channel import Channel
 from rlinf.scheduler.transport.channel_registry import Site
 from rlinf.scheduler.transport.transport import DRIVER, Transport, address
 from rlinf.scheduler.watch.graph import WaitGraph
+from rlinf.scheduler.workers.group import WorkerGroup, check_methods
+from rlinf.scheduler.workers.group_registry import not_launched
+from rlinf.scheduler.workers.launching import LaunchOptions, check_name
+from rlinf.scheduler.workers.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from rlinf.scheduler.ray_cluster._nodes import Nodes
+    from rlinf.scheduler.backends.ray._nodes import Nodes
 
 _LOG = logging.getLogger("rlinf.scheduler")
 
@@ -345,7 +345,7 @@ class Cluster:
         if self._ended:
             raise RLinfError("cluster", "it was shut down", "Make a new Cluster.")
         if self._nodes is None:
-            from rlinf.scheduler.ray_cluster._nodes import Nodes
+            from rlinf.scheduler.backends.ray._nodes import Nodes
 
             atexit.register(self.shutdown)
             self._nodes = Nodes(self._config, self._run)
@@ -355,7 +355,7 @@ class Cluster:
         atexit.register(self.shutdown)
         if self._config.backend == "local":
             return LocalBackend(self._config, self._run)
-        from rlinf.scheduler.ray_cluster._backend import RayBackend
+        from rlinf.scheduler.backends.ray._backend import RayBackend
 
         return RayBackend(self._config, self._inventory, self._run, self._joined())
 

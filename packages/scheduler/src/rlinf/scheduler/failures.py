@@ -16,10 +16,10 @@ from typing import NoReturn
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import POLL_S
-from rlinf.scheduler.logs import WORKERS, announce
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER, address
 from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.workers.logs import WORKERS, announce
 
 GRACE_S = 1.0
 """How long the exception of a call waits for whoever waits for that call, before it ends another wait."""

@@ -19,8 +19,8 @@ from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any
 
-from rlinf.scheduler.calls import Outcome
 from rlinf.scheduler.trace.spans import Kind
+from rlinf.scheduler.workers.calls import Outcome
 
 FORMAT = "rlinf-trace-1"
 FLUSH_S = 0.2

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
 from rlinf.core.errors import ChannelEmpty, DeadlineExceeded
-from rlinf.scheduler.device_lock import Claim, LockService
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.spans import Kind
 from rlinf.scheduler.transport.encoding import Blob, Blobs, Buffer
@@ -20,6 +19,7 @@ from rlinf.scheduler.transport.routes import route_of, size_of
 from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import Operation, Problem
+from rlinf.scheduler.workers.device_lock import Claim, LockService
 
 _STAMP = struct.Struct("<Qqd")
 KEY_CHARACTERS = 64

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
-from rlinf.scheduler.device_lock import Claim, Locks
-from rlinf.scheduler.group_registry import GroupRegistry
 from rlinf.scheduler.transport import _cuda
 from rlinf.scheduler.transport._process_groups import GroupCarrier
 from rlinf.scheduler.transport.channel_registry import ANSWERS_S, ChannelRegistry, Status, Traffic
@@ -32,6 +30,8 @@ from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import DRIVER, OPEN_TRANSPORTS, Transport, label
 from rlinf.scheduler.transport.waits import ThreadMonitor, Wait
 from rlinf.scheduler.transport.work import SENT, Done, Operation
+from rlinf.scheduler.workers.device_lock import Claim, Locks
+from rlinf.scheduler.workers.group_registry import GroupRegistry
 
 NEWS_S = 10.0
 """How long the driver may take to find out what became of a process that is gone."""

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from rlinf.core.errors import ChannelEmpty, ChannelFull, DeadlineExceeded, EndOfStream, RLinfError
-from rlinf.scheduler.loops import WorkerLoop
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.encoding import Blobs
 from rlinf.scheduler.transport.waits import Monitor, ThreadMonitor, Wait
+from rlinf.scheduler.workers.loops import WorkerLoop
 
 R = TypeVar("R")
 Problem: TypeAlias = tuple[str, str]

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from rlinf.scheduler.logs import WORKERS
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import doings
 from rlinf.scheduler.watch.graph import WaitGraph, merged
+from rlinf.scheduler.workers.logs import WORKERS
 
 LOG = logging.getLogger(f"{WORKERS}.{DRIVER}")
 """Shown on the console as the workers' logs are."""

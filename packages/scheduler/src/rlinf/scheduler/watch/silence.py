@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rlinf.scheduler.logs import WORKERS
 from rlinf.scheduler.watch.heartbeat import LOG
 from rlinf.scheduler.watch.processes import STOPPED
+from rlinf.scheduler.workers.logs import WORKERS
 
 LOOK_S = 2.5
 SILENT_S = 10.0

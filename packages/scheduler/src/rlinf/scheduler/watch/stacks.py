@@ -24,7 +24,7 @@ _SIGNAL_S = 2.0
 _SPY_S = 10.0
 _FRAMES = 6
 FRAMES_OF_THREAD = 60
-_CALL = ("perform ", "rlinf/scheduler/calls.py")
+_CALL = ("perform ", "scheduler/workers/calls.py")
 """The frame below a worker's own: its function and file."""
 _MESSAGES = "(scheduler/transport/"
 """The frames above a worker's own when it waits, of which the last says enough."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rlinf.scheduler.device_lock import Locks
 from rlinf.scheduler.transport.queues import Queues
 from rlinf.scheduler.transport.transport import label
 from rlinf.scheduler.transport.waits import Doing, Use, doings
 from rlinf.scheduler.watch.answers import uses_of
 from rlinf.scheduler.watch.graph import Waiter, WaitGraph
+from rlinf.scheduler.workers.device_lock import Locks
 
 
 def waiter(who: str, doing: Doing, uses: Mapping[tuple[str, bytes], Use], locks: Locks) -> Waiter:

@@ -9,18 +9,12 @@ from typing import Any
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker_context import WorkerContext
-from rlinf.scheduler.calls import SHUT_DOWN, Failure, Process
+from rlinf.scheduler.backends.local.children import LocalServices
+from rlinf.scheduler.backends.local.cooperative import CooperativeMonitor, CooperativeScheduler
+from rlinf.scheduler.backends.local.process import LocalCall, LocalProcess
 from rlinf.scheduler.config import ClusterConfig
-from rlinf.scheduler.device_lock import DeviceLock, Locks
 from rlinf.scheduler.failures import Failures
-from rlinf.scheduler.identity import plan_fields, rank_variables
-from rlinf.scheduler.launching import LaunchOptions
-from rlinf.scheduler.local.children import LocalServices
-from rlinf.scheduler.local.cooperative import CooperativeMonitor, CooperativeScheduler
-from rlinf.scheduler.local.process import LocalCall, LocalProcess
-from rlinf.scheduler.logs import WORKERS, Console, WorkerLog
 from rlinf.scheduler.placement import ProcessPlan
-from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
 from rlinf.scheduler.transport.channel_registry import ChannelRegistry, Traffic
@@ -35,6 +29,12 @@ from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.stacks import Stack, own_stacks
 from rlinf.scheduler.watch.stall import Stalls
 from rlinf.scheduler.watch.waits import graph_here
+from rlinf.scheduler.workers.calls import SHUT_DOWN, Failure, Process
+from rlinf.scheduler.workers.device_lock import DeviceLock, Locks
+from rlinf.scheduler.workers.identity import plan_fields, rank_variables
+from rlinf.scheduler.workers.launching import LaunchOptions
+from rlinf.scheduler.workers.logs import WORKERS, Console, WorkerLog
+from rlinf.scheduler.workers.supervisor import Supervisor
 
 END_S = 30.0
 """How long the workers of a group that is shut down may take to end."""

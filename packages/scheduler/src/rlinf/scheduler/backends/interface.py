@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rlinf.core.protocols import GroupSpec
-from rlinf.scheduler.calls import Process
 from rlinf.scheduler.failures import Failures
-from rlinf.scheduler.launching import LaunchOptions
 from rlinf.scheduler.placement import ProcessPlan
-from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.transport.channel_registry import ChannelRegistry
 from rlinf.scheduler.transport.transport import Transport
 from rlinf.scheduler.watch.graph import WaitGraph
 from rlinf.scheduler.watch.stacks import Stack
+from rlinf.scheduler.workers.calls import Process
+from rlinf.scheduler.workers.launching import LaunchOptions
+from rlinf.scheduler.workers.supervisor import Supervisor
 
 
 class Backend(Protocol):

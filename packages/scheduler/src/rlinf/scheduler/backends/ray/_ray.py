@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import ClusterError, ConfigError
-from rlinf.scheduler.ray_cluster.guard import Guard
-from rlinf.scheduler.ray_cluster.services import Shutdown, Startup, adopting, children, own_services
+from rlinf.scheduler.backends.ray.guard import Guard
+from rlinf.scheduler.backends.ray.services import Shutdown, Startup, adopting, children, own_services
 
 # Ray's hook for `uv run` would pack the working directory and build an environment for each worker; ours run in the driver's own.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")

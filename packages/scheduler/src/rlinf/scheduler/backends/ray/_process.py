@@ -10,22 +10,22 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol
 
-from rlinf.scheduler.ray_cluster._ray import ray  # isort: skip - sets what Ray reads when it is imported
+from rlinf.scheduler.backends.ray._ray import ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import RayError
 
 from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.futures import SLICE_S
 from rlinf.core.protocols import GroupSpec
-from rlinf.scheduler.calls import SHUT_DOWN, WorkerInfo, ended
+from rlinf.scheduler.backends.ray._call import LAST_WORDS_S, RayCall
+from rlinf.scheduler.backends.ray.process import send_call
 from rlinf.scheduler.failures import Failures
-from rlinf.scheduler.logs import WORKERS, Tail
 from rlinf.scheduler.placement import ProcessPlan
-from rlinf.scheduler.ray_cluster._call import LAST_WORDS_S, RayCall
-from rlinf.scheduler.ray_cluster.process import send_call
-from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER, address
 from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.workers.calls import SHUT_DOWN, WorkerInfo, ended
+from rlinf.scheduler.workers.logs import WORKERS, Tail
+from rlinf.scheduler.workers.supervisor import Supervisor
 
 SUSPICION_S = 1.5
 """How long after Ray has lost a call the control connection of a process may still hold, if it has failed."""

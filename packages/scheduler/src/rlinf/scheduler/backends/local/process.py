@@ -13,16 +13,16 @@ from rlinf.core.futures import LONGER, POLL_S
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker
-from rlinf.scheduler.calls import SHUT_DOWN, Failure, Outcome, WorkerInfo, checked, ended, perform, perform_async
+from rlinf.scheduler.backends.local.cooperative import CooperativeScheduler
+from rlinf.scheduler.backends.local.turns import CooperativeTurn
 from rlinf.scheduler.failures import Failures
-from rlinf.scheduler.launching import LaunchOptions, is_async
-from rlinf.scheduler.local.cooperative import CooperativeScheduler
-from rlinf.scheduler.local.turns import CooperativeTurn
-from rlinf.scheduler.logs import WorkerLog
-from rlinf.scheduler.loops import LIMIT, Coroutines
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait, calling, longer
+from rlinf.scheduler.workers.calls import SHUT_DOWN, Failure, Outcome, WorkerInfo, checked, ended, perform, perform_async
+from rlinf.scheduler.workers.launching import LaunchOptions, is_async
+from rlinf.scheduler.workers.logs import WorkerLog
+from rlinf.scheduler.workers.loops import LIMIT, Coroutines
 
 
 class Runtime(Protocol):

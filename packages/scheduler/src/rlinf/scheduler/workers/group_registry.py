@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
-from rlinf.scheduler.calls import Process, RankCall
 from rlinf.scheduler.transport.encoding import Blob, decode, encode
 from rlinf.scheduler.transport.server import Answer
+from rlinf.scheduler.workers.calls import Process, RankCall
 
 
 class GroupRegistry:

@@ -22,7 +22,6 @@ from rlinf.core.protocols import Channel, Child
 from rlinf.core.tracebacks import folded
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker, Services, WorkerAddress
-from rlinf.scheduler.logs import WorkerLog
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.trace.transfers import traced_transport
 from rlinf.scheduler.transport.channel import Channel as TransportChannel
@@ -33,6 +32,7 @@ from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import address, label
 from rlinf.scheduler.transport.waits import Wait
 from rlinf.scheduler.transport.work import Work
+from rlinf.scheduler.workers.logs import WorkerLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class WorkerChild:
         self._stopped = False
         wait = Wait(label(address(origin.fields["group"], origin.path[:-1])), self._label, "its end")
         self._end: Work[None] = Work(wait, origin.run_info.timeout_s)
-        command = [sys.executable, "-c", "from rlinf.scheduler.children import main; main()"]
+        command = [sys.executable, "-c", "from rlinf.scheduler.workers.children import main; main()"]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         # What it is sent must wait until its imports are done, which takes long on a busy machine.
         self._process = ChildProcess(command, env=variables, connect=True, send_s=origin.run_info.timeout_s)

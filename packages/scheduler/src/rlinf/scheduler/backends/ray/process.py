@@ -17,13 +17,6 @@ from typing import Any
 from rlinf.core.process import free_port
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker
-from rlinf.scheduler.calls import Outcome, perform, perform_async
-from rlinf.scheduler.children import Origin, WorkerServices
-from rlinf.scheduler.device_lock import DeviceLock
-from rlinf.scheduler.identity import plan_fields, rank_variables
-from rlinf.scheduler.launching import LaunchOptions, is_async
-from rlinf.scheduler.logs import WorkerLog
-from rlinf.scheduler.loops import LIMIT, Coroutines, ThreadTurn
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
 from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
@@ -33,6 +26,13 @@ from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import address, label
 from rlinf.scheduler.transport.waits import calling
 from rlinf.scheduler.watch.answers import answer
+from rlinf.scheduler.workers.calls import Outcome, perform, perform_async
+from rlinf.scheduler.workers.children import Origin, WorkerServices
+from rlinf.scheduler.workers.device_lock import DeviceLock
+from rlinf.scheduler.workers.identity import plan_fields, rank_variables
+from rlinf.scheduler.workers.launching import LaunchOptions, is_async
+from rlinf.scheduler.workers.logs import WorkerLog
+from rlinf.scheduler.workers.loops import LIMIT, Coroutines, ThreadTurn
 
 _LOG = logging.getLogger("rlinf.scheduler")
 ASYNC = "async"

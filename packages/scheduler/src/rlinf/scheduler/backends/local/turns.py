@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from rlinf.core.errors import ChannelClosed
-from rlinf.scheduler.local.cooperative import CooperativeScheduler
-from rlinf.scheduler.loops import Ready, Select
+from rlinf.scheduler.backends.local.cooperative import CooperativeScheduler
+from rlinf.scheduler.workers.loops import Ready, Select
 
 IDLE_S = 0.001
 """How long nobody runs at a time while an async call waits for what others, or the world outside, will do."""

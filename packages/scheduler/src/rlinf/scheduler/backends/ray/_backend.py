@@ -15,25 +15,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlinf.scheduler.ray_cluster._ray import ray as ray  # isort: skip - sets what Ray reads when it is imported
+from rlinf.scheduler.backends.ray._ray import ray as ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import ActorDiedError, RayError
 
 from rlinf.core.errors import ClusterError, DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import gather_within
 from rlinf.core.protocols import GroupSpec
-from rlinf.scheduler.calls import Process
+from rlinf.scheduler.backends.ray._launcher import GroupLauncher, LaunchContext
+from rlinf.scheduler.backends.ray._nodes import Nodes
+from rlinf.scheduler.backends.ray._process import RayProcess
+from rlinf.scheduler.backends.ray.guard import Guard
+from rlinf.scheduler.backends.ray.services import Services, own_services
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.hardware import Inventory
-from rlinf.scheduler.launching import LaunchOptions
-from rlinf.scheduler.logs import Console, relay
 from rlinf.scheduler.placement import ProcessPlan
-from rlinf.scheduler.ray_cluster._launcher import GroupLauncher, LaunchContext
-from rlinf.scheduler.ray_cluster._nodes import Nodes
-from rlinf.scheduler.ray_cluster._process import RayProcess
-from rlinf.scheduler.ray_cluster.guard import Guard
-from rlinf.scheduler.ray_cluster.services import Services, own_services
-from rlinf.scheduler.supervisor import Supervisor
 from rlinf.scheduler.trace.recording import Recording
 from rlinf.scheduler.trace.transfers import traced_transport
 from rlinf.scheduler.transport.channel_registry import ChannelRegistry
@@ -47,6 +43,10 @@ from rlinf.scheduler.watch.silence import SilenceWatch
 from rlinf.scheduler.watch.stacks import Stack
 from rlinf.scheduler.watch.stall import Stalls
 from rlinf.scheduler.watch.watcher import Watcher
+from rlinf.scheduler.workers.calls import Process
+from rlinf.scheduler.workers.launching import LaunchOptions
+from rlinf.scheduler.workers.logs import Console, relay
+from rlinf.scheduler.workers.supervisor import Supervisor
 
 FAREWELL_S = 1.0
 """How long after the failure that ends a run its other workers live, so that the consequences can be seen."""

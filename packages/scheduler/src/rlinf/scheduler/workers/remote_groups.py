@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
-from rlinf.scheduler.calls import Outcome, Process, WorkerInfo
 from rlinf.scheduler.transport.encoding import Blob, decode, encode
 from rlinf.scheduler.transport.transport import OPEN_TRANSPORTS, Transport
 from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.workers.calls import Outcome, Process, WorkerInfo
 
 
 def in_worker() -> Transport | None:

@@ -9,15 +9,15 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
 
-from rlinf.scheduler.ray_cluster._ray import ray as ray  # isort: skip - sets what Ray reads when it is imported
+from rlinf.scheduler.backends.ray._ray import ray as ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError, is_secondary
 from rlinf.core.futures import POLL_S
-from rlinf.scheduler.calls import Outcome, WorkerInfo, checked
 from rlinf.scheduler.failures import Failures
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait, longer
+from rlinf.scheduler.workers.calls import Outcome, WorkerInfo, checked
 
 LAST_WORDS_S = 0.5
 """How long the answer of a process that has died may still be under way."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from rlinf.scheduler.ray_cluster._ray import Session, ray  # isort: skip - sets what Ray reads when it is imported
+from rlinf.scheduler.backends.ray._ray import Session, ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TextIO
 
 from rlinf.core.errors import ConfigError
-from rlinf.scheduler.calls import Failure
 from rlinf.scheduler.transport.transport import label
+from rlinf.scheduler.workers.calls import Failure
 
 WORKERS = "rlinf.worker"
 """The logger above those of all workers."""

@@ -11,11 +11,11 @@ from rlinf.core.errors import ConfigError, DeadlineExceeded, DuplicateName, RLin
 from rlinf.core.futures import gather_within
 from rlinf.core.protocols import Cluster
 from rlinf.core.worker import Worker
-from rlinf.scheduler.calls import Outcome, Process, RankCall, Unsendable, WorkerInfo
-from rlinf.scheduler.group_registry import kind_of
 from rlinf.scheduler.newest import newest
-from rlinf.scheduler.remote_groups import find, in_worker
 from rlinf.scheduler.transport.waits import longer
+from rlinf.scheduler.workers.calls import Outcome, Process, RankCall, Unsendable, WorkerInfo
+from rlinf.scheduler.workers.group_registry import kind_of
+from rlinf.scheduler.workers.remote_groups import find, in_worker
 
 W = TypeVar("W")
 V = TypeVar("V")

@@ -10,8 +10,8 @@ from typing import Any
 
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
 from rlinf.core.worker import Worker
-from rlinf.scheduler.loops import LIMIT
 from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.workers.loops import LIMIT
 
 _ABSENT = {
     "catch_system_failure": "A failure of any kind is raised where the group is called; a `Supervisor` says what happens next.",

@@ -13,23 +13,23 @@ from typing import Any
 
 from rlinf.core.process import is_running
 
-from rlinf.scheduler.ray_cluster._ray import ray  # isort: skip - sets what Ray reads when it is imported
+from rlinf.scheduler.backends.ray._ray import ray  # isort: skip - sets what Ray reads when it is imported
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rlinf.scheduler.backends.ray._nodes import Nodes
+from rlinf.scheduler.backends.ray._process import RayProcess
+from rlinf.scheduler.backends.ray.exits import exit_of, hindrance, supervised
+from rlinf.scheduler.backends.ray.process import WorkerProcess, WorkerSpec, actor_options
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware import ACCELERATORS, Inventory
-from rlinf.scheduler.launching import LaunchOptions
-from rlinf.scheduler.logs import LEVEL_VARIABLE
 from rlinf.scheduler.machine import LOOPBACK
 from rlinf.scheduler.placement import ProcessPlan
 from rlinf.scheduler.placement.environment import network_variables, process_environment, process_interpreter
-from rlinf.scheduler.ray_cluster._nodes import Nodes
-from rlinf.scheduler.ray_cluster._process import RayProcess
-from rlinf.scheduler.ray_cluster.exits import exit_of, hindrance, supervised
-from rlinf.scheduler.ray_cluster.process import WorkerProcess, WorkerSpec, actor_options
 from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import address
+from rlinf.scheduler.workers.launching import LaunchOptions
+from rlinf.scheduler.workers.logs import LEVEL_VARIABLE
 
 ENDING_S = 1.0
 """How long the parent of a dead process may take to say how it ended."""

@@ -11,12 +11,12 @@ from typing import Any
 from rlinf.core.protocols import Child
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker, WorkerAddress
-from rlinf.scheduler.calls import Failure, perform
-from rlinf.scheduler.children import ChannelServices
-from rlinf.scheduler.local.cooperative import CooperativeScheduler
+from rlinf.scheduler.backends.local.cooperative import CooperativeScheduler
 from rlinf.scheduler.transport.p2p import Groups, PeerMessenger
 from rlinf.scheduler.transport.transport import Transport, address, label
 from rlinf.scheduler.transport.waits import Wait
+from rlinf.scheduler.workers.calls import Failure, perform
+from rlinf.scheduler.workers.children import ChannelServices
 
 
 class LocalServices(ChannelServices):

@@ -1,0 +1,1 @@
+"""What runs the processes of a cluster: Ray, or this process."""

@@ -1,0 +1,1 @@
+"""Workers: their groups, calls, ranks, locks and logs."""

@@ -12,7 +12,7 @@ from rlinf.core.errors import WeightSyncError
 from rlinf.engines.checksum import checksum, checksums
 from rlinf.engines.weight_sync import PatchWeightSync
 from rlinf.engines.weight_sync.delta import Delta, apply, decode_positions, delta, encode_positions
-from rlinf.engines.weight_sync.exchange import Part
+from rlinf.engines.weight_sync.messages import Part
 
 torch.set_num_threads(1)
 KINDS = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int8, torch.float8_e4m3fn, torch.complex128]

@@ -9,7 +9,7 @@ from rlinf.core import Weights
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WeightSyncError
 from rlinf.core.registry import WEIGHT_SYNCS
 from rlinf.engines import FullWeightSync, Manifest
-from rlinf.engines.weight_sync.exchange import Announcement, End, Refusal
+from rlinf.engines.weight_sync.messages import Announcement, End, Refusal
 
 
 def test_everything_arrives_to_the_bit():

@@ -20,7 +20,7 @@ from rlinf.engines.lazy_tensors import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, PatchWeightSync
 from rlinf.engines.weight_sync.bucket import Buckets, fill
-from rlinf.engines.weight_sync.exchange import Announcement, Part, Receipt
+from rlinf.engines.weight_sync.messages import Announcement, Part, Receipt
 
 torch.set_num_threads(1)
 

@@ -13,7 +13,7 @@ from rlinf.core.errors import ConfigError, DeadlineExceeded, WeightSyncError
 from rlinf.core.registry import WEIGHT_SYNCS
 from rlinf.engines.checksum import checksums
 from rlinf.engines.weight_sync import BucketWeightSync, DiskWeightSync, FullWeightSync, PatchWeightSync
-from rlinf.engines.weight_sync.exchange import Part
+from rlinf.engines.weight_sync.messages import Part
 
 torch.set_num_threads(1)
 

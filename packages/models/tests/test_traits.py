@@ -5,6 +5,7 @@ import torch
 
 from rlinf.core.capabilities import LanguageModelPolicy, RecurrentPolicy
 from rlinf.core.declarations import traits_of
+from rlinf.core.models import build_model
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.commands import TEXT, TINY
@@ -28,7 +29,7 @@ def test_traits(name, params):
     config = MODELS.build(name, params, place="model")
     traits = traits_of(config)
     spec = TEXT if traits.language else TINY
-    policy = config.build(spec, seed=0)
+    policy = build_model(config, spec, seed=0, place="model")
     contract = PolicyContract(
         policy=policy, spec=spec, as_array=torch.as_tensor, generator=lambda seed: torch.Generator().manual_seed(seed)
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,7 @@ from rlinf.runners.evaluation.command import EvaluationCommand, parse_evaluation
 from rlinf.runners.evaluation.policy import evaluation_plan
 from rlinf.runners.reporting.summary import write_report
 
-CONFIG = Path(__file__).parents[3] / "apps/embodied/config"
-RECIPE = ("--config-name", "maniskill_ppo_mlp")
+RECIPE = ("--config-name", "toy")
 STATISTICS = {
     "success_once": np.array([True, False, True]),
     "success_at_end": np.array([False, False, True]),
@@ -33,8 +33,17 @@ def changed(cfg: EmbodiedConfig, seed: int | None = None, **evaluation: Any) -> 
     return replace(cfg, runner=runner, env=replace(cfg.env, eval=replace(cfg.env.eval, **evaluation)))
 
 
-def parsed(*argv: str) -> EvaluationCommand:
-    return parse_evaluation(argv, config_dir=CONFIG, description="")
+def parsed(*argv: str, config_dir: Path = Path()) -> EvaluationCommand:
+    return parse_evaluation(argv, config_dir=config_dir, description="")
+
+
+@pytest.fixture
+def recipes(toy_data: dict[str, Any], tmp_path: Path) -> Path:
+    """A folder with the recipe `toy`."""
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "toy.yaml").write_text(json.dumps(toy_data))  # JSON is YAML
+    return folder
 
 
 def checkpoint(folder: Path, **config: Any) -> Path:
@@ -99,23 +108,24 @@ def test_neither_a_checkpoint_nor_a_recipe() -> None:
             parsed(*argv)
 
 
-def test_a_mistyped_path_is_told_with_the_keys() -> None:
+def test_a_mistyped_path_is_told_with_the_keys(recipes: Path) -> None:
     with pytest.raises(CheckpointError, match=r"CHECKPOINT: there is nothing at '.*/logs/nowhere'.*runner\.ckpt_path"):
         parsed("logs/nowhere")
-    runner = read_embodied(parsed(*RECIPE, "runner.ckpt_path=/nowhere/weights").data).runner
+    runner = read_embodied(parsed(*RECIPE, "runner.ckpt_path=/nowhere/weights", config_dir=recipes).data).runner
     with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: no weights at '/nowhere/weights'"):
-        parsed(*RECIPE).policy(runner)
+        parsed(*RECIPE, config_dir=recipes).policy(runner)
 
 
-def test_a_recipe_is_evaluated_with_its_weights_or_without(tmp_path: Path) -> None:
+def test_a_recipe_is_evaluated_with_its_weights_or_without(recipes: Path, tmp_path: Path) -> None:
     logs = f"runner.logger.log_path={tmp_path}"
-    command = parsed(*RECIPE, logs)
+    command = parsed(*RECIPE, logs, config_dir=recipes)
     base = command.policy(read_embodied(command.data).runner)
-    assert (base.checkpoint_file, base.step, base.parent.parent.name) == (None, 0, "maniskill_ppo_mlp_eval")
+    base_name = read_embodied(command.data).runner.experiment_name
+    assert (base.checkpoint_file, base.step, base.parent.parent.name) == (None, 0, f"{base_name}_eval")
     parents = {base.parent}
     for name in ("a", "b"):
         file = checkpoint(tmp_path / name / "global_step_1") / "actor/model.safetensors"
-        command = parsed(*RECIPE, logs, f"runner.ckpt_path={file}")
+        command = parsed(*RECIPE, logs, f"runner.ckpt_path={file}", config_dir=recipes)
         policy = command.policy(read_embodied(command.data).runner)
         assert policy.name == str(file)
         parents.add(policy.parent)

@@ -1,6 +1,7 @@
 """The exchange of a set of weights: its messages, the sender's side and the receiver's.
 
     sender                         receivers
+      │◀─── Ready ─────────────────────│   it waits; once more if its process was replaced
       │──── Announcement ─────────────▶│   version, names, shapes, types
       │◀─── Consent or Refusal ────────│   what it holds
       │──── Start ────────────────────▶│   all agree; nothing has moved before
@@ -19,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +30,7 @@ from rlinf.core.errors import RLinfError, WeightSyncError
 from rlinf.core.protocols import Messenger
 from rlinf.engines.checksum import checksums
 from rlinf.engines.manifest import Manifest
+from rlinf.engines.weight_sync.messages import LAST, Announcement, Commit, Consent, End, Part, Ready, Receipt, Refusal, Start
 
 DOWN = "weights/down"
 """From the sender to one receiver."""
@@ -37,88 +38,8 @@ UP = "weights/up"
 """From a receiver to the sender."""
 STREAM = "weights/stream"
 """From the sender to several receivers at once."""
-LAST = -1
-"""The number of the receipt for all parts."""
 WINDOW = 2
 """How many parts travel at once: one is filled while the other is read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Announcement:
-    """There are weights."""
-
-    session: str
-    """Unique."""
-    way: str
-    """The sender's weight sync with its parameters; the receiver's must be the same."""
-    version: int
-    """The optimizer steps that made the weights."""
-    manifest: Manifest
-    """What is sent."""
-    extra: Mapping[str, Any]
-    """`Weights.extra`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consent:
-    """A receiver can take them."""
-
-    session: str
-    sender: tuple[str, int]
-    """How the receiver calls the sender: its group and rank."""
-    manifest: Manifest
-    """What the receiver holds of what is announced."""
-    base: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The checksum of what it holds by name, where a patch is to be made for that."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """All receivers can take them."""
-
-    session: str
-    members: tuple[tuple[str, int], ...]
-    """The sender and all receivers, if what follows goes to all at once; empty if it goes to each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Some of the weights."""
-
-    session: str
-    number: int
-    content: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End(Part):
-    """The last part; its content is None if all has been sent."""
-
-    checksums: Mapping[str, str] | None
-    """Of all weights, as the sender has them, by name; None if nobody asked."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """Every receiver has them whole."""
-
-    session: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """A receiver has read a part, or, with the number `LAST`, has all of them, and they are right."""
-
-    session: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """One side can't go on."""
-
-    session: str
-    problem: str
 
 
 class Publication:
@@ -143,6 +64,8 @@ class Publication:
         self._timeout_s = timeout_s
         self._at_once = at_once and len(self._ranks) > 1
         self._session = uuid.uuid4().hex
+        self._announcement: Announcement | None = None
+        self._unaware = set(self._ranks)
         self._members: tuple[tuple[str, int], ...] = ()
         self._works: list[list[Any]] = []
         self._received = 0
@@ -163,9 +86,11 @@ class Publication:
         announcement = Announcement(
             session=self._session, way=self._way, version=weights.version, manifest=manifest, extra=weights.extra
         )
-        announced = [self._comm.send(announcement, self._group, rank, tag=DOWN, async_op=True) for rank in self._ranks]
-        consents = [self._answer(rank, Consent) for rank in self._ranks]
-        self._wait(announced)
+        self._announcement = announcement
+        for rank in self._ranks:
+            self._answer(rank, (Ready,))
+            self._announce(rank)
+        consents = [self._consent(rank) for rank in self._ranks]
         for rank, consent in zip(self._ranks, consents, strict=True):
             check(f"weights to {self._group}[{rank}]", consent)
         if self._at_once:
@@ -221,6 +146,8 @@ class Publication:
         refusal = Refusal(session=self._session, problem=str(error) or type(error).__name__)
         for rank in self._ranks:  # a receiver that has not heard of the start still reads here, not from the broadcast
             with contextlib.suppress(RLinfError):  # the first failure is the one that is raised
+                if rank in self._unaware and self._announcement is not None:  # to know that the refusal is meant for it
+                    self._announce(rank)
                 self._comm.send(refusal, self._group, rank, tag=DOWN, async_op=True)
         if self._members:
             with contextlib.suppress(RLinfError):
@@ -240,21 +167,36 @@ class Publication:
         if number != LAST:
             self._wait(self._works[number])
         for rank in self._ranks:
-            found = self._answer(rank, Receipt).number
+            found = self._answer(rank, (Receipt,)).number
             if found != number:
                 raise WeightSyncError(f"weights to {self._group}[{rank}]", f"expected a receipt for part {number}, found {found}")
         if number != LAST:
             self._works[number] = []
 
-    def _answer(self, rank: int, kind: type[Any]) -> Any:
+    def _announce(self, rank: int) -> None:
+        self._unaware.discard(rank)
+        self._comm.send(self._announcement, self._group, rank, tag=DOWN, async_op=True)
+
+    def _consent(self, rank: int) -> Consent:
+        """Announces once more to a receiver that is ready again: what its process was told before it was replaced is lost."""
+        while isinstance(answer := self._answer(rank, (Ready, Consent)), Ready):
+            self._announce(rank)
+        return answer
+
+    def _answer(self, rank: int, kinds: tuple[type[Any], ...]) -> Any:
         """What a receiver says in this session."""
         while True:
             answer = self._comm.recv(self._group, rank, tag=UP, timeout=self._timeout_s)
+            if isinstance(answer, Ready):
+                if Ready in kinds:
+                    return answer
+                problem = "the receiver's process was replaced in the midst of it"
+                raise WeightSyncError(f"weights to {self._group}[{rank}]", problem)
             if answer.session != self._session:
                 continue
             if isinstance(answer, Refusal):
                 raise WeightSyncError(f"weights to {self._group}[{rank}]", f"the receiver can't take them ({answer.problem})")
-            if isinstance(answer, kind):
+            if isinstance(answer, kinds):
                 return answer
 
 
@@ -297,6 +239,7 @@ class Subscription:
             DeadlineExceeded: nothing came in time.
         """
         announcement: Announcement | None = None
+        self._say(Ready())
         while True:
             message = self._comm.recv(*self._sender, tag=DOWN, timeout=self._timeout_s)
             if isinstance(message, Announcement):

@@ -28,7 +28,8 @@ from rlinf.engines.checksum import checksum
 from rlinf.engines.lazy_tensors import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.tensor_bytes import dtype_of
-from rlinf.engines.weight_sync.exchange import Announcement, Consent, Publication, Subscription
+from rlinf.engines.weight_sync.exchange import Publication, Subscription
+from rlinf.engines.weight_sync.messages import Announcement, Consent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

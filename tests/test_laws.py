@@ -157,3 +157,21 @@ def test_the_meta_package_holds_no_code_and_names_every_part() -> None:
     assert sorted(root["project"]["dependencies"]) == sorted(f"rlinf-{part}" for part in PARTS)
     assert not (ROOT / "src").exists()
     assert not (ROOT / "rlinf").exists()
+
+
+def methods(path: Path) -> Iterator[tuple[str, bool]]:
+    """The name of each public method of a file's classes, and whether it has a docstring."""
+    for cls in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in cls.body if isinstance(cls, ast.ClassDef) and not cls.name.startswith("_") else ():
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                yield node.name, ast.get_docstring(node) is not None
+
+
+THIRD_PARTY = frozenset({"forward", "step", "reset", "render", "close", "call"})
+"""Methods that are documented where they come from: torch's modules and Gymnasium's environments."""
+
+
+def test_a_method_is_documented_or_implements_one_that_is() -> None:
+    found = [(path, *method) for _, path in ALL_SOURCES for method in methods(path) if not path.name.startswith("_")]
+    documented = THIRD_PARTY | {name for _, name, has in found if has}
+    assert sorted(f"{path.relative_to(PACKAGES)}: {name}" for path, name, has in found if not has and name not in documented) == []

@@ -150,15 +150,12 @@ class Services:
     """What else a worker asks of its cluster; these are the answers of a worker that stands alone."""
 
     def create_channel(self, name: str, **options: Any) -> Channel:
-        """See `Worker.create_channel`."""
         _alone(f"channel '{name}'")
 
     def connect_channel(self, name: str) -> Channel:
-        """See `Worker.connect_channel`."""
         _alone(f"channel '{name}'")
 
     def start_child(self, function: Callable[..., Any], args: tuple[Any, ...], name: str) -> Child:
-        """See `Worker.start_child`."""
         _alone(f"child '{name}'")
 
 

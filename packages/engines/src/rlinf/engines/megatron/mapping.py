@@ -52,11 +52,9 @@ class Whole:
     """It is not."""
 
     def split(self, sources: Sequence[Tensor], ranks: int) -> list[Tensor]:
-        """See `Division`."""
         return [sources[0]] * ranks
 
     def merge(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """See `Division`."""
         return [parts[0]]
 
 
@@ -72,7 +70,6 @@ class Cut:
     """It is."""
 
     def split(self, sources: Sequence[Tensor], ranks: int) -> list[Tensor]:
-        """See `Division`."""
         (source,) = sources
         missing = -self.size % ranks
         if missing:
@@ -81,7 +78,6 @@ class Cut:
         return list(source.chunk(ranks, self.dim))
 
     def merge(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """See `Division`."""
         return [torch.cat(list(parts), self.dim).narrow(self.dim, 0, self.size)]
 
 
@@ -93,12 +89,10 @@ class Gated:
     """It is."""
 
     def split(self, sources: Sequence[Tensor], ranks: int) -> list[Tensor]:
-        """See `Division`."""
         gates, ups = (source.chunk(ranks) for source in sources)
         return [torch.cat(pair) for pair in zip(gates, ups, strict=True)]
 
     def merge(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """See `Division`."""
         pairs = [part.chunk(2) for part in parts]
         return [torch.cat([pair[i] for pair in pairs]) for i in range(2)]
 
@@ -117,12 +111,10 @@ class Grouped:
     """It is."""
 
     def split(self, sources: Sequence[Tensor], ranks: int) -> list[Tensor]:
-        """See `Division`."""
         grouped = torch.cat([source.view(self.groups, -1, *source.shape[1:]) for source in sources], 1)
         return [part.flatten(0, 1) for part in grouped.chunk(ranks)]
 
     def merge(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """See `Division`."""
         whole = torch.cat(list(parts))
         grouped = whole.view(self.groups, -1, *whole.shape[1:])
         sizes = [self.queries * self.width, self.width, self.width]

@@ -80,7 +80,6 @@ class Simulation:
         self._build(gs)
 
     def reset(self, index: list[int], seeds: list[int], numbers: list[int | None]) -> dict[str, Tensor]:
-        """See `Batch`."""
         drawn = [_draw(seed) for seed in seeds]
         joints, cube, target = (self._tensor(np.stack(column)) for column in zip(*drawn, strict=True))
         # Also forgets contacts, the solver's warm start and the controller's commands, in these rows alone.
@@ -93,7 +92,6 @@ class Simulation:
         return self._observation()
 
     def step(self, actions: Tensor) -> Outcome:
-        """See `Batch`."""
         moved = self._commanded + _STRIDE * actions[:, :3]
         self._commanded = torch.minimum(torch.maximum(moved, self._low), self._high)
         opening = (0.02 * (actions[:, 3:] + 1.0)).expand(-1, 2)
@@ -107,7 +105,6 @@ class Simulation:
         return Outcome(observation=observation, reward=reward, terminated=success, success=success)
 
     def close(self) -> None:
-        """See `Batch`."""
         self._scene.destroy()
 
     def _build(self, gs: Any) -> None:

@@ -89,7 +89,6 @@ class Simulation:
             self.single_observation_space = space_of(embodied(simulation.get_obs(), obs_mode))
 
     def reset(self, index: list[int], seeds: list[int], numbers: list[int | None]) -> dict[str, torch.Tensor]:
-        """See `Batch`."""
         if self.numbered:
             # Nothing else is drawn, so that one call serves all.
             drawn = [keyed_seed(seed, "episode") % self.numbered for seed in seeds]
@@ -102,7 +101,6 @@ class Simulation:
         return self._reset(index, [own.get(i, 0) for i in range(self.num_envs)])
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """See `Batch`."""
         raw, reward, terminated, _, info = self.simulation.step(actions)
         success = info["success"].bool() if "success" in info else torch.zeros_like(terminated)
         return Outcome(
@@ -113,7 +111,6 @@ class Simulation:
         )
 
     def close(self) -> None:
-        """See `Batch`."""
         self.simulation.close()
 
     def _reset(self, index: list[int], seeds: list[int], **options: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -43,7 +43,6 @@ class PickPlace:
     """How near to the middle of the plate the block must lie."""
 
     def instruction(self, goal: int) -> str:
-        """See `Scene`."""
         return f"put on the plate the block that is {self.goals[goal]}"
 
     def start(self, random: KeyedRandom, goal: NDArray[np.int64]) -> World:

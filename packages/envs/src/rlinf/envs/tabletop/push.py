@@ -39,7 +39,6 @@ class Push:
     """How near to the goal the puck must be."""
 
     def instruction(self, goal: int) -> str:
-        """See `Scene`."""
         return "push the puck to the goal"
 
     def start(self, random: KeyedRandom, goal: NDArray[np.int64]) -> World:

@@ -30,7 +30,6 @@ class Reach:
     """How near counts as reached."""
 
     def instruction(self, goal: int) -> str:
-        """See `Scene`."""
         return "move to the target"
 
     def start(self, random: KeyedRandom, goal: NDArray[np.int64]) -> World:

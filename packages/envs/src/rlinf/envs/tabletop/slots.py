@@ -38,7 +38,6 @@ class Slots:
     """How near counts as reached."""
 
     def instruction(self, goal: int) -> str:
-        """See `Scene`."""
         return f"move to the block that is {self.goals[goal]}"
 
     def start(self, random: KeyedRandom, goal: NDArray[np.int64]) -> World:

@@ -64,14 +64,12 @@ class Bins(nn.Module):
     def decide(
         self, answers: Tensor, lm_head: nn.Module, mode: Mode, generator: torch.Generator | None
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """See `Decoder`."""
         logprob = self._logprobs(answers, lm_head)
         noise = _noise(logprob, generator).exponential_(generator=generator).to(logprob.device) if mode == "train" else None
         tokens = draw(logprob, noise, self.bins)
         return self.bins.decode(tokens), {TOKENS: tokens - self.bins.first}, chosen(logprob, tokens, self.bins)
 
     def score(self, answers: Tensor, lm_head: nn.Module, kept: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """See `Decoder`."""
         logprob = self._logprobs(answers, lm_head)
         return chosen(logprob, kept[TOKENS] + self.bins.first, self.bins), bin_entropy(logprob)
 
@@ -105,7 +103,6 @@ class Regression(nn.Module):
     def decide(
         self, answers: Tensor, lm_head: nn.Module, mode: Mode, generator: torch.Generator | None
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """See `Decoder`."""
         del lm_head
         mean = action = self._mean(answers)
         if mode == "train":
@@ -114,7 +111,6 @@ class Regression(nn.Module):
         return action, {NORMALIZED: action}, normal_logprob(action, mean, self.log_std)
 
     def score(self, answers: Tensor, lm_head: nn.Module, kept: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """See `Decoder`."""
         del lm_head
         logprob = normal_logprob(kept[NORMALIZED], self._mean(answers), self.log_std)
         return logprob, normal_entropy(self.log_std).expand_as(logprob)

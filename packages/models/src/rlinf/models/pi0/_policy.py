@@ -170,7 +170,6 @@ class PiPolicy(BasePolicy):
 
     @torch.no_grad()
     def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
-        """See `rlinf.core.capabilities.HasNoiseSteering`."""
         prefix, state = self.read(self.context(env_obs))
         start = torch.as_tensor(noise, device=self._device, dtype=torch.float32)
         if start.shape[1:] != self.noise_shape:

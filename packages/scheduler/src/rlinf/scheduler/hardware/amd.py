@@ -21,7 +21,6 @@ class AmdGpu(Accelerator):
     visible_devices = "HIP_VISIBLE_DEVICES"
 
     def detect(self, root: Path) -> tuple[Device, ...]:
-        """See `Accelerator`."""
         folder = root / "sys/class/kfd/kfd/topology/nodes"
         nodes = sorted((node for node in folder.glob("[0-9]*") if node.name.isdigit()), key=lambda node: int(node.name))
         return tuple(_device(root, node) for node in nodes if read_text(node / "gpu_id") not in ("", "0"))

@@ -18,7 +18,6 @@ class AscendNpu(Accelerator):
     visible_devices = "ASCEND_RT_VISIBLE_DEVICES"
 
     def detect(self, root: Path) -> tuple[Device, ...]:
-        """See `Accelerator`."""
         matches = (_FILE.fullmatch(path.name) for path in (root / "dev").glob("davinci*"))
         numbers = sorted(int(match[1]) for match in matches if match is not None)
         return tuple(Device(model="Ascend NPU", uuid=f"davinci{number}") for number in numbers)

@@ -22,7 +22,6 @@ class IntelGpu(Accelerator):
     visible_devices = "ONEAPI_DEVICE_SELECTOR"
 
     def detect(self, root: Path) -> tuple[Device, ...]:
-        """See `Accelerator`."""
         found: dict[str, Device] = {}
         for card in sorted((root / "sys/class/drm").glob("renderD[0-9]*")):
             folder = (card / "device").resolve()
@@ -32,7 +31,6 @@ class IntelGpu(Accelerator):
         return tuple(found[address] for address in sorted(found))
 
     def environment(self, ids: Sequence[str]) -> dict[str, str]:
-        """See `Accelerator`."""
         return {self.visible_devices: _BACK_END + ",".join(ids)}
 
     def select(self, devices: tuple[Device, ...], environ: Mapping[str, str]) -> tuple[Device, ...]:

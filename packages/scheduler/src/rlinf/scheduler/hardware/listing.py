@@ -56,7 +56,6 @@ class _Listing:
             self._spellings.setdefault(node.accelerator_type.casefold(), node.accelerator_type)
 
     def inventory(self) -> Inventory:
-        """See `take_inventory`."""
         groups: dict[str, NodeGroup] = {}
         for index, written in enumerate(self._groups):
             place = f"{PLACE}[{index}]"

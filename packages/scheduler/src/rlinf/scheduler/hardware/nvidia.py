@@ -22,7 +22,6 @@ class NvidiaGpu(Accelerator):
     visible_devices = "CUDA_VISIBLE_DEVICES"
 
     def detect(self, root: Path) -> tuple[Device, ...]:
-        """See `Accelerator`."""
         driver = root / "proc/driver/nvidia/gpus"
         folders = sorted(driver.iterdir()) if driver.is_dir() else []
         if not folders and not (root / "dev/nvidiactl").exists():

@@ -79,7 +79,6 @@ class PackedPlacementStrategy:
         self.node_group = node_group
 
     def plan(self, cluster: Node | Inventory, *, place: str) -> tuple[ProcessPlan, ...]:
-        """See `PlacementStrategy`."""
         count, block = self.end - self.start + 1, self.each * self.stride
         if min(self.each, self.stride, count) < 1 or count % block:
             problem = f"{count} accelerators ({self.start}-{self.end}) can't be packed by {self.each} × stride {self.stride}"
@@ -108,7 +107,6 @@ class FlexiblePlacementStrategy:
         self.node_group_label = node_group_label
 
     def plan(self, cluster: Node | Inventory, *, place: str) -> tuple[ProcessPlan, ...]:
-        """See `PlacementStrategy`."""
         if not self.processes:
             raise PlacementError(place, "no process was placed", "Name at least one accelerator.")
         inventory = Inventory.of(cluster)
@@ -141,7 +139,6 @@ class NodePlacementStrategy:
         self.node_group_label = node_group_label
 
     def plan(self, cluster: Node | Inventory, *, place: str) -> tuple[ProcessPlan, ...]:
-        """See `PlacementStrategy`."""
         inventory = Inventory.of(cluster)
         pool = inventory.pool(self.node_group_label, place=place, on_nodes=True)
         if not self.node_ranks or self.node_ranks[0] < 0 or self.node_ranks[-1] >= len(pool.resources):

@@ -51,11 +51,9 @@ class TracedTransport(Transport):
         self.guard = lambda: transport.guard()  # the driver's is set later
 
     def who(self) -> str:
-        """See `Transport`."""
         return self._transport.who()
 
     def in_worker(self) -> bool:
-        """See `Transport`."""
         return self._transport.in_worker()
 
     def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
@@ -133,16 +131,13 @@ class _TracedGet:
 
     @property
     def done(self) -> bool:
-        """See `Operation`."""
         return self._operation.done
 
     @property
     def problem(self) -> Problem | None:
-        """See `Operation`."""
         return self._operation.problem
 
     def take(self, wait: Wait) -> list[Blobs]:
-        """See `Operation`."""
         try:
             items = self._operation.take(wait)
         except ChannelEmpty:
@@ -154,7 +149,6 @@ class _TracedGet:
         return items
 
     def expire(self, error: DeadlineExceeded) -> None:
-        """See `Operation`."""
         try:
             self._operation.expire(error)
         except DeadlineExceeded:
@@ -170,7 +164,6 @@ class TracedLocks:
         self._recorder = recorder
 
     def acquire(self, claim: Claim, wait: Wait) -> None:
-        """See `LockService`."""
         start, failed = time.monotonic_ns(), True
         try:
             self._service.acquire(claim, wait)

@@ -95,15 +95,12 @@ class GroupCarrier:
 
     @property
     def ready(self) -> bool:
-        """See `Carrier`."""
         return os.getpid() == self._pid
 
     def gpus(self, host: str, wait: Wait) -> Collection[str]:
-        """See `Carrier`."""
         return self._connections.ask(host, "nccl", wait=wait)[0] if _has_nccl() else ()
 
     def leave(self, to: str, route: GroupRoute, parts: Sequence[Any]) -> tuple[str, int]:
-        """See `Carrier`."""
         if route == "nccl":
             self._gpu = parts[0].device if self._gpu is None else self._gpu
             kept = _copied(parts, self._gpu)
@@ -115,18 +112,15 @@ class GroupCarrier:
         return self._holder, number
 
     def sent(self, number: int) -> None:
-        """See `Carrier`."""
         with self._lock:
             if number in self._payloads:  # else it was fetched already
                 self._payloads[number].sent = True
 
     def withdraw(self, number: int) -> None:
-        """See `Carrier`."""
         with self._lock:
             self._payloads.pop(number, None)
 
     def forget(self, host: str) -> None:
-        """See `Carrier`."""
         with self._lock:
             kept = self._payloads.items()
             self._payloads = {number: payload for number, payload in kept if payload.to != host or not payload.sent}
@@ -135,7 +129,6 @@ class GroupCarrier:
             self._give_up(pair)
 
     def fetch(self, sender: str, ticket: Ticket, wait: Wait) -> list[Any]:
-        """See `Carrier`."""
         seconds = self._connections.seconds(wait)
         deadline = time.monotonic() + seconds
         pair = self._receiver(sender, ticket, wait)

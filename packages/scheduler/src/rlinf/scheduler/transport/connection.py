@@ -73,11 +73,9 @@ class RemoteRequest:
             callback()
 
     def detach(self) -> None:
-        """See `Operation`."""
         self._connection.leave_to_background(self)
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        """See `Operation`."""
         with self._lock:
             if not self.done:
                 self._callbacks.append(callback)
@@ -85,11 +83,9 @@ class RemoteRequest:
         callback()
 
     def wait(self, wait: Wait) -> None:
-        """See `Operation`."""
         self._connection.await_answer(self, wait)
 
     def take(self, wait: Wait) -> list[Blobs]:
-        """See `Operation`."""
         if self.problem is not None:
             gone = self.problem[0] == GONE
             raise wait.closed(self._connection.gone(self.name)) if gone else failure(self.problem, wait)
@@ -116,7 +112,6 @@ class RemoteRequest:
             raise error.because(self.problem[1]) from None
 
     def cancel(self) -> bool:
-        """See `Operation`."""
         if self.done and (self.kind == "put" or self.problem is not None):
             return False
         self._connection.say("cancel", self, now=True)
@@ -127,7 +122,6 @@ class RemoteRequest:
         return self._connection.read_until(self, GRACE_S) and self.problem is not None
 
     def abandon(self) -> None:
-        """See `Operation`."""
         if self.kind == "get":
             self._connection.say("cancel", self)
 

@@ -39,7 +39,6 @@ class PeerMessenger:
         """Sends that go on by themselves, by receiver."""
 
     def send(self, item: Any, group: str, rank: Rank, *, tag: str = "", async_op: bool = False) -> Any:
-        """See `Messenger`."""
         to = self._address(group, rank, "send to")
         wait = Wait(self._who, f"send to {label(to)}, tag '{tag}'", "a way")
         return self._put(to, tag, self._encoded(item, to, wait), wait, async_op)
@@ -54,7 +53,6 @@ class PeerMessenger:
         async_op: bool = False,
         into: Any = None,
     ) -> Any:
-        """See `Messenger`."""
         sender = self._address(group, rank, "recv from")
         wait = Wait(self._who, f"recv from {label(sender)}, tag '{tag}'", "an item", timeout, peers=(label(sender),))
         return self._get(sender, tag, wait, async_op, into)

@@ -46,33 +46,27 @@ class Request:
 
     @property
     def monitor(self) -> Monitor:
-        """See `Operation`."""
         return self.queues.monitor()
 
     def detach(self) -> None:
         """See `Operation`; whoever makes way for it ends it."""
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        """See `Operation`."""
         self.queues.when_done(self, callback)
 
     def wait(self, wait: Wait) -> None:
-        """See `Operation`."""
         self.queues.await_end(self, wait)
 
     def take(self, wait: Wait) -> list[Blobs]:
-        """See `Operation`."""
         if self.problem is not None:
             raise failure(self.problem, wait)
         return []
 
     def expire(self, error: DeadlineExceeded) -> None:
-        """See `Operation`."""
         if self.cancel():
             raise error.because(self.problem[1] if self.problem else "") from None
 
     def cancel(self) -> bool:
-        """See `Operation`."""
         return self.queues.cancel(self)
 
     def abandon(self) -> None:
@@ -110,7 +104,6 @@ class Get(Request):
         self.entries: list[Entry] = []
 
     def take(self, wait: Wait) -> list[Blobs]:
-        """See `Operation`."""
         super().take(wait)
         items = [blobs for _, _, blobs in self.entries]
         if self.holds:
@@ -118,7 +111,6 @@ class Get(Request):
         return items
 
     def cancel(self) -> bool:
-        """See `Operation`."""
         if not super().cancel():
             if self.problem is not None:
                 return False
@@ -126,7 +118,6 @@ class Get(Request):
         return True
 
     def abandon(self) -> None:
-        """See `Operation`."""
         self.queues.abandon(self)
 
 

@@ -70,21 +70,17 @@ class SocketTransport(Transport):
         OPEN_TRANSPORTS[run_info.run] = self
 
     def who(self) -> str:
-        """See `Transport`."""
         return self._who
 
     def in_worker(self) -> bool:
-        """See `Transport`."""
         return self.asks_driver
 
     def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
-        """See `Transport`."""
         return self.connections.ask(DRIVER, kind, *question, wait=wait, content=content)
 
     def start_put(
         self, host: str, queue: Any, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
     ) -> Operation:
-        """See `Transport`."""
         self._check(host, queue, wait)
         blobs, _ = self.routes.staged(host, blobs, wait)
         if host == self._me:
@@ -104,14 +100,12 @@ class SocketTransport(Transport):
                 return SENT
 
     def start_get(self, host: str, queue: Any, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
-        """See `Transport`."""
         self._check(host, queue, wait)
         if host == self._me:
             return self._started(Get(queue, self._me, target, now=now, holds=True))
         return self.connections.to(host, wait).start("get", queue, (target, now), (), wait)
 
     def size(self, host: str, queue: Any, wait: Wait) -> int:
-        """See `Transport`."""
         self._check(host, queue, wait)
         return self.queues.size(queue) if host == self._me else self.connections.ask(host, "size", queue, wait=wait)[0]
 
@@ -120,7 +114,6 @@ class SocketTransport(Transport):
         self.connections.ask(DRIVER, "lock", claim, wait.timeout, wait=wait, receipt=True)
 
     def release(self, claim: Claim) -> None:
-        """See `LockService`."""
         self.connections.ask(DRIVER, "unlock", claim, wait=Wait(claim.owner, "device lock", "its release"))
 
     def groups(self) -> dict[str, int]:
@@ -291,14 +284,12 @@ class _Processes:
         self._driver = driver
 
     def stop_puts(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
-        """See `Processes`."""
         driver = self._driver
         # The driver's own come first, while the others answer all at once.
         driver.stop_puts(channel, reason, hosts)
         driver.controls.ask("stop puts", (channel, reason, hosts), timeout=ANSWERS_S)
 
     def end_queues(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
-        """See `Processes`."""
         for host in hosts:
             if host == DRIVER:
                 self._driver.queues.end(channel, reason)
@@ -307,11 +298,9 @@ class _Processes:
                 self._driver.connections.ask(host, "end", channel, reason, wait=Wait(DRIVER, f"channel '{channel}'", "its end"))
 
     def traffic(self, channels: Sequence[str], host: str) -> list[Traffic]:
-        """See `Processes`."""
         answers = self._driver.controls.ask("channel traffic", (channels, host), timeout=ANSWERS_S)
         return [self._driver.connections.traffic(channels, host), *answers.values()]
 
     def lose(self, host: str, reasons: Mapping[str, str]) -> None:
-        """See `Processes`."""
         self._driver.lose(host, reasons)
         self._driver.controls.ask("channel lost", (host, reasons), timeout=ANSWERS_S)

@@ -251,7 +251,6 @@ class ThreadMonitor:
         self._condition.release()
 
     def wait_until(self, ready: Callable[[], bool], wait: Wait) -> None:
-        """See `Monitor`."""
         if ready():
             return
         seconds = self._default_s if wait.timeout is None else wait.timeout
@@ -267,7 +266,6 @@ class ThreadMonitor:
             end(number)
 
     def changed(self) -> None:
-        """See `Monitor`."""
         self._condition.notify_all()
 
     def give_way(self) -> None:

@@ -95,14 +95,12 @@ class Done:
         """See `Operation`."""
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        """See `Operation`."""
         callback()
 
     def wait(self, wait: Wait) -> None:
         """See `Operation`."""
 
     def take(self, wait: Wait) -> list[Blobs]:
-        """See `Operation`."""
         if self._error is not None:
             raise self._error
         return []
@@ -111,7 +109,6 @@ class Done:
         """See `Operation`."""
 
     def cancel(self) -> bool:
-        """See `Operation`."""
         return False
 
     def abandon(self) -> None:

@@ -69,11 +69,9 @@ class ChannelServices(Services):
     """Channels, which any process of a cluster creates and finds in the same way."""
 
     def create_channel(self, name: str, **options: Any) -> Channel:
-        """See `Worker.create_channel`."""
         return TransportChannel.create(name, **options)
 
     def connect_channel(self, name: str) -> Channel:
-        """See `Worker.connect_channel`."""
         return TransportChannel.connect(name)
 
 
@@ -91,7 +89,6 @@ class WorkerServices(ChannelServices):
         self._numbers = itertools.count()
 
     def start_child(self, function: Callable[..., Any], args: tuple[Any, ...], name: str) -> Child:
-        """See `Worker.start_child`."""
         blobs = [bytes(blob) for blob in snapshot(encode((function, args)))]
         return WorkerChild(self._origin.child(next(self._numbers)), blobs, name, self._fail)
 
@@ -123,29 +120,23 @@ class WorkerChild:
 
     @property
     def name(self) -> str:
-        """See `Child`."""
         return self._address.get_name()
 
     @property
     def rank(self) -> tuple[int, ...]:
-        """See `Child`."""
         return self._address.ranks
 
     @property
     def pid(self) -> int:
-        """See `Child`."""
         return self._process.pid
 
     def wait(self, timeout: float | None = None) -> None:
-        """See `Child`."""
         self._end.wait(timeout)
 
     def done(self) -> bool:
-        """See `Child`."""
         return self._end.done()
 
     def stop(self) -> None:
-        """See `Child`."""
         self._stopped = True
         self._process.kill()
         self._end.wait()

@@ -60,7 +60,6 @@ class ThreadTurn:
             self._changed.notify_all()
 
     def idle(self, select: Select, timeout: float | None, *, busy: bool) -> Ready:
-        """See `Turn`."""
         self.__exit__()
         try:
             return select(timeout)
@@ -68,12 +67,10 @@ class ThreadTurn:
             self.__enter__()
 
     def until(self, ready: Callable[[], bool]) -> None:
-        """See `Turn`."""
         with self._changed:
             self._changed.wait_for(ready)
 
     def beside(self, name: str, body: Callable[[], None]) -> None:
-        """See `Turn`."""
         threading.Thread(target=body, name=name, daemon=True).start()
 
 

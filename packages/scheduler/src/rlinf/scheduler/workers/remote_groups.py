@@ -74,11 +74,9 @@ class _RemoteProcess:
 
     @property
     def restarts(self) -> int:
-        """See `Process`."""
         return _Questions(self._transport, self._info.label).ask("find", self._info.group)[1][self._index][1]
 
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _RemoteCall:
-        """See `Process`."""
         label = f"{self._info.label}.{method}()"
         content = encode((args, dict(kwargs)))
         number = _Questions(self._transport, label).ask("begin", self._info.group, self._index, method, content=content)
@@ -97,11 +95,9 @@ class _RemoteCall:
 
     @property
     def label(self) -> str:
-        """See `RankCall`."""
         return self._label
 
     def wait(self, timeout: float | None = None) -> Outcome:
-        """See `RankCall`."""
         if self._error is not None:
             raise self._error
         if self._outcome is None:
@@ -117,15 +113,12 @@ class _RemoteCall:
         return self._outcome
 
     def done(self) -> bool:
-        """See `RankCall`."""
         return self._outcome is not None or self._error is not None or self._ask("state")[0]
 
     def failed(self) -> bool:
-        """See `RankCall`."""
         return self._error is not None or (self._outcome is None and self._ask("state")[1])
 
     def forgive(self) -> None:
-        """See `RankCall`."""
         if self._outcome is None:
             self._ask("forgive")
 
@@ -133,7 +126,6 @@ class _RemoteCall:
         """See `RankCall`; the driver's error has it already."""
 
     def state(self) -> str:
-        """See `RankCall`."""
         return "" if self._outcome is not None else self._ask("state")[2]
 
     def _ask(self, question: str) -> Any:

@@ -86,7 +86,6 @@ class Simulation:
         self.single_observation_space = space_of(self._embodied(observation))
 
     def reset(self, index: list[int], seeds: list[int], numbers: list[int | None]) -> dict[str, torch.Tensor]:
-        """See `Batch`."""
         calls = [([i], seed) for i, seed in zip(index, seeds, strict=True)]
         if not self._config.exact_resets:
             calls = [(index, keyed_seed(0, "isaaclab", *seeds) % _SEED_RANGE)]

@@ -53,11 +53,9 @@ class LocalTransport(Transport):
         self.channels = ChannelRegistry(CooperativeMonitor(scheduler), self)
 
     def who(self) -> str:
-        """See `Transport`."""
         return self._scheduler.me().name
 
     def in_worker(self) -> bool:
-        """See `Transport`."""
         try:
             return self._scheduler.me().name != DRIVER
         except RLinfError:
@@ -74,15 +72,12 @@ class LocalTransport(Transport):
     def start_put(
         self, host: str, queue: Hashable, weight: int, blobs: Blobs, maxsize: int, wait: Wait, *, now: bool = False
     ) -> Operation:
-        """See `Transport`."""
         return self._started(Put(queue, self.who(), (weight, snapshot(blobs)), maxsize, now=now))
 
     def start_get(self, host: str, queue: Hashable, target: int | None, wait: Wait, *, now: bool = False) -> Operation:
-        """See `Transport`."""
         return self._started(Get(queue, self.who(), target, now=now, holds=True))
 
     def size(self, host: str, queue: Hashable, wait: Wait) -> int:
-        """See `Transport`."""
         return self.queues.size(queue)
 
     def _started(self, request: Request) -> Request:
@@ -93,7 +88,6 @@ class LocalTransport(Transport):
         """See `Processes`; nothing is on its way."""
 
     def end_queues(self, channel: str, reason: str, hosts: Sequence[str]) -> None:
-        """See `Processes`."""
         self.queues.end(channel, reason)
 
     def traffic(self, channels: Sequence[str], host: str) -> Sequence[Traffic]:
@@ -144,7 +138,6 @@ class LocalBackend:
         supervisor: Supervisor,
         options: LaunchOptions,
     ) -> list[Process]:
-        """See `Backend`."""
         processes = self._processes[group] = list[LocalProcess]()
         calls: list[LocalCall] = []
         self._sizes[group] = len(plans)
@@ -166,7 +159,6 @@ class LocalBackend:
         return list(processes)
 
     def end(self, group: str) -> None:
-        """See `Backend`."""
         del self._sizes[group]
         for process in self._processes.pop(group):
             process.shutdown()
@@ -176,16 +168,13 @@ class LocalBackend:
             log.close()
 
     def wait_graph(self) -> WaitGraph:
-        """See `Backend`."""
         return graph_here(self._names(), self._untraced.queues, self._locks)
 
     def stacks(self) -> dict[str, list[Stack]]:
-        """See `Backend`."""
         names = self._names()
         return {stack.thread: [stack] for stack in own_stacks() if stack.thread in names}
 
     def stop(self) -> None:
-        """See `Backend`."""
         OPEN_TRANSPORTS.pop(self.transport.run, None)
         self.scheduler.stop("the cluster was shut down")
         for log in [log for logs in self._logs.values() for log in logs]:

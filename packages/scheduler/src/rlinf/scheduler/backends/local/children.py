@@ -46,7 +46,6 @@ class LocalServices(ChannelServices):
         self._numbers = itertools.count()
 
     def start_child(self, function: Callable[..., Any], args: tuple[Any, ...], name: str) -> Child:
-        """See `Worker.start_child`."""
         path = (*self.fields.get("children", ()), next(self._numbers))
         fields = {**self.fields, "children": path, "devices": (), "threads": 1}
         services = LocalServices(self.scheduler, self.transport, self.groups, fields, self.fail)
@@ -69,21 +68,17 @@ class LocalChild:
 
     @property
     def name(self) -> str:
-        """See `Child`."""
         return self._address.get_name()
 
     @property
     def rank(self) -> tuple[int, ...]:
-        """See `Child`."""
         return self._address.ranks
 
     @property
     def pid(self) -> int:
-        """See `Child`."""
         return os.getpid()
 
     def wait(self, timeout: float | None = None) -> None:
-        """See `Child`."""
         scheduler = self._services.scheduler
         scheduler.wait_until(lambda: self._ended, Wait(scheduler.me().name, self._label, "its end", timeout))
 

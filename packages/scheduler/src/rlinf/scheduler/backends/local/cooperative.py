@@ -227,12 +227,10 @@ class CooperativeMonitor:
         pass
 
     def wait_until(self, ready: Callable[[], bool], wait: Wait) -> None:
-        """See `Monitor`."""
         self._scheduler.wait_until(ready, wait)
 
     def changed(self) -> None:
         """The condition of every task is looked at whenever one lets the next one run."""
 
     def give_way(self) -> None:
-        """See `Monitor`."""
         self._scheduler.give_way()

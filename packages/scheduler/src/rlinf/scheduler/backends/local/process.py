@@ -48,11 +48,9 @@ class LocalCall:
 
     @property
     def label(self) -> str:
-        """See `RankCall`."""
         return f"{self._info.label}.{self.method}()"
 
     def wait(self, timeout: float | None = None) -> Outcome:
-        """See `RankCall`."""
         around = self._runtime
         seconds = around.timeout_s if timeout is None else timeout
         wait = Wait(DRIVER, self.label, "its end", seconds, peers=(self._info.label,))
@@ -71,21 +69,17 @@ class LocalCall:
         return checked(self.outcome, self._info, self.method)
 
     def failed(self) -> bool:
-        """See `RankCall`."""
         return self.outcome is not None and self.outcome.failure is not None
 
     def forgive(self) -> None:
-        """See `RankCall`."""
         self._forgiven = True
         if self in self._runtime.unseen:
             self._runtime.unseen.remove(self)
 
     def explain(self, error: DeadlineExceeded | WorkerError) -> None:
-        """See `RankCall`."""
         self._runtime.failures.explain(error)
 
     def state(self) -> str:
-        """See `RankCall`."""
         return ""
 
     def end(self, outcome: Outcome) -> None:
@@ -140,7 +134,6 @@ class LocalProcess:
 
     @property
     def info(self) -> WorkerInfo:
-        """See `Process`."""
         return self._info
 
     def construct(self, context: WorkerContext) -> LocalCall:
@@ -154,7 +147,6 @@ class LocalProcess:
         return self._line_up("__init__", lambda: build, (), {})
 
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalCall:
-        """See `Process`."""
         if self._ended:
             raise ended(f"{self._info.label}.{method}()")
         return self._line_up(method, lambda: getattr(self._worker, method), args, kwargs)

@@ -38,12 +38,9 @@ class CooperativeTurn:
             self.__enter__()
 
     def until(self, ready: Callable[[], bool]) -> None:
-        """See `Turn`."""
         self._scheduler.idle(ready)
 
     def beside(self, name: str, body: Callable[[], None]) -> None:
-        """See `Turn`."""
-
         def run() -> None:
             with contextlib.suppress(ChannelClosed):
                 body()

@@ -104,17 +104,14 @@ class RayBackend:
 
     @property
     def transport(self) -> Transport:
-        """See `Backend`."""
         return self._transport
 
     @property
     def channels(self) -> ChannelRegistry:
-        """See `Backend`."""
         return self._untraced.channels
 
     @property
     def replaceable(self) -> bool:
-        """See `Backend`."""
         return self._logs is not None and not self._untraced.channels.names() and not self.failures.listened
 
     def launch(
@@ -125,7 +122,6 @@ class RayBackend:
         supervisor: Supervisor,
         options: LaunchOptions,
     ) -> list[Process]:
-        """See `Backend`."""
         self.failures.check()
         launcher = GroupLauncher(self._launch, spec.worker, group, plans, options, self._launches[group])
         self._launches[group] += 1
@@ -151,7 +147,6 @@ class RayBackend:
         return list(processes)
 
     def end(self, group: str) -> None:
-        """See `Backend`."""
         hosts = [address(group, rank) for rank in range(self._untraced.sizes.pop(group))]
         self._untraced.group_registry.remove(group)
         for process in [self._processes.pop(host) for host in hosts]:
@@ -159,15 +154,12 @@ class RayBackend:
         self._untraced.directory.await_absence(hosts, Wait(DRIVER, f"shutdown of '{group}'", "its processes to end", END_S))
 
     def wait_graph(self) -> WaitGraph:
-        """See `Backend`."""
         return self._watcher.wait_graph()
 
     def stacks(self) -> dict[str, list[Stack]]:
-        """See `Backend`."""
         return self._watcher.stacks()
 
     def stop(self) -> None:
-        """See `Backend`."""
         self._stopping = True
         self._heartbeat.stop()
         self._silence.end()

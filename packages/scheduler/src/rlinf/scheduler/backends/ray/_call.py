@@ -70,7 +70,6 @@ class RayCall:
 
     @property
     def label(self) -> str:
-        """See `RankCall`."""
         return f"{self._process.info.label}.{self.method}()"
 
     @property
@@ -103,7 +102,6 @@ class RayCall:
         future.add_done_callback(partial(self._answered, incarnation))
 
     def wait(self, timeout: float | None = None) -> Outcome:
-        """See `RankCall`."""
         failures, seconds = self._process.failures, self._process.timeout_s if timeout is None else timeout
         wait = Wait(DRIVER, self.label, "its end", timeout, peers=(self._process.info.label,))
         if not self.ended:
@@ -124,15 +122,12 @@ class RayCall:
         raise late
 
     def explain(self, error: DeadlineExceeded | WorkerError) -> None:
-        """See `RankCall`."""
         self._process.failures.explain(error)
 
     def done(self) -> bool:
-        """See `RankCall`."""
         return self.ended or self._process.failures.over
 
     def forgive(self) -> None:
-        """See `RankCall`."""
         with self._process.failures.changed:
             self._quiet = True
             self._process.failures.seen(self)
@@ -142,7 +137,6 @@ class RayCall:
         return self._process.condition()
 
     def failed(self) -> bool:
-        """See `RankCall`."""
         return self._error is not None or (not self.ended and self._process.failures.over)
 
     def end(self, outcome: Outcome | None = None, error: RLinfError | None = None) -> None:

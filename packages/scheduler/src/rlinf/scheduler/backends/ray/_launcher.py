@@ -75,7 +75,6 @@ class GroupLauncher:
         """Tells the notes of this group from those of one that had its name before."""
 
     def start(self, plan: ProcessPlan, incarnation: int) -> Any:
-        """See `ActorLauncher`."""
         spec = self._spec(plan, incarnation)
         remote: Any = ray.remote(max_restarts=0, **actor_options(self._worker, self._options))(WorkerProcess)
         options = remote.options(
@@ -88,7 +87,6 @@ class GroupLauncher:
         return options.remote(spec)
 
     def exit_reason(self, process: RayProcess, said: str) -> str:
-        """See `ActorLauncher`."""
         context, plan = self._context, self._plans[process.info.rank]
         info = context.nodes.infos[plan.node]
         context.remark()
@@ -105,7 +103,6 @@ class GroupLauncher:
         return f"the process died{on} ({how or 'it was killed by a signal, or exited by itself'}), pid {process.info.pid}"
 
     def failed_start(self, process: RayProcess) -> str:
-        """See `ActorLauncher`."""
         plan = self._plans[process.info.rank]
         how = exit_of(self._note(plan, process.incarnation), 0.0) if self._is_here(plan) else ""
         if how:
@@ -122,7 +119,6 @@ class GroupLauncher:
             ray.kill(process.actor)
 
     def condition(self, process: RayProcess) -> str:
-        """See `ActorLauncher`."""
         return hindrance(process.info.pid) if self._is_here(self._plans[process.info.rank]) else ""
 
     def _is_here(self, plan: ProcessPlan) -> bool:

@@ -104,12 +104,10 @@ class RayProcess:
 
     @property
     def info(self) -> WorkerInfo:
-        """See `Process`."""
         return self._info
 
     @property
     def restarts(self) -> int:
-        """See `Process`."""
         return len(self._restarted)
 
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RayCall:

@@ -11,12 +11,12 @@ from torch import Tensor
 from rlinf.core.data import Rescored
 from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Policy
-from rlinf.core.trajectory import Trajectory
+from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.reasoning.language import build_policy
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.reasoning.scoring import pieces, scattered, trimmed, widths, without_credit
+from rlinf.runners.reasoning.scoring import pieces, scattered, trimmed, widths
 from rlinf.runners.reasoning.topology import Channels, ReferenceRequest
 from rlinf.runners.training.devices import device_of
 from rlinf.runners.training.tensors import to_numpy, to_torch
@@ -40,7 +40,7 @@ class ReferencePolicy:
     @torch.no_grad()
     def logprob(self, trajectory: Trajectory[Tensor]) -> Tensor:
         """`[B, T]`, the log-probability of each decision under the reference; 0 where masked."""
-        batch, width = without_credit(trajectory), widths(trajectory)
+        batch, width = Batch.of(trajectory), widths(trajectory)
         parts = pieces(np.arange(len(trajectory)), width, size=self._size, tokens=self._tokens)
 
         def score(rows: Any) -> tuple[Any, Rescored[Tensor]]:

@@ -15,7 +15,6 @@ from rlinf.core.capabilities import HasReference, LanguageModelPolicy
 from rlinf.core.data import Rescored, Scores
 from rlinf.core.protocols import Trainer
 from rlinf.core.trajectory import Batch, Credit, Trajectory
-from rlinf.core.tree import Tree, tree_map
 from rlinf.runners.training.agreement import evaluated, of_ranks, scores_of
 from rlinf.runners.training.tensors import to_torch
 
@@ -54,40 +53,8 @@ def pieces(rows: Rows, width: Rows, *, size: int | None, tokens: int | None) -> 
 
 def trimmed(batch: Batch[Tensor], rows: Rows, width: Rows) -> Batch[Tensor]:
     """Some rows of a batch, with as many columns as the widest of them needs."""
-    horizon = max(1, int(width[rows].max()))
     index = torch.from_numpy(rows)  # pyright: ignore[reportUnknownMemberType]
-    part = batch.rows(index)
-    t, credit = part.trajectory, part.credit
-
-    def cut(leaf: Tensor) -> Tensor:
-        return leaf[:, :horizon]
-
-    def maybe(leaf: Tensor | None) -> Tensor | None:
-        return None if leaf is None else cut(leaf)
-
-    context: Tree[Tensor] = tree_map(cut, t.context)
-    trajectory = Trajectory(
-        context=context,
-        action=cut(t.action),
-        logprob=cut(t.logprob),
-        reward=cut(t.reward),
-        terminated=cut(t.terminated),
-        truncated=cut(t.truncated),
-        mask=cut(t.mask),
-        version=cut(t.version),
-        group=t.group,
-        task=t.task,
-        value=None if t.value is None else t.value[:, : horizon + 1],
-        reference=maybe(t.reference),
-        proximal=maybe(t.proximal),
-        episode=t.episode,
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=cut(credit.advantage), target=maybe(credit.target)))
-
-
-def without_credit(trajectory: Trajectory[Tensor]) -> Batch[Tensor]:
-    """A batch of decisions that are only to be scored."""
-    return Batch(trajectory=trajectory, credit=Credit(advantage=torch.zeros_like(trajectory.reward)))
+    return batch.rows(index).columns(max(1, int(width[rows].max())))
 
 
 def cut_off(trajectory: Trajectory[Tensor]) -> Tensor:
@@ -166,7 +133,7 @@ class Rescorer:
         return of_ranks(self._trainer, value, rank=self._rank, world_size=self._world_size)
 
     def _each(self, ask: Callable[[Batch[Any]], Rescored[Tensor]], trajectory: Trajectory[Tensor], parts: Sequence[Rows]) -> Found:
-        batch, width = without_credit(trajectory), widths(trajectory)
+        batch, width = Batch.of(trajectory), widths(trajectory)
         rounds = max(self.of_ranks(len(parts)))
         return list(zip(parts, evaluated(ask, parts, lambda rows: trimmed(batch, rows, width), rounds=rounds), strict=True))
 

@@ -14,7 +14,8 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric
 from rlinf.core.problems import ImageProcessor, Problem, ShownPrompt, Split, TaskConfig, Tokenizer
 from rlinf.core.random import keyed_generator
-from rlinf.core.trajectory import Batch, Credit, Trajectory
+from rlinf.core.sequences import first_fit_decreasing
+from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.runners.reasoning.language import build_sight, encode_prompt
 
 
@@ -89,16 +90,8 @@ def packed(examples: Sequence[Example], length: int) -> list[list[Example]]:
 
     First-fit decreasing: Johnson, "Near-optimal bin packing algorithms" (1973), which needs at most 11/9 of the fewest rows.
     """
-    rows: list[list[Example]] = []
-    free: list[int] = []
-    for each in sorted(examples, key=len, reverse=True):
-        at = next((row for row, left in enumerate(free) if left >= len(each)), len(rows))
-        if at == len(rows):
-            rows.append([])
-            free.append(length)
-        rows[at].append(each)
-        free[at] -= len(each)
-    return rows
+    bins = first_fit_decreasing([len(each) for each in examples], length)
+    return [[examples[number] for number in row] for row in bins]
 
 
 def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]:
@@ -117,20 +110,9 @@ def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]
             mask[row, begin + len(each.prompt) - 1 : end] = True
             _show(leaves, each.seen, row, begin, (len(rows), width))
             begin = end
-    nothing, never = torch.zeros((len(rows), width)), torch.zeros_like(mask)
-    trajectory: Trajectory[Any] = Trajectory(
-        context={"input_ids": ids, "segment_ids": segment, **leaves},
-        action=action[..., None, None],
-        logprob=nothing,
-        reward=nothing,
-        terminated=never,
-        truncated=never,
-        mask=mask,
-        version=torch.zeros_like(segment),
-        group=torch.arange(len(rows)),
-        task=torch.zeros(len(rows), dtype=torch.long),
-    )
-    return Batch(trajectory=trajectory, credit=Credit(advantage=nothing))
+    context = {"input_ids": ids, "segment_ids": segment, **leaves}
+    logprob = torch.zeros((len(rows), width))
+    return Batch.of(Trajectory.of(context=context, action=action[..., None, None], logprob=logprob, mask=mask))
 
 
 def _show(leaves: dict[str, Tensor], seen: ShownPrompt | None, row: int, begin: int, shape: tuple[int, int]) -> None:

@@ -61,6 +61,7 @@ def write_checkpoint(
         state: counters.
     """
     partial = folder.with_name(f".{folder.name}.partial")
+    # Left behind by a process that was killed while it wrote.
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "actor").mkdir(parents=True)
     write_actor(partial / "actor")
@@ -68,6 +69,7 @@ def write_checkpoint(
     _write_json(partial / "state.json", state)
     files = {str(p.relative_to(partial)): _fingerprint(p) for p in sorted(partial.rglob("*")) if p.is_file()}
     _write_json(partial / MANIFEST, {"format": FORMAT, "files": files})
+    # A folder can't be renamed onto one that holds files.
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
@@ -112,6 +114,7 @@ def hold_checkpoint(checkpoint: Checkpoint) -> None:
     manifest = (checkpoint.folder / MANIFEST).open()
     _HELD.append(manifest)
     with suppress(OSError):
+        # Shared, as several processes may hold one checkpoint.
         fcntl.flock(manifest, fcntl.LOCK_SH)
 
 
@@ -119,6 +122,7 @@ def in_use(folder: Path) -> bool:
     """Whether a process holds a checkpoint."""
     try:
         with (folder / MANIFEST).open() as manifest:
+            # Closing the file gives the lock back, so that this look holds nothing.
             fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -140,6 +144,7 @@ def find_checkpoint(folder: Path) -> Path:
     if not steps:
         remedy = "Name a global_step_N folder, or the folder of a run."
         raise CheckpointError(str(folder), f"no checkpoint here (no {MANIFEST})", remedy)
+    # By number: as texts, 100 comes before 20.
     return steps[max(steps)]
 
 

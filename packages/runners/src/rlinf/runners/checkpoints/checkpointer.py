@@ -45,6 +45,7 @@ class Checkpointer:
 
     def __init__(self, cfg: RunConfig, folder: RunFolder, *, write_actor: Writer, state: Callable[[], Mapping[str, Any]]) -> None:
         self._runner, self._folder = cfg.runner, folder.checkpoints
+        # Whoever goes on from a checkpoint may be in another directory.
         self._config = absolute_paths(cfg.source)
         self._steps = cfg.optimizer_steps
         self._write_actor, self._state = write_actor, state
@@ -66,6 +67,7 @@ class Checkpointer:
         Args:
             note: shows a line of text.
         """
+        # `save_minutes` counts from here, not from the start of the workers.
         self._saved_at = time.monotonic()
         with self._request:
             try:
@@ -106,6 +108,7 @@ class Checkpointer:
         """
         state = {**self._state(), "optimizer_steps": self._steps}
         folder = self._folder / f"global_step_{state['step']}"
+        # With `extra` it is written once more, as the one that is there lacks those files.
         if extra is None and self._is_saved():
             return folder
 
@@ -132,6 +135,7 @@ class Checkpointer:
         try:
             yield
         except Exception as error:
+            # Nothing was trained yet that could be lost.
             if not self._state()["step"]:
                 raise
             try:
@@ -153,6 +157,7 @@ class Checkpointer:
         """
         best = self._best or (self._found if self._found is not None and self._found.protocol == protocol else None)
         sign = -1 if lower_is_better else 1
+        # NaN is not below anything, so that it would count as better.
         if not self._runner.keep_best or not self._state()["step"] or math.isnan(value):
             return
         if best is not None and (best.protocol != protocol or sign * value <= sign * best.value):
@@ -163,6 +168,7 @@ class Checkpointer:
         record.write_text(json.dumps(asdict(self._best), indent=1) + "\n")
         link = self._folder / f".{BEST}.new"
         with suppress(OSError):  # some file systems have no links
+            # Made beside the old one and moved over it, so that `best` leads somewhere at any time.
             link.unlink(missing_ok=True)
             link.symlink_to(folder.name)
             link.replace(self._folder / BEST)
@@ -195,6 +201,7 @@ class Checkpointer:
             return
         found = {path: int(m[1]) for path in self._folder.iterdir() if (m := re.fullmatch(r"global_step_(\d+)", path.name))}
         ordered = sorted(found, key=lambda path: (path in self._written, found[path]))
+        # Such as `runner.resume_dir`: a run keeps the checkpoint that it started from.
         named = [path.resolve() for path in path_values(self._config)]
         best = self._best_folder()
         for path in ordered[: -self._runner.keep_checkpoints]:

@@ -44,6 +44,7 @@ class StopRequest:
         self.asked = True
         text = f"\nInterrupted: this iteration ends within {self._timeout_s:g} s and is saved. Once more to stop without saving.\n"
         os.write(2, text.encode())  # a handler may have interrupted a write to sys.stderr, which can't be entered twice
+        # A signal, because an exception in the timer's thread would not reach the main one.
         self._timer = threading.Timer(self._timeout_s, os.kill, (os.getpid(), signal.SIGINT))
         self._timer.daemon = True
         self._timer.start()
@@ -52,6 +53,7 @@ class StopRequest:
         if self._timer is not None:
             self._timer.cancel()
         for number, before in self._previous.items():
+            # A handler that somebody has set meanwhile stays.
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, before)
         self._previous = {}
@@ -60,6 +62,7 @@ class StopRequest:
         self.asked = False
         if threading.current_thread() is threading.main_thread():
             found = {number: signal.getsignal(number) for number in SIGNALS}
+            # None is a handler that was not set from Python, which Python can't put back.
             self._previous = {number: before for number, before in found.items() if before not in (signal.SIG_IGN, None)}
             for number in self._previous:
                 signal.signal(number, self._handle)

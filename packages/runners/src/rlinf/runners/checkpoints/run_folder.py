@@ -78,16 +78,19 @@ def open_run_folder(cfg: RunConfig, planned: RunFolder | None = None) -> RunFold
         ConfigError: the folder can't be written.
         CheckpointError: there are no weights where `runner.ckpt_path` says.
     """
+    # Looked for first, so that a wrong path leaves no folder behind.
     if cfg.runner.ckpt_path is not None:
         find_weights(cfg.runner.ckpt_path, place="runner.ckpt_path")
     folder = replace(run_folder(cfg), started=time.monotonic() if planned is None else planned.started)
     path = folder.path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Before the look at what is there: of two runs that start together, each would move the other's folder away.
         _claim(path)
         if path.exists() and not _resumes_here(cfg, path):
             path.rename(_free_name(path))
         path.mkdir(exist_ok=True)
+        # `mkdir` does not fail for a folder that is there and can't be written to.
         probe = path / ".writable"
         probe.touch()
         probe.unlink()
@@ -101,6 +104,7 @@ def _claim(path: Path) -> None:
     """Refuses a folder that a run which still lives writes to; the claim ends with the process."""
     if path in _CLAIMS:
         return
+    # Beside the folder, not in it, as the folder is renamed when a run of the same name begins.
     lock = path.with_name(f".{path.name}.lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -58,6 +58,7 @@ def parse_command_line(argv: Sequence[str], *, config_dir: Path, default: str, d
     parser.add_argument("--explain", metavar="KEY", help="say where the values at a key come from, and stop")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides: key=value")
+    # `parse_args` refuses overrides on both sides of an option.
     args = parser.parse_intermixed_args(list(argv))
     composition = compose_recipe(args.config_dir, args.config_name, args.overrides)
     return CommandLine(composition=composition, explain=args.explain, traceback=args.traceback)

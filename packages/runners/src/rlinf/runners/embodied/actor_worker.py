@@ -41,6 +41,7 @@ class EmbodiedFSDPActor(Worker):
 
     def init_worker(self, topology: Topology) -> None:
         """Builds the policy and its trainer; every rank calls it."""
+        # By default torch takes all cores of the machine, which the workers on it share.
         torch.set_num_threads(self.threads)
         self._topology = topology
         self._policy = placed(self.cfg.actor.model.build(topology.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
@@ -69,6 +70,7 @@ class EmbodiedFSDPActor(Worker):
         """
         with self.worker_timer("wait_for_trajectories"):
             received = [trajectories.get(key=self.rank) for _ in range(env_ranks)]
+        # They arrive in any order; in that of the senders, a run repeats exactly.
         parts = [part for _, part in sorted(received, key=_sender) if len(part)]
         if not parts:
             problem = "no trajectories for this rank: there are fewer groups of environments than actors"
@@ -109,12 +111,14 @@ class EmbodiedFSDPActor(Worker):
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
         total = int(trainer.all_reduce(torch.tensor(float(len(batch)))))
+        # From the total: shares differ in size, and a rank that took fewer steps would keep the others waiting in theirs.
         steps = math.ceil(total / self.cfg.actor.global_batch_size)
         metrics: list[Mapping[str, Statistic]] = [self._pass_gate(trainer, batch, math.ceil(len(batch) / steps))]
         for epoch in range(self.cfg.algorithm.update_epoch):
             order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, step, epoch).permutation(len(batch))
             for chosen in np.array_split(order, steps):
                 part = batch.rows(to_torch(chosen))
+                # A part is empty where a rank has fewer decisions than there are steps; it takes the step all the same.
                 size = self.cfg.actor.micro_batch_size or max(1, len(part))
                 metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
         if isinstance(self._policy, HasObservationStatistics):

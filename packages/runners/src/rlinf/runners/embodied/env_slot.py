@@ -92,6 +92,7 @@ class EnvSlot:
 
     def ask(self, channels: SlotChannels, key: tuple[int, ...]) -> None:
         """Asks for actions for the current observations."""
+        # A simulator may write its next observations into the same memory while these are on their way.
         obs = tree_map(np.copy, self._obs)
         if len(self._final_envs):
             obs = tree_combine(np.concatenate, [obs, self._finals])
@@ -102,6 +103,7 @@ class EnvSlot:
         decision: Decision[Any] = channels.answers.get(key=self.slot.index)
         envs, self._final_envs = self._final_envs, np.empty(0, np.intp)
         rows, value = self.slot.num_envs, decision.value
+        # The rows behind those of the environments are final observations; see `ask`.
         finals = None if value is None else value[rows:]
         return Answer(decision=_first_rows(decision, rows), final_envs=envs, final_values=finals)
 
@@ -132,6 +134,7 @@ class EnvSlot:
             NonFiniteError: a reward is infinite or not a number, or an observation is what the environment's guard refuses.
         """
         with self.located(when):
+            # Clipped for the simulator only: log-probabilities belong to the action that was drawn.
             step = chunk_step(self._env, np.clip(action, self._low, self._high))
         self._obs, self.ended = step.observations, step.done
         return step

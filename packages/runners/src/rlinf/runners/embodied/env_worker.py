@@ -84,15 +84,18 @@ class EnvWorker(Worker):
         rows: list[Trajectory[Any]] = []
         results: list[EpisodeResult] = []
         for epoch in range(train.rollout_epoch):
+            # `prepare` has begun the first one.
             if epoch:
                 self._begin_epoch(step, epoch)
             collectors = [self._collector(env_slot) for env_slot in self._env_slots]
+            # All slots ask before the first one waits: while one simulates, others are decided for.
             for env_slot, channels in env_slots:
                 env_slot.ask(channels, (step, epoch, 0))
             for t in range(train.max_steps_per_rollout_epoch):
                 for (env_slot, channels), collector in zip(env_slots, collectors, strict=True):
                     results += self._advance(env_slot, channels, collector, (step, epoch, t + 1))
             for (env_slot, channels), collector in zip(env_slots, collectors, strict=True):
+                # The last request was made for its values, which bootstrap what goes on; its actions are not taken.
                 rows.append(collector.finish(env_slot.answer(channels).decision.value))
         for env_slot, channels in env_slots:
             env_slot.close_requests(channels)
@@ -148,12 +151,14 @@ class EnvWorker(Worker):
         with self.worker_timer("simulate"):
             step = env_slot.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t - 1}")
         over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
+        # Without bootstrapping, a cut counts as an end of the task, after which nothing is worth anything.
         if not self.cfg.env.train.bootstrap_truncated:
             over, cut = step.done, np.zeros_like(cut)
         collector.append(answer.decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
         self._executed += int(step.executed.sum())
         statistics, knows = step.infos["episode"], env_slot.spec.knows_success
         results = [EpisodeResult.of(statistics, env, knows_success=knows) for env in np.flatnonzero(env_slot.ended).tolist()]
+        # After the last step nothing is reset: the request below values final observations, too, and `_begin_epoch` resets.
         if env_slot.ended.any() and t < self.cfg.env.train.max_steps_per_rollout_epoch:
             env_slot.keep_finals()
             self._reset(env_slot, env_slot.ended, env_slot.episode + 1)
@@ -254,6 +259,7 @@ def _keyed(config: TrainEnvConfig | EvalEnvConfig) -> Generator[None]:
         for part, prefix in ((config, section), (config.init_params, f"{section}.init_params")):
             if env == "env" and is_dataclass(part) and name.partition(".")[0] in [field.name for field in fields(part)]:
                 error.place = f"{prefix}.{name}"
+                # What unpickling calls the constructor with.
                 error.args = (error.place, *error.args[1:])
                 break
         raise

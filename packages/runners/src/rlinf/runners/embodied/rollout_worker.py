@@ -93,6 +93,7 @@ class MultiStepRolloutWorker(Worker):
         return answered
 
     def _decide(self, request: Request, mode: Mode) -> Decision[Any]:
+        # One for each request: an answer depends neither on the worker that gives it nor on those that it gave before.
         generator = torch.Generator()
         generator.manual_seed(keyed_seed(self.cfg.runner.seed, "rollout", request.slot, *request.key))
         policy, _ = self._ready()

@@ -71,6 +71,7 @@ class RowCollector:
         env, start, length, number = self._pieces()
         steps = np.arange(int(length.max()))
         mask = steps < length[:, None]
+        # Columns behind the end of a row repeat its last step here; `gather` sets them to 0.
         index = (np.minimum(start[:, None] + steps, start[:, None] + length[:, None] - 1), env[:, None])
 
         def gather(arrays: list[Any]) -> Any:
@@ -103,6 +104,7 @@ class RowCollector:
         for env in range(ended.shape[1]):
             start = 0
             for number, end in enumerate([*np.flatnonzero(ended[:, env]) + 1, total]):
+                # An episode that ends with the last step leaves an empty piece behind it.
                 if end > start:
                     pieces.append((env, start, int(end) - start, number))
                 start = int(end)
@@ -145,6 +147,7 @@ def shares(rows: Trajectory[Any], *, groups: int, parts: int) -> list[Trajectory
         parts: how many actors there are; those beyond `groups` get no rows.
     """
     env_group = rows.group % groups
+    # The last key counts first.
     order = np.lexsort((rows.group, env_group))
     owner = env_group[order] * parts // groups
     return [rows.rows(order[owner == part]) for part in range(parts)]

@@ -74,6 +74,7 @@ class EmbodiedRunner:
     def init_workers(self) -> None:
         """Builds simulators, policies and the trainer, and restores the checkpoint that the run resumes from."""
         slots = slot_layout(self.cfg, self.env.world_size)
+        # Simulators first: they say what a policy sees and does.
         (specs,) = self.phases.wait(self.env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]
         check_spec(self.cfg, spec)
@@ -168,6 +169,7 @@ class EmbodiedRunner:
     def _finish(self, record: RunRecord, checkpoint: Path) -> None:
         video = self.folder.video if self.cfg.env.eval.video_cfg.save_video else None
         report = self.evaluate(episode_protocol(self.cfg, final=True), video)
+        # After the evaluation, for which the actor sends its weights.
         self.phases.wait(self.actor.close())
         steps = {"env/steps": float(self.env_steps)}
         record.log.write(self.step, {**report.scalars(), **steps, "time/wall_s": self.folder.wall_s})

@@ -124,6 +124,7 @@ class ReasoningActor(Worker):
             problem = "no responses for this rank: there are fewer groups than actors"
             raise RLinfError(f"actor[{self.rank}]", problem, "Raise data.rollout_batch_size or place fewer actors.")
         whole = Trajectory.concat(parts)
+        # By group, whichever reward worker came first; stable, so that the members of a group keep their order.
         self._trajectory = whole.rows(np.argsort(whole.group, kind="stable")).map(to_torch)
         return int(self._trajectory.mask.sum())
 
@@ -138,6 +139,7 @@ class ReasoningActor(Worker):
         all_reduce = state.trainer.all_reduce if state.topology.shares > 1 else None
         credit = self.cfg.algorithm.advantage(trajectory, all_reduce=all_reduce)
         check_credit(credit, trajectory, place=place)
+        # After credit was given: a response that was cut off still counts in the comparison with its group.
         if self.cfg.algorithm.overlong_filtering:
             metrics["overlong_filtered"] = Metric(float(cut_off(trajectory).sum()), float(len(trajectory)))
             trajectory, credit = without_cut_off(trajectory, credit)
@@ -160,11 +162,13 @@ class ReasoningActor(Worker):
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
         width, share = widths(batch.trajectory), state.topology.share(self.rank)
+        # Ranks of one share hold the same responses, which count once.
         total = sum(state.of_shares(len(batch)))
         steps = math.ceil(total / self.cfg.actor.global_batch_size)
         metrics: list[Mapping[str, Statistic]] = []
         with self._phase():
             for epoch in range(self.cfg.algorithm.update_epoch):
+                # Keyed by share, not by rank: ranks that hold parts of one model must compute the same rows.
                 order = keyed_generator(self.cfg.runner.seed, "shuffle", share, step, epoch).permutation(len(batch))
                 for chosen in np.array_split(order, steps):
                     parts = [trimmed(batch, rows, width) for rows in self._parts(chosen, width)]
@@ -185,7 +189,9 @@ class ReasoningActor(Worker):
         """Writes model and tokenizer in the layout of Hugging Face, adapters merged; every rank calls it."""
         with self._onloaded("parameters"):
             weights = self._ready().trainer.weights()
+        # Only now: every rank takes part in putting the weights together.
         if self.rank == 0:
+            # A policy of its own, as adapters are merged into it.
             policy, tokenizer = build_policy(self.cfg, starting_weights=False), build_tokenizer(self.cfg)
             sight = build_sight(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
             export_network(policy, weights, tokenizer, sight, Path(folder))
@@ -199,6 +205,7 @@ class ReasoningActor(Worker):
 
         Where nothing but that distance is asked for, one forward pass measures it.
         """
+        # The first time everything is scored: the gate looks at all of it, and whether there is a critic shows in the scores.
         wants_all = self.cfg.algorithm.recompute_logprobs or self._has_critic or not self._checked
         rows, width = np.arange(len(trajectory)), widths(trajectory)
         parts = self._parts(rows, width)

@@ -63,6 +63,7 @@ class RewardWorker(Worker):
         while len(reports) < expected:
             with self.worker_timer("wait_for_completions"):
                 written = cast("WrittenGroup", channels.completions.get(key=queue_name(job.key, self.rank)))
+            # A rollout worker that was started again writes all of its share once more.
             if written.prompt_group.group in reports:
                 continue
             with self.worker_timer("score"):
@@ -83,6 +84,7 @@ class RewardWorker(Worker):
             channels: `trajectories` takes one item for each actor rank.
         """
         state = self._ready()
+        # One item for each rank, empty or not, as each waits for one of every reward worker.
         for actor in range(state.topology.actor_ranks):
             own = [state.kept[group] for group in sorted(state.kept) if assignment.get(group) == state.topology.share(actor)]
             channels.trajectories.put((self.rank, Trajectory.concat(own) if own else None), key=actor)

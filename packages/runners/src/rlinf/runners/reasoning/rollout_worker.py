@@ -114,6 +114,7 @@ class ReasoningRolloutWorker(Worker):
         prompt_groups, needed = job.share(self.rank, self.world_size)
         if not needed:
             return Generated(tokens=0, resumed=0, aborted=prompt_groups)
+        # Groups that were aborted before have a place for certain; the rest goes to the first of the others that are done.
         free = max(0, needed - sum(prompt_group.again for prompt_group in prompt_groups))
         queue = queue_name(job.key, engine.topology.reward_rank(self.rank))
         groups = {asyncio.ensure_future(self._group(job, prompt_group)): prompt_group for prompt_group in prompt_groups}
@@ -122,15 +123,20 @@ class ReasoningRolloutWorker(Worker):
         try:
             while needed:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                # A set has no order, and which of them find a place must not depend on chance.
                 for task in sorted(done, key=lambda task: groups[task].group):
+                    # Done, but without a place: it stays in `groups`, and what it wrote goes back to the runner with the aborted
+                    # ones.
                     if not needed or not (groups[task].again or free):
                         continue
                     prompt_group = groups.pop(task)
+                    # What was written before is part of the completions, and need not travel twice.
                     written = WrittenGroup(prompt_group=prompt_group.anew(), completions=task.result())
                     sent.append(channels.completions.put(written, key=queue, async_op=True))
                     free, needed = free - (not prompt_group.again), needed - 1
                     tokens, resumed = tokens + sum(map(len, written.completions)), resumed + prompt_group.written
             aborted = await self._abort(job, groups)
+            # Waited for at the end only, so that sending does not hold up the groups that are still written.
             for work in sent:
                 await work
             return Generated(tokens=tokens, resumed=resumed, aborted=aborted)

@@ -44,6 +44,7 @@ def group_rows(
         found = f"a prompt of {len(prompt.tokens)} tokens, {len(completions)} completions and {len(rewards)} rewards"
         raise ShapeError("group_rows", f"expected a prompt, and a reward for each completion, found {found}")
     rows, before = len(completions), len(prompt.tokens) - 1
+    # A prompt of one token with empty responses would have no column.
     horizon = max(1, before + max(len(c) for c in completions))
     ids, action = (np.full((rows, horizon), pad_id, np.int64) for _ in range(2))
     segment, version = np.zeros((rows, horizon), np.int64), np.zeros((rows, horizon), np.int64)
@@ -56,6 +57,7 @@ def group_rows(
         written = slice(before, end)
         mask[row, written] = True
         logprob[row, written], version[row, written] = completion.logprob, completion.version
+        # An empty response has no decision that its reward could come with.
         if len(completion):
             reward[row, end - 1] = score
             (truncated if completion.finish == "length" else terminated)[row, end - 1] = True

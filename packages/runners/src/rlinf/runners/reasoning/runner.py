@@ -92,6 +92,7 @@ class ReasoningRunner:
             self.actor.init_worker(self.topology),
         ]
         self.phases.wait(*groups, *([] if self.inference is None else [self.inference.init_worker()]))
+        # Before the source of problems is restored, whose position counts the ones that are kept.
         self._keep_fitting_prompts()
         checkpoint = resumed_checkpoint(self.cfg)
         if checkpoint is not None:
@@ -193,6 +194,7 @@ class ReasoningRunner:
     def _iterate(self) -> dict[str, float]:
         """One iteration; returns its scalars."""
         self.update_rollout_weights()
+        # After the weights, so that what begins now is written by the newest.
         self.generation.run_ahead(self.step)
         experience = self.generate_rollouts()
         (credit,) = self.phases.timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())

@@ -20,6 +20,7 @@ class MetricsLog:
     """
 
     def __init__(self, folder: RunFolder, config: LoggerConfig) -> None:
+        # A run that goes on appends to the same file.
         self._lines = folder.metrics.open("a")
         self._writer: Any = None
         if "tensorboard" in config.logger_backends:
@@ -30,6 +31,7 @@ class MetricsLog:
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Records the scalars of iteration `step`."""
         self._lines.write(json.dumps({"step": step, **scalars}) + "\n")
+        # What was logged must outlive a process that is killed.
         self._lines.flush()
         if self._writer is not None:
             for name, value in scalars.items():

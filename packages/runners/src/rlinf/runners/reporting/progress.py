@@ -42,6 +42,7 @@ class ProgressDisplay:
 
     def note(self, text: str) -> None:
         """Prints a line above the bar."""
+        # Text may hold brackets, which rich would take for markup.
         self._console.print(text, markup=False, soft_wrap=True)
 
     def paths(self, found: Mapping[str, Path | str | None]) -> None:

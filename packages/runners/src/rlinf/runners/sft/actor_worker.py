@@ -92,11 +92,13 @@ class SFTActor(Worker):
         """The loss of the examples held out, over all ranks; every rank calls it."""
         state = self._ready()
         share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
+        # Evaluating needs all ranks: one without an example, or with fewer batches, computes along and is not counted.
         mine = state.validation[share::shares] or state.validation[:1]
         batches = self._batches(mine)
         counts = torch.zeros(self.world_size)
         counts[self.rank] = len(batches)
         rounds = int(state.trainer.all_reduce(counts).max())
+        # Float32 would lose digits over many tokens. Where ranks share a model, their equal sums cancel in the mean.
         sums = torch.zeros(2, dtype=torch.float64)
         for turn in range(rounds):
             batch = batches[min(turn, len(batches) - 1)]
@@ -129,6 +131,7 @@ class SFTActor(Worker):
     def _batches(self, examples: Sequence[Example]) -> list[Batch[torch.Tensor]]:
         """Micro-batches of rows."""
         data, pad = self.cfg.data, self._ready().tokenizer.pad_token_id
+        # By length, so that rows of one batch need little padding.
         rows = packed(examples, data.max_length) if data.packing else [[each] for each in sorted(examples, key=len)]
         size = self.cfg.actor.micro_batch_size or len(rows)
         return [laid_out(rows[begin : begin + size], pad_id=pad) for begin in range(0, len(rows), size)]

@@ -80,6 +80,7 @@ def drawn(count: int, step: int, size: int, seed: int) -> Iterator[int]:
     at, end = step * size, (step + 1) * size
     while at < end:
         epoch, begin = divmod(at, count)
+        # A step that reaches over the end of a pass takes the rest from the next one.
         stop = min(count, begin + end - at)
         yield from keyed_generator(seed, "sft order", epoch).permutation(count)[begin:stop].tolist()
         at += stop - begin
@@ -96,6 +97,7 @@ def packed(examples: Sequence[Example], length: int) -> list[list[Example]]:
 
 def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]:
     """A batch whose mask is True where the next token belongs to a response; the sequences of a row are told apart by number."""
+    # The last token of a sequence is only predicted, so that each takes one column less than it has tokens.
     width = max(sum(len(each) - 1 for each in row) for row in rows)
     ids, action = (torch.full((len(rows), width), pad_id) for _ in range(2))
     segment = torch.zeros((len(rows), width), dtype=torch.long)

@@ -30,6 +30,7 @@ def coarsest(*parts: object) -> str:
 
 def of_ranks(trainer: Trainer, value: int, *, rank: int, world_size: int) -> list[int]:
     """A number of each rank, whichever of them the trainer adds over; every rank calls it."""
+    # A trainer can only add over ranks, so each rank writes into a place of its own.
     own = torch.zeros(world_size)
     own[rank] = value
     return [int(number) for number in trainer.all_reduce(own)]

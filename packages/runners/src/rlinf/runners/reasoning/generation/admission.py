@@ -109,6 +109,7 @@ def admit(reports: Iterable[GroupReport], versions: Versions, *, max_lag: int, n
 def wave_size(needed: int, admitted: int, drawn: int, *, batch: int) -> int:
     """How many groups to draw next: the missing ones, by the share that was admitted so far; at most a batch."""
     missing = needed - admitted
+    # If none was admitted, the share is unknown, not 0.
     share = max(admitted, 1) / max(drawn, 1)
     return min(batch, math.ceil(missing / share))
 
@@ -127,6 +128,7 @@ def assign(tokens: Mapping[int, int], shares: int) -> Mapping[int, int]:
     held = [[0, 0] for _ in range(shares)]  # tokens and groups of each share
     found: dict[int, int] = {}
     for group in sorted(tokens, key=lambda group: (-tokens[group], group)):
+        # Only as many shares as the remainder may have one group more than the others.
         full = sum(groups > least for _, groups in held) >= more
         share = min((s for s in range(shares) if held[s][1] < least + (not full)), key=lambda s: (held[s][0], s))
         held[share][0] += tokens[group]

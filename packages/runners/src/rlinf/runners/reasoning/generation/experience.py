@@ -61,6 +61,7 @@ class Generation:
             RLinfError: nothing can be trained on.
         """
         config, dynamic = self._cfg, self._cfg.algorithm.dynamic_sampling
+        # Without dynamic sampling only stale groups are refused, and a second wave is written with the newest weights.
         needed, waves = config.data.rollout_batch_size, dynamic.max_waves if dynamic else 2
         results = [self._finish(self._ahead.pop(step))]
         while True:
@@ -135,6 +136,7 @@ class Generation:
         count = max(1, len(responses))
         lags = [self._versions.lag(report.oldest) for report in reports]
         return {
+            # An exact sum does not depend on the order in which groups arrive.
             "rollout/rewards": math.fsum(r.reward for r in responses) / count,
             "rollout/accuracy": sum(r.success for r in responses) / count,
             "rollout/response_length": sum(r.tokens for r in responses) / count,

@@ -79,9 +79,11 @@ class GenerationJobs:
                 scored, *rest = within(self._timeout_s, scoring, *running.handles, *asking)
                 break
             except WorkerError as error:
+                # Where workers were rebuilt, `running.handles` holds new calls, which the next turn waits for.
                 if error.group != self._groups.rollout.name or not self.rebuild_restarted():
                     raise
         self._under_way.remove(running)
+        # A call on one rank returns a list of one.
         generated = [cast("Generated", found[0]) for found in rest[: len(running.handles)]]
         return JobResult(reports=[report for reports in scored for report in reports], generated=generated)
 
@@ -129,6 +131,7 @@ class GenerationJobs:
             self._rebuild(rank)
             taking = self._groups.rollout.execute_on(rank).sync_model_from_actor()
             self._wait(taking, self._groups.actor.sync_model_to_rollout([rank]))
+            # After the weights: a generator that was just built does not have those of the actor.
             self._write_again(rank)
         return bool(ranks)
 

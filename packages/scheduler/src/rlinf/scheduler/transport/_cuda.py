@@ -82,6 +82,7 @@ def opened(uuid: str, rebuild: Callable[..., Any], args: tuple[Any, ...], *, her
             "Set cluster.route=socket to send copies.",
         )
     bound = inspect.signature(rebuild).bind(*args)
+    # Where each process sees other GPUs, the same one has other numbers.
     bound.arguments["storage_device"] = seen[uuid]
     return rebuild(*bound.args, **bound.kwargs)
 

@@ -215,6 +215,7 @@ class GroupCarrier:
                 raise RLinfError(f"recv from {label(self._me)}", problem, "It was started again, or the message was read twice.")
             del self._payloads[number]
             pair = self._sending.get((peer, *key))
+            # Another name: the receiver has given the old group up.
             if pair is None or pair.name != name:
                 device = payload.parts[0].device.index if key[0] == "nccl" else None
                 old, pair = pair, self._pair(peer, name, key, rank=0, near=near, device=device)
@@ -324,6 +325,7 @@ class _Pair:
         if self._device is None:
             work.wait(timedelta(seconds=seconds))
             return
+        # A wait in NCCL could not be given up, so that this looks until the work is over.
         deadline = time.monotonic() + seconds
         while not work.is_completed():
             if self.problem or time.monotonic() > deadline:

@@ -147,6 +147,7 @@ class Channel:
         if async_op:
             operation = self._transport.start_put(host, queue, weight, encode(item), self._info.maxsize, wait)
             work: Pending[None] = Pending(operation, wait, lambda _: None)
+            # Added first: `then` calls back at once if it is done already.
             self._under_way.add(work)
             work.then(lambda: self._under_way.discard(work))
             return work
@@ -267,6 +268,7 @@ class Channel:
             DeadlineExceeded: one of them found no room; the channel is still open.
         """
         for work in list(self._under_way):
+            # Somebody else has closed it, which is what this call is for.
             with contextlib.suppress(ChannelClosed):
                 work.wait()
         who = self._transport.who()

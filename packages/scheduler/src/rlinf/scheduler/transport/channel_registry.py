@@ -181,6 +181,7 @@ class ChannelRegistry:
         """Where a key of a distributed channel is: at the process `by` that uses it first. "" if it is not to be decided."""
         with self._monitor:
             keys = self._keys.setdefault(name, {})
+            # An address that was lost stays refused, also for who was started again there.
             if key not in keys and (name in self._ended or by in self._lost.get(name, {})):
                 by = DRIVER
             return keys.setdefault(key, by) if decide else keys.get(key, "")
@@ -197,6 +198,7 @@ class ChannelRegistry:
             if name in self._ended:
                 return
             self._ended[name] = reason
+        # With the driver, where `host` puts keys that are first used after the end.
         hosts = sorted({DRIVER, *self.hosts_of(name)})
         self._processes.stop_puts(name, reason, hosts)
         self._processes.end_queues(name, reason, hosts)
@@ -206,6 +208,7 @@ class ChannelRegistry:
         names = [name for name in list(self._infos) if host in self.hosts_of(name)]
         if not names:
             return
+        # Without the monitor: the answers may take seconds.
         traffic = self._processes.traffic(names, host)
         reasons = {name: _loss(host, [one[i] for one in traffic]) for i, name in enumerate(names)}
         with self._monitor:

@@ -67,6 +67,7 @@ class RemoteRequest:
             self.problem, self.value, self.blobs = problem, value, list(blobs)
             self.done = True
             callbacks, self._callbacks = self._callbacks, []
+        # A copy: a thread whose own deadline comes meanwhile takes its lock away.
         for lock in list(self.waiting):
             _release(lock)
         for callback in callbacks:
@@ -91,6 +92,7 @@ class RemoteRequest:
             raise wait.closed(self._connection.gone(self.name)) if gone else failure(self.problem, wait)
         if self.kind != "get":
             return []
+        # Until the host hears it, the items would go back if this process ended.
         self._connection.say("took", self, now=True)
         items: list[Blobs] = []
         at = 0
@@ -119,6 +121,7 @@ class RemoteRequest:
         if self.kind == "get":
             self.end(("cancelled", ""))
             return True
+        # Only the host knows whether the item was put before the word came.
         return self._connection.read_until(self, GRACE_S) and self.problem is not None
 
     def abandon(self) -> None:
@@ -160,6 +163,7 @@ class Connection:
         self._owner = owner
         self._timeout_s = owner.timeout_s
         self._reader = FrameReader(sock)
+        # Not `select.select`, which refuses descriptors from 1024 on; leases are descriptors, too.
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._sending = threading.Lock()
@@ -191,6 +195,7 @@ class Connection:
         """Sends a request; raises as `post`."""
         request = RemoteRequest(self, kind, name)
         request.number = next(self._numbers)
+        # Known before it is sent: another thread may read the answer before `_send` returns.
         self._requests[request.number] = request
         self._send((kind, request.number, name, *detail), blobs, name, wait)
         return request
@@ -207,6 +212,7 @@ class Connection:
             request: which.
             now: not later, when the thread that is sending has finished; never in a finaliser, nor in the thread that reads.
         """
+        # An append to a deque takes no lock, so that a finaliser may do it at any moment.
         self._words.append((word, request.number))
         if now:
             with contextlib.suppress(OSError), self._sending:
@@ -241,6 +247,7 @@ class Connection:
                     request.waiting.append(lock)
                     self._waiting[lock] = request
                 else:
+                    # More would be an `OverflowError`.
                     lock.acquire(timeout=min(left, threading.TIMEOUT_MAX))
         finally:
             if lock is not None:
@@ -282,6 +289,7 @@ class Connection:
                     refused = ended[name[0]]
                 else:
                     send_frame(self._sock, header, blobs)
+        # A part of the frame may have gone, after which no other frame can follow.
         except BlockingIOError as error:
             self._break(error)
             raise wait.expired(self._timeout_s, "Its host does not read.") from error
@@ -336,6 +344,7 @@ class Connection:
     def _read_unattended(self, wanted: threading.Lock) -> None:
         while not self.broken:
             wanted.acquire()
+            # Whoever reads now does so for all, also for those requests.
             with self._reading:
                 while self._unattended and not self.broken:
                     if self._readable(None):
@@ -347,6 +356,7 @@ class Connection:
         cut = isinstance(error, OSError) and error.errno == errno.ETIMEDOUT  # what the kernel says of a network that gave up
         self.broken = self.broken or ("cut off" if cut else "gone")
         with contextlib.suppress(OSError):
+            # Not closed: a thread may be reading it, and its descriptor would go to the next file that is opened.
             self._sock.shutdown(socket.SHUT_RDWR)
         with self._counting:
             requests, self._unattended = list(self._requests.values()), 0

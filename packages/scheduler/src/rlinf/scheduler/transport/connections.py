@@ -56,6 +56,7 @@ class Connections:
         found = self._open.get(host)
         if found is not None and not found.broken:
             return found
+        # A lock for each host, so that one that does not come keeps nobody waiting for another.
         with self._opening.setdefault(host, threading.Lock()):
             found = self._open.get(host)
             if found is None or found.broken:
@@ -81,6 +82,7 @@ class Connections:
         answered = False
         doing = waits.begin(wait)
         try:
+            # The host keeps the deadline, and knows best why it passed; the grace is for its answer.
             answered = connection.read_until(request, seconds + GRACE_S)
         finally:
             waits.end(doing)
@@ -120,6 +122,7 @@ class Connections:
         """Where a host is; waits for one that has not come yet."""
         if host == self._me:
             return "process"
+        # On a single node nobody need be asked.
         near = not self._run_info.networked or self._place(host, wait).node == self._node
         return "node" if near else "network"
 
@@ -167,6 +170,7 @@ class Connections:
         return f"{label(host)}, which hosts it, is {how}"
 
     def _leave(self, host: str) -> None:
+        # The driver's place is kept: nobody else could be asked for it.
         place = None if host == DRIVER else self._places.pop(host, None)
         if place is not None:
             self._left[host] = place

@@ -54,6 +54,7 @@ class ControlConnection:
                     case ("ask", number, question, detail):
                         function, waits = self._answers[question]
                         if waits:
+                            # A function that waits must not keep the next question waiting.
                             threading.Thread(target=self._say, args=(number, function, detail), daemon=True).start()
                         else:
                             self._say(number, function, detail)
@@ -106,8 +107,10 @@ class ControlConnections:
                 with self._came:
                     process.unanswered -= 1
                     if number in self._open:
+                        # What comes too late is dropped.
                         self._answers[number] = value
                         self._came.notify_all()
+        # Its successor may have come before its connection broke.
         if self._processes.get(peer) is process:
             del self._processes[peer]
         self._on_lost(peer, pid, place)
@@ -128,6 +131,7 @@ class ControlConnections:
             if (hosts is None or host in hosts) and process.unanswered < PATIENCE:
                 number = next(self._numbers)
                 with self._came:
+                    # Open before it is sent, as the answer may come at once.
                     self._open.add(number)
                     process.unanswered += 1
                 asked[number] = host

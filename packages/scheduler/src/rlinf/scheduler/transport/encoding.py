@@ -52,6 +52,7 @@ def encode(item: object, opens: Collection[str] = (), gpu: list[Any] | None = No
     beside: list[pickle.PickleBuffer] = []
 
     def keep_inside(buffer: pickle.PickleBuffer) -> bool:
+        # An empty stand-in is never inside: its place among the blobs says where the part belongs.
         if buffer.raw().nbytes < BESIDE_BYTES and not isinstance(buffer.raw().obj, _Elsewhere):
             return True
         beside.append(buffer)
@@ -63,12 +64,14 @@ def encode(item: object, opens: Collection[str] = (), gpu: list[Any] | None = No
     pickler.dump(item)
     head: Buffer = file.getbuffer()
     if pickler.on_device or (pickler.has_tensors and beside):
+        # Routes see by the class what is in a pickle, which goes over the wire as the same bytes.
         head = OnDevice(head) if pickler.on_device else WithTensors(head)
     return [head, *[buffer.raw() for buffer in beside]]
 
 
 def snapshot(blobs: Blobs) -> Blobs:
     """Blobs that own their memory, writable so that decoded arrays are."""
+    # The pickle is `encode`'s own already.
     return [blobs[0], *[blob if isinstance(blob, Region) else bytearray(blob) for blob in blobs[1:]]]
 
 
@@ -100,10 +103,12 @@ class _Pickler(pickle.Pickler):
         torch: Any = sys.modules["torch"]
         kind: Any = tensor.__class__
         if kind is torch.nn.Parameter:
+            # Its data is reduced once more, as a plain tensor.
             return torch.nn.Parameter, (tensor.detach(), tensor.requires_grad)
         if kind is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
             return NotImplemented
         if self.gpu is not None and tensor.numel() and not _cuda.shared(tensor, self.opens):
+            # A lazy conjugate or negative is a flag of the tensor, not in its memory.
             data = tensor.detach().resolve_conj().resolve_neg().contiguous()
             self.gpu.append(data.reshape(-1).view(torch.uint8))
             return _to_tensor, (pickle.PickleBuffer(_Elsewhere()), str(data.dtype).removeprefix("torch."), tuple(data.shape))
@@ -135,7 +140,9 @@ def _reduce_tensor(tensor: Any) -> Any:
     plain = tensor.detach()
     if kind is not torch.Tensor and kind is not torch.nn.Parameter:
         plain = plain.as_subclass(torch.Tensor)
+    # As for a GPU's: a lazy conjugate or negative is not in the memory.
     plain = plain.resolve_conj().resolve_neg().contiguous()
+    # As bytes, since NumPy has no bfloat16.
     data = plain.reshape(-1).view(torch.uint8).numpy()
     parts = (data, str(plain.dtype).removeprefix("torch."), tuple(plain.shape))
     if kind is torch.Tensor and not tensor.__dict__:
@@ -156,6 +163,7 @@ def _is_memory(kind: Any) -> bool:
 def _to_tensor(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
     import torch
 
+    # What came by a process group is a tensor on this side's GPU already.
     tensor: Any = data if isinstance(data, torch.Tensor) else torch.from_numpy(data)  # pyright: ignore[reportUnknownMemberType]
     return tensor.view(getattr(torch, dtype)).reshape(shape)
 
@@ -165,6 +173,7 @@ def _to_subclass(kind: Any, requires_grad: bool, state: dict[str, Any], data: An
 
     tensor = _to_tensor(data, dtype, shape)
     made: Any = torch.nn.Parameter(tensor, requires_grad) if issubclass(kind, torch.nn.Parameter) else tensor.as_subclass(kind)
+    # `torch.nn.Parameter` makes its own class only; `_is_memory` refuses subclasses with a constructor.
     if type(made) is not kind:
         made.__class__ = kind
     made.__dict__.update(state)

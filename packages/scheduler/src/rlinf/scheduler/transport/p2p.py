@@ -64,9 +64,11 @@ class PeerMessenger:
         source, others = self._members(members, src)
         names = ", ".join(label(host) for host in [source, *others])
         place = f"broadcast from {label(source)} among {names}, tag '{tag}'"
+        # The members are part of the tag, so that broadcasts among others do not mix with this one.
         tag = f"broadcast {names} {tag}"
         if self._me != source:
             return self._get(source, tag, Wait(self._who, place, "the object", peers=(label(source),)), async_op)
+        # Encoded for no receiver in particular: GPU memory goes by way of the CPU.
         blobs, wait = encode(item), Wait(self._who, place, "a way")
         if len(others) > 1:
             blobs = self._transport.routes.several(blobs)
@@ -98,6 +100,7 @@ class PeerMessenger:
                 self._transport.routes.settle(blobs, sent=sent)
 
         tasks = self._sending.get(to)
+        # While sends go on in the background, this one must stay behind them.
         if not async_op and (tasks is None or tasks.idle):
             return put()
         if tasks is None:

@@ -144,6 +144,7 @@ class Queues:
 
     def __init__(self, monitor: Callable[[], Monitor]) -> None:
         self._make_monitor = monitor
+        # A monitor for each thread, so that the end of a request wakes only who waits for it.
         self._mine = threading.local()
         self._queues: dict[Hashable, _Queue] = {}
         self._lock = threading.Lock()
@@ -182,6 +183,7 @@ class Queues:
                 self._line_up_put(queue, request, done)
             else:
                 queue.getters.append(cast("Get", request))
+            # A put that was taken at once and that nobody waits for has nothing to settle.
             if queue.getters or not request.done:
                 self._settle(name, queue, done)
             if request.now and not request.done:
@@ -204,7 +206,7 @@ class Queues:
         finally:
             if not request.done:
                 with self._lock, contextlib.suppress(ValueError):
-                    request.callbacks.remove(wake)
+                    request.callbacks.remove(wake)  # it may outlive this wait
 
     def when_done(self, request: Request, callback: Callable[[], None]) -> None:
         """Calls back once when a request is done; at once if it is."""
@@ -262,6 +264,7 @@ class Queues:
             queue.maxsize = put.maxsize
             queue.putters.append(put)
         elif self._closed or (self._ended and _channel(put.name) in self._ended):
+            # `_settle` fails it.
             queue.putters.append(put)
         else:
             self._append(queue, put, done)
@@ -287,6 +290,7 @@ class Queues:
         while queue.entries and queue.getters and self._serve(queue, ended is not None, done):
             self._admit(queue, done)
         if ended is not None and not queue.entries:
+            # What another peer has not acknowledged may come back, and would be for these.
             over = [get for get in queue.getters if all(peer == get.peer for peer in queue.out)]
             _fail(over, ("end", ended), done)
             queue.getters = [get for get in queue.getters if not get.done]
@@ -298,6 +302,7 @@ class Queues:
         served = 0
         for get in queue.getters if queue.entries else ():
             count = queue.ready(get.target, ended=ended)
+            # A batch that is not complete keeps nobody behind it waiting.
             if not count and not queue.entries:
                 break
             get.entries += queue.pop(count)
@@ -349,6 +354,7 @@ class Queues:
         for request in done:
             if request.peer and request.problem is None:
                 self._uses.note(request.name, label(request.peer), put=isinstance(request, Put))
+            # Without the lock: a callback may start a request of its own.
             for callback in request.callbacks:
                 callback()
         self._sweep()
@@ -363,7 +369,7 @@ class Queues:
                     self._return(get, done, back=True)
                 else:
                     self._withdraw(get, ("cancelled", ""))
-            except IndexError:
+            except IndexError:  # another thread has taken the last one
                 pass
             finally:
                 self._lock.release()

@@ -163,6 +163,7 @@ class Routes:
         """
         if self._carrier is None or self._choice not in ("auto", "nccl") or not _uses_gpu() or self.reach(host, wait) == "process":
             return False
+        # Asked again after a no: the host may import torch later.
         if not self._groups.get(host):
             self._groups[host] = self._carrier.ready and bool(self._carrier.gpus(host, wait))
         if self._choice == "nccl" and not self._groups[host]:
@@ -179,6 +180,7 @@ class Routes:
             gpu: the parts on a GPU, flat tensors of bytes, for which `blobs` has empty ones.
             wait: who sends.
         """
+        # The empty blobs stand for the parts on a GPU; the first one is the pickle.
         route, places = "nccl", [place for place, blob in enumerate(blobs) if place and not len(blob)]
         parts = gpu
         if not gpu:
@@ -264,4 +266,5 @@ def size_of(blobs: Sequence[Blob]) -> int:
 
 def _uses_gpu() -> bool:
     torch = sys.modules.get("torch")
+    # Before that no tensor can be on a GPU; `is_available` would say yes on any machine that has one.
     return torch is not None and torch.cuda.is_initialized()

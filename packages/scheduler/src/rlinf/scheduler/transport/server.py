@@ -106,6 +106,7 @@ class Server:
         while True:
             try:
                 connection = listener.accept()
+            # The client was gone before it was accepted.
             except ConnectionError:
                 continue
             except OSError:
@@ -135,6 +136,7 @@ class Server:
         for connection, since in list(self._greeted.items()):
             if time.monotonic() - since > 2 * GREET_S:
                 with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as sock:
+                    # Not closed here: its own thread still reads the descriptor.
                     sock.shutdown(socket.SHUT_RDWR)
 
     def _attend(self, sock: socket.socket) -> None:
@@ -211,6 +213,7 @@ class _ServedConnection:
         self._queues.start(request)
         if request.problem is not None:
             channel = cast("tuple[Hashable, ...]", name)[0]
+            # A post has no answer in which its sender could learn of it.
             _LOG.warning("channel '%s': an item of %s is lost: %s", channel, label(self._peer), request.problem[1])
 
     def _start(self, number: int, request: Request) -> None:
@@ -229,11 +232,13 @@ class _ServedConnection:
         if request is None:
             with self._lock:
                 undo = self._undo.pop(number, None)
+                # It is being answered: `_ask` undoes it when it has.
                 if number in self._asked:
                     self._asked[number] = False
             if undo is not None:
                 undo()
         elif not self._queues.cancel(request) and isinstance(request, Get) and request.problem is None:
+            # Its answer and the cancellation have crossed.
             del self._requests[number]
             self._queues.give_back(request)
 
@@ -250,6 +255,7 @@ class _ServedConnection:
 
     def _answer(self, number: int, request: Request) -> None:
         if isinstance(request, Get) and request.problem is None:
+            # It stays among the requests until the peer has taken it: if the peer ends before, its items go back.
             counts = [len(blobs) for _, _, blobs in request.entries]
             self._send((number, None, counts), [blob for _, _, blobs in request.entries for blob in blobs])
         else:
@@ -263,6 +269,7 @@ class _ServedConnection:
         except DeadlineExceeded as error:
             problem = ("expired", error.why)
         except ChannelClosed as error:
+            # The reason alone: the peer's own error says who waited for what.
             problem = ("closed", error.problem.partition(": ")[2] or error.problem)
         except RLinfError as error:
             problem = ("error", error)
@@ -280,14 +287,17 @@ class _ServedConnection:
     def _send(self, header: object, blobs: Sequence[Blob] = ()) -> None:
         """Sends an answer, but never makes another peer's thread wait for this peer to read."""
         parts = pack_frame(header, blobs, self._sock)
+        # This peer's own thread may wait for it to read.
         if threading.get_ident() == self._thread:
             with self._sending:
                 self._finish(parts)
+        # Answers have numbers, so that one may be overtaken.
         elif not self._sending.acquire(blocking=False):
             threading.Thread(target=self._send_later, args=(parts,), name="rlinf-answer", daemon=True).start()
         else:
             rest = self._begin(parts)
             if rest:
+                # The lock goes with the rest: unlike an RLock, another thread may release it.
                 threading.Thread(target=self._send_rest, args=(rest,), name="rlinf-answer", daemon=True).start()
             else:
                 self._sending.release()

@@ -28,6 +28,7 @@ from rlinf.core.process import SharedMemory
 
 IDLE_S = 60.0
 """Segments and mappings that nobody used for so long are given back."""
+# RLIM_INFINITY is -1, which the modulus makes the largest number.
 FILES = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] % (1 << 64), 1 << 16)
 """How many files this process may open, as `ulimit -n` says. The limits below take four fifths of it at most."""
 SEGMENTS = min(256, FILES // 12)
@@ -61,6 +62,7 @@ class Lease:
         self.size = size
         _live.add(fd)
 
+    # Defaults, because the globals of a module may be gone when the interpreter ends.
     def __del__(self, forget: Any = _live.discard, close: Any = os.close) -> None:
         """Gives it back; runs wherever the last array dies, so that it takes no lock."""
         forget(self.fd)
@@ -121,6 +123,7 @@ class Arena:
     def __init__(self, limit: int | None = None) -> None:
         self._limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 if limit is None else limit
         self._pid = os.getpid()
+        # With a number of eight bytes, a segment's name has the 16 of `wire`'s table.
         self._name = secrets.token_bytes(8)
         self._numbers = itertools.count()
         self._segments: list[_Segment] = []
@@ -166,6 +169,7 @@ class Arena:
 
     def _take(self, size: int) -> tuple[Lease, np.ndarray[Any, Any]] | None:
         """A segment that nobody uses, and the lease on it."""
+        # A forked child shares its parent's open files and thus their locks: it could not tell who uses a segment.
         if os.getpid() != self._pid or len(_live) >= LEASES:
             return None
         fitting = [segment for segment in self._segments if size <= segment.size <= max(_PAGE, WASTE * size)]
@@ -193,6 +197,7 @@ class Arena:
     def _drop(self, segments: list[_Segment]) -> None:
         for segment in segments:
             self._segments.remove(segment)
+            # A mapping would keep the memory.
             _mappings.pop(segment.name, None)
 
 
@@ -207,6 +212,7 @@ class _Segment:
     def free(self) -> bool:
         """Whether there is no lease on it."""
         try:
+            # `flock`, not `lockf`: the lock belongs to the open file, and goes with it to other processes.
             fcntl.flock(self._shared.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
@@ -264,7 +270,9 @@ def _remember(name: bytes, shared: SharedMemory, size: int) -> np.ndarray[Any, A
             _tending.set()
             threading.Thread(target=_tend, name="rlinf-memory", daemon=True).start()
         while len(_mappings) >= max(1, MAPPINGS):
+            # Arrays that have views of it keep the mapping itself.
             del _mappings[min(_mappings, key=lambda known: _mappings[known].used)]
+        # Another thread may have mapped it meanwhile: there is one mapping of a segment.
         return _mappings.setdefault(name, _Mapping(memory)).memory
 
 
@@ -294,6 +302,7 @@ def _copied(fd: int, offset: int, length: int) -> memoryview:
 
 def _opened(fd: int) -> int:
     """The same file once more, with locks of its own."""
+    # `os.dup` would give the same open file, and with it the same lock.
     return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
 
 
@@ -307,5 +316,5 @@ def _memory_left() -> int:
     """Half of the bytes that the machine can still give."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 9
+            return int(line.split()[1]) << 9  # KiB, halved
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") // 2

@@ -91,7 +91,9 @@ class SocketTransport(Transport):
             try:
                 self.connections.to(host, wait).post(queue, weight, blobs, wait)
             except (ChannelClosed, DeadlineExceeded) as error:
+                # Queues of channels have names of two parts, those of messages of four.
                 if len(queue) == 2 or isinstance(error, DeadlineExceeded):
+                    # Raised where the result is asked for, as with a put that is under way.
                     return Done(error)
                 # A message to a process that is being started again waits for it; a channel that it had is lost.
                 self.routes.forget(host)
@@ -221,6 +223,7 @@ class DriverTransport(SocketTransport):
         serve("log", self._log)
         self.server.attend_control = self._attend
         self.directory.register(DRIVER, self.server.place)
+        # Last: whoever connects finds all services.
         self.server.start()
 
     def ask(self, kind: str, *question: Any, wait: Wait, content: Sequence[Blob] = ()) -> tuple[Any, list[Blob]]:
@@ -247,6 +250,7 @@ class DriverTransport(SocketTransport):
         self.controls.attend(*connection)
 
     def _process_lost(self, peer: str, pid: int, place: Location) -> None:
+        # Expected before it is forgotten: else `Directory.again` could take it for gone for good in between.
         self.directory.expect(peer)
         self.directory.forget(peer, place)
         self.locks.forget(label(peer), pid)

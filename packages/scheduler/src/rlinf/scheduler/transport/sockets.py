@@ -81,13 +81,16 @@ def connect(place: Location, node: str, authkey: bytes, hello: object, seconds: 
         limit = seconds if place.node == node else min(seconds, SILENCE_S)
         sock.settimeout(limit)
         _reach(sock, target, limit)
+        # A timeout makes the descriptor non-blocking, and the duplicate below with it.
         sock.settimeout(None)
         _notice_silence(sock)
+        # The challenges of `multiprocessing` take connections of its own only.
         connection: Connection[Any, Any] = Connection(os.dup(sock.fileno()))
     finally:
         sock.close()
     try:
         with deadline(connection, seconds):
+            # The server challenges first, in `Server._greet`.
             answer_challenge(connection, authkey)
             deliver_challenge(connection, authkey)
         sock = as_socket(connection)
@@ -128,9 +131,12 @@ def as_socket(connection: Connection[Any, Any]) -> socket.socket:
 
 def _notice_silence(sock: socket.socket) -> None:
     if sock.family != socket.AF_UNIX:
+        # Frames are often small, and Nagle's algorithm would hold them back.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S)
+        # The first probe goes after KEEPALIVE_S of silence: with so many more, SILENCE_S are over.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, SILENCE_S // KEEPALIVE_S - 1))
+        # There are no probes while sent data waits for its acknowledgement, for which this is the limit.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)

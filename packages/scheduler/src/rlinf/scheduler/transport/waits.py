@@ -59,11 +59,13 @@ class Wait:
 
 QUEUES = 4096
 """Who used a queue last is remembered for so many queues."""
+# Its `next` is atomic, as are single operations on the tables below: no lock is needed.
 _NUMBERS = itertools.count()
 _CALLS: dict[int, tuple[str, str, float]] = {}
 """By number: who, its method, and since when."""
 _WAITS: dict[int, tuple[Wait, float, int]] = {}
 """What for, since when, and in which call."""
+# A context variable, because each asyncio task of a thread is in a call of its own.
 _CALL: ContextVar[int] = ContextVar("rlinf_call", default=-1)
 
 
@@ -191,6 +193,7 @@ def doings(who: str) -> list[Doing]:
     now = time.monotonic()
     found: list[Doing] = []
     waiting: set[int] = set()
+    # A copy: other threads begin and end waits meanwhile.
     for wait, since, call in list(_WAITS.values()):
         if wait.who == who:
             waiting.add(call)

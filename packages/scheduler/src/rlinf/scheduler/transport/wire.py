@@ -20,12 +20,14 @@ import numpy as np
 from rlinf.scheduler.transport.encoding import Blob, Buffer
 from rlinf.scheduler.transport.shared_memory import LEASES, Lease, Region, crowded
 
+# 16 bytes with the unused field, so that what follows stays aligned.
 _PREFIX = struct.Struct("<HHIQ")
 """How many parts it has, how many leases, nothing, and how many bytes follow."""
 _SEGMENT = struct.Struct("<16sQ")
 """Of a lease: the segment's name and size."""
 _REGION = struct.Struct("<IHBxQQ")
 """Where a region is among the blobs, which lease it has, whether several have it, its offset and its length."""
+# Blobs begin at multiples of it, so that arrays of any dtype are aligned where they arrive.
 _ALIGN = 16
 _ZEROS = bytes(_ALIGN)
 _JOIN_BYTES = 1 << 16
@@ -73,6 +75,7 @@ def pack_frame(header: object, blobs: Sequence[Blob] = (), sock: socket.socket |
     prefix = _PREFIX.pack(len(sizes), len(leases), 0, len(table) + total) + table
     parts: list[Buffer] = [b"".join([prefix, *padded])] if total <= _JOIN_BYTES else [prefix, *padded]
     if leases:
+        # The files go with the first part: they are there when the regions that need them are read.
         first = _Carrying(parts[0])
         first.leases = leases
         parts[0] = first
@@ -84,6 +87,7 @@ def send_part(sock: socket.socket, part: Buffer) -> None:
     if isinstance(part, _Carrying):
         sent = begin_part(sock, part)
         if sent < len(part):
+            # Not by `sendmsg` again, which would send the files twice.
             sock.sendall(memoryview(part)[sent:])
     else:
         sock.sendall(part)
@@ -157,6 +161,7 @@ class FrameReader:
         split = count * _SEGMENT.size
         for lease, (segment, size) in zip(leases, _SEGMENT.iter_unpack(table[:split]), strict=True):
             lease.segment, lease.size = segment, size
+        # At its limit a process copies the regions, and gives the leases back with that.
         full = crowded()
         position: int
         number: int
@@ -169,6 +174,7 @@ class FrameReader:
         target[:done] = memoryview(self._ahead)[self._start : self._start + done]
         self._start += done
         while done < len(target):
+            # Large parts are received in place; the buffer is for what is small.
             if len(target) - done >= _READ_BYTES:
                 done += self._receive(target[done:])
                 continue
@@ -179,8 +185,10 @@ class FrameReader:
 
     def _receive(self, target: memoryview) -> int:
         if self._carries:
+            # Without the flag, a program started meanwhile could inherit the leases, and keep their segments taken.
             count, came, _, _ = self._sock.recvmsg_into([target], _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
             for _, _, data in came:
+                # What the kernel has cut off may end within a descriptor.
                 self._leases.extend(Lease(file) for (file,) in struct.iter_unpack("i", data[: len(data) // 4 * 4]))
         else:
             count = self._sock.recv_into(target)
@@ -219,6 +227,7 @@ def _without_regions(blobs: Sequence[Blob], leases: list[Lease] | None) -> list[
 
 def limit_socket(sock: socket.socket, seconds: float, *, reads: bool = True) -> None:
     """A transfer that makes no progress for so long fails with `BlockingIOError`, without a look at the clock for each."""
+    # A `timeval`. Not `settimeout`, with which Python makes the socket non-blocking and polls before each call.
     limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     if reads:

@@ -126,7 +126,7 @@ def complete(operation: Operation, wait: Wait) -> list[Blobs]:
         except DeadlineExceeded as error:
             operation.expire(error)
         except BaseException:
-            operation.cancel()
+            operation.cancel()  # an interrupt, too: what came later would be lost
             raise
     return operation.take(wait)
 
@@ -210,7 +210,7 @@ class Pending(Generic[R]):
         return self._result()
 
     def __del__(self) -> None:
-        if not self.__dict__.get("_settled", True):
+        if not self.__dict__.get("_settled", True):  # no operation if the constructor failed
             self._operation.abandon()
 
     def _result(self) -> R:
@@ -373,7 +373,7 @@ class OrderedTasks:
         while True:
             with self._lock:
                 if not self._waiting:
-                    self._runs = False
+                    self._runs = False  # under the lock, so that whoever adds next starts a thread
                     return
                 step = self._waiting.popleft()
             step()
@@ -385,11 +385,11 @@ def _until_called(then: Callable[[Callable[[], None]], None], wait: Wait) -> Gen
     ended = loop.create_future()
 
     def wake() -> None:
-        if not ended.done():
+        if not ended.done():  # it may be cancelled
             ended.set_result(None)
 
     def tell() -> None:
-        if not loop.is_closed():
+        if not loop.is_closed():  # its task may be long gone
             loop.call_soon_threadsafe(wake)
 
     then(tell)

@@ -144,6 +144,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._seen: dict[str, Tensor] = {}
         spaces = dict(batch.single_observation_space.spaces)
         if batch.texts is not None:
+            # NumPy keeps four bytes for each character.
             spaces["task_descriptions"] = TextArray(batch.texts.dtype.itemsize // 4)
         self.single_observation_space = gymnasium.spaces.Dict(spaces)
         self.single_action_space = batch.single_action_space
@@ -170,6 +171,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._seen = {key: tensor.clone() for key, tensor in outcome.observation.items()}
         nothing = torch.zeros(self.num_envs, dtype=torch.bool, device=self.batch.device)
         terminated = outcome.terminated.clone() if self._terminates else nothing
+        # A clone, as `terminated` may be `nothing` itself.
         truncated = nothing.clone() if outcome.truncated is None else outcome.truncated.clone()
         return self._observation(), outcome.reward.float().clone(), terminated, truncated, {"success": outcome.success.clone()}
 
@@ -191,6 +193,7 @@ class HostArrays(Wrapper):
 
     def __init__(self, env: BatchEnv) -> None:
         super().__init__(env)
+        # A device in the metadata promises tensors.
         self.metadata = {key: value for key, value in env.metadata.items() if key != "device"}
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:

@@ -63,6 +63,7 @@ class SequentialVectorEnv(SyncVectorEnv):
         """Starts episodes; see `EnforceContract.reset`, which has made lists of all options."""
         given = dict(options or {})
         columns: dict[str, Sequence[Any]] = {key: given.pop(key) for key in ROW_OPTIONS if key in given}
+        # Gymnasium's loops go over `self.envs`, so a stand-in for each environment changes what one call does to it.
         envs = self.envs
         self.envs = [_WithRowOptions(env, {key: column[i] for key, column in columns.items()}) for i, env in enumerate(envs)]
         try:

@@ -91,6 +91,7 @@ def _params(words: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise ConfigError("check-env", f"expected key=value, found '{word}'", "Write for instance task_id=PickCube-v1.")
         try:
+            # What is no JSON is a text, so that names need no quotes.
             params[key] = json.loads(value)
         except json.JSONDecodeError:
             params[key] = value
@@ -115,6 +116,7 @@ def _descriptions(subject: _Subject, env: Any) -> list[Finding]:
 
 def _described(subject: _Subject, env: Any) -> None:
     spec: EnvSpec = describe(env) if subject.config is None else subject.config.describe(env)
+    # The pickled one is what a policy in another process gets.
     for found in (spec, pickle.loads(pickle.dumps(spec))):  # noqa: S301
         for key, space in env.single_observation_space.spaces.items():
             if key not in found.observation:

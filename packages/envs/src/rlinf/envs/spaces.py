@@ -112,6 +112,7 @@ class TextArray(Space[NDArray[np.str_]]):
     def contains(self, x: Any) -> bool:
         """Whether `x` is a text, or an array of texts, of this shape and no longer than allowed."""
         array = np.asarray(x)
+        # NumPy keeps four bytes for each character.
         return array.dtype.kind == "U" and array.shape == self.shape and array.dtype.itemsize // 4 <= self.max_length
 
     def __eq__(self, other: object) -> bool:

@@ -112,6 +112,7 @@ class _Pools(VectorEnv[Any, Any, Any]):
         mask = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_)))
         places = np.flatnonzero(mask)
         if self._stream and self._pools:
+            # A stream has a single pool, with all environments in it.
             held = self._pools[0]
             observation, infos = held.pool.reset(places.astype(np.int32))
         else:

@@ -94,6 +94,7 @@ class Simulation:
     def step(self, actions: Tensor) -> Outcome:
         moved = self._commanded + _STRIDE * actions[:, :3]
         self._commanded = torch.minimum(torch.maximum(moved, self._low), self._high)
+        # From -1 … 1 to 0 … 4 cm, the travel of each finger.
         opening = (0.02 * (actions[:, 3:] + 1.0)).expand(-1, 2)
         self._arm.control_dofs_position(torch.cat([self._joints_towards(self._commanded), opening], dim=1))
         for _ in range(_SIM_STEPS):
@@ -129,6 +130,7 @@ class Simulation:
         forwards, down = self._tensor([(1.0, 0.0, 0.0)]), self._tensor([(0.0, 0.0, -1.0)])
         turn: Tensor = 0.5 * (_linalg.cross(axis_x, forwards) + _linalg.cross(axis_z, down))
         error = torch.cat([position - tool, turn], dim=1)[:, :, None]
+        # The last two columns are the fingers, which don't move the hand.
         jacobian = self._arm.get_jacobian(self._hand, self._tool_in_hand)[:, :, :7]
         transposed = jacobian.transpose(1, 2)
         change: Tensor = transposed @ _linalg.solve(jacobian @ transposed + self._damping, error)
@@ -156,6 +158,7 @@ def _draw(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[
     random = keyed_generator(seed, "genesis")
     joints = np.array(_REST)
     joints[:7] += random.uniform(-_JITTER, _JITTER, 7)
+    # After a quarter turn a cube looks the same.
     yaw = random.uniform(0.0, np.pi / 2)
     cube = np.array([*random.uniform(*_CUBES), _CUBE_EDGE / 2, np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)])
     return joints, cube, random.uniform(*_TARGETS)

@@ -187,6 +187,7 @@ def _build(config: Gymnasium, spec: EnvSpec, render_mode: str | None) -> gymnasi
             # -1 leaves the step limit to us; the checker costs time at each step.
             return gymnasium.make(spec, max_episode_steps=-1, disable_env_checker=True, **given, **config.kwargs)
     except TypeError as error:
+        # Which arguments a constructor takes is only known from its refusal.
         takes_not = [("width", "image_size", "width and height")]
         takes_not += [("render_mode", "obs_mode", "render_mode")] if config.obs_mode == "rgb" else []
         for argument, key, named in takes_not:
@@ -197,6 +198,7 @@ def _build(config: Gymnasium, spec: EnvSpec, render_mode: str | None) -> gymnasi
 
 def _renderer(env: Any) -> Any:
     """What MuJoCo draws the environment with; None for one that it doesn't."""
+    # An environment on MuJoCo has imported it when it was built; nothing else should load it.
     if "mujoco" not in sys.modules:
         return None
     from rlinf.envs.rendering._mujoco import find_renderer

@@ -36,6 +36,7 @@ _LIMIT, _LIMIT_LONG = 300, 520
 _ENDLESS = 10**9
 _SEEN = "agentview"
 _PROPRIOCEPTION = 8
+# No motion; -1 opens the gripper.
 _IDLE = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0)
 
 
@@ -84,6 +85,7 @@ class _Simulation:
                 bddl_file_name=str(file),
                 use_camera_obs=False,
                 has_offscreen_renderer=False,
+                # A reset keeps the model; `forget` clears what is left behind in it.
                 hard_reset=False,
                 ignore_done=True,
                 horizon=_ENDLESS,
@@ -181,6 +183,7 @@ class _Task(gymnasium.Env[Info, Any]):
             self._pool.give(self._names[self._number], self._simulation)
             self._simulation = None
         self._number, self._simulation = number, self._pool.take(self._names[number])
+        # After `take`, or the simulation that is wanted might be the one that is closed.
         self._pool.trim()
 
     def _observe(self, observation: Info) -> Info:
@@ -193,6 +196,7 @@ class _Task(gymnasium.Env[Info, Any]):
 
 
 def _turned(frame: NDArray[np.uint8], convention: str) -> NDArray[np.uint8]:
+    # `raw` rows run upwards, as OpenGL has them; `rotated` turns `raw` by 180°, which mirrors the upright frame left to right.
     turns = {"upright": frame, "raw": frame[::-1], "rotated": frame[:, ::-1]}
     return np.ascontiguousarray(turns[convention])
 
@@ -217,6 +221,7 @@ def _import_libero(config: Libero) -> None:
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
             os.environ["LIBERO_CONFIG_PATH"] = str(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        # Where this file is missing, LIBERO asks for its paths on the terminal when it is imported.
         (folder / "config.yaml").write_text(_settings(config), encoding="utf-8")
     quiet_import("robosuite")
     # LIBERO looks nowhere but here for its meshes before it downloads them; its own setting of this name is never read.

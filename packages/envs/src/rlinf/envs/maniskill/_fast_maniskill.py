@@ -65,6 +65,7 @@ class _SingleArticulation(Articulation):
 
 
 def _replace(item: Any, ordinary: type[Any], shorter: type[Any]) -> None:
+    # A subclass may have ways of its own, and several objects need the batched one.
     if type(item) is ordinary and len(item._objs) == 1:
         item.__class__ = shorter
 

@@ -20,6 +20,7 @@ def renew_scene(simulation: Any) -> None:
     """
     scenes: list[Any] = simulation.scene.sub_scenes
     old = scenes[0]
+    # SAPIEN gives a new system whatever configuration is set for the whole process.
     physx.set_scene_config(old.physx_system.config)
     system = physx.PhysxCpuSystem()
     system.timestep = old.physx_system.timestep

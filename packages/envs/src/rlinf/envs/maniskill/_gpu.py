@@ -95,6 +95,7 @@ class Simulation:
             chosen = [d if number is None else number for d, number in zip(drawn, numbers, strict=True)]
             return self._reset(index, [0] * self.num_envs, episode_id=episode_id(chosen, self.numbered, self.device))
         if self._exact:
+            # Each reset returns the observations of all environments, so the last one shows them all as they begin.
             return [self._reset([i], [seed] * self.num_envs) for i, seed in zip(index, seeds, strict=True)][-1]
         # The first place also seeds torch's generator, from which every environment draws.
         own = dict(zip(index, seeds, strict=True)) | {0: keyed_seed(0, "maniskill", *seeds) % _SEED_RANGE}

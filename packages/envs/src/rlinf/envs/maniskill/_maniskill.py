@@ -124,6 +124,7 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
             if self._renew:
                 self._renew(self.simulation)
             raw, _ = self.simulation.reset(seed=seed, options=given)
+            # Such a task rebuilds itself at a reset, with objects of the ordinary classes.
             if self._renew and self.simulation.reconfiguration_freq != 0:
                 self._shorten(self.simulation)
         return self._observe(raw), {}
@@ -230,6 +231,7 @@ def build_simulation(
             raise
         remedy = f"{_INSTALL_VULKAN}, or choose another task."
         raise ConfigError("env.task_id", f"'{task_id}' can't be built without a Vulkan device ({error})", remedy) from error
+    # Without the step limit of `gymnasium.make`: `EpisodeStatistics` truncates.
     return env.unwrapped
 
 
@@ -249,6 +251,7 @@ def _reward_mode(config: ManiSkill, cls: Any, task_id: str) -> str:
     if config.reward_mode in supported:
         return config.reward_mode
     if config.reward_mode == "sparse":
+        # A task without a sparse reward: `success` takes its place.
         return "none"
     known = ", ".join(mode for mode in supported if mode != "none") or "sparse"
     raise ConfigError("env.reward_mode", f"'{task_id}' has no reward '{config.reward_mode}'", f"It has: {known}.")

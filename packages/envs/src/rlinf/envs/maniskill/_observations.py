@@ -9,6 +9,7 @@ import torch
 
 from rlinf.core.errors import ConfigError
 
+# ManiSkill's depths are integers, in millimetres.
 _MILLIMETRES = 1000.0
 
 
@@ -58,6 +59,7 @@ def episode_id(numbers: list[int], count: int, device: torch.device) -> torch.Te
 def _views(names: list[str]) -> dict[str, list[str]]:
     """Cameras by embodied view: what rides on a hand is `wrist`, the first other one is `main`, the rest `extra_view`."""
     wrist = [name for name in names if "hand" in name or "wrist" in name]
+    # A policy expects `main_images`, even where every camera is on a hand.
     others = [name for name in names if name not in wrist] or [wrist.pop(0)]
     views = {"main": others[:1], "wrist": wrist, "extra_view": others[1:]}
     return {view: chosen for view, chosen in views.items() if chosen}

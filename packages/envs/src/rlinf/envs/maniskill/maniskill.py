@@ -135,6 +135,7 @@ def _shipped_tasks() -> dict[str, tuple[str, ...]]:
         for task, rest in re.findall(r"@register_env\(\s*[\"']([^\"']+)[\"']([^)]*)\)", file.read_text(encoding="utf-8")):
             listed = re.search(r"asset_download_ids=\[([^\]]*)\]", rest)
             assets: list[str] = re.findall(r"[\"']([^\"']+)[\"']", listed.group(1)) if listed else []
+            # The put-on-plate tasks list their scenes, but not the robot that they need.
             if "bridge_v2_real2sim" in assets:
                 assets.append(_PUT_ON_PLATE_ROBOT)
             tasks[task] = tuple(assets)

@@ -72,12 +72,15 @@ class _Simulation:
         drawn = {"render_mode": "rgb_array", "camera_name": config.camera, **pixels} if images or native else {}
         classes: Any = importlib.import_module("metaworld.env_dict").ALL_V3_ENVIRONMENTS
         env: Any = classes[f"{name}-v3"](**drawn)
+        # Meta-World refuses to step beyond its own limit, so ours must come first.
         env.max_path_length = limit + 1
         # Meta-World draws from its own generator, seeded by `seed`, only if no task object fixes the positions.
         env._freeze_rand_vec, env.seeded_rand_vec, env._set_task_called = False, True, True
         env._partially_observable = not config.goal_observable
+        # A cached property, which holds the space from before the goal could be seen.
         env.__dict__.pop("sawyer_observation_space", None)
         self.env = env
+        # Meta-World mounts its corner cameras upside down.
         self._upside_down = config.camera.startswith("corner")
         self._viewer = EnvRenderer(env, env.mujoco_renderer, config.look) if drawn else None
         self._cameras = [env.mujoco_renderer.camera_id, env.model.camera(_WRIST).id]

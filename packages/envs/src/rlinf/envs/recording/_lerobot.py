@@ -130,6 +130,7 @@ class Dataset:
             "total_frames": self._frames,
             "total_tasks": len(self._tasks),
             "chunks_size": _FILES_PER_CHUNK,
+            # Sizes at which LeRobot begins a new file; ours are cut by episodes.
             "data_files_size_in_mb": 100,
             "video_files_size_in_mb": 200,
             "fps": self._fps,
@@ -205,6 +206,7 @@ class _Shard:
     def add(self, frames: Frames, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """Writes the frames; the answer says where in the videos they are."""
         columns = {key: _png_column(frames.images[key]) for key in self._images}
+        # LeRobot keeps what has the shape [1] as plain numbers.
         columns |= {key: column(array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array) for key, array in arrays.items()}
         table = pa.table(columns)
         try:
@@ -237,6 +239,7 @@ class _Shard:
 
     def _add_frame(self, key: str, path: Path) -> Any:
         if key not in self._films:
+            # A `quality` would add a setting beside -crf, and a block larger than 1 would let imageio resize frames.
             settings = {"codec": "libx264", "quality": None, "macro_block_size": 1, "output_params": list(_ENCODING)}
             self._films[key] = _imageio.get_writer(path, fps=self._fps, **settings)
         return self._films[key]

@@ -22,6 +22,7 @@ def replaced(path: Path) -> Generator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield part
+        # On disk before it gets its name: after a power failure the name must not stand for an empty file.
         with part.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(part, path)

@@ -81,6 +81,7 @@ class Frames:
         """Least, greatest, mean, standard deviation and count of each; of images by channel, in [0, 1], of at most 100 frames."""
         stats = {key: _stats(array.reshape(len(array), -1).astype(np.float64)) for key, array in self.vectors.items()}
         for key, images in self.images.items():
+            # Of fewer frames than samples, some are chosen more than once.
             chosen = np.unique(np.linspace(0, len(images) - 1, _IMAGE_SAMPLES).round().astype(np.int64))
             stats[key] = _channel_stats(images[chosen])
         return stats

@@ -96,6 +96,7 @@ def _write_npz(path: Path, episode: Episode) -> None:
     arrays: dict[str, Any] = {_OBSERVATION + key: array for key, array in episode.observations.items()}
     arrays |= {"actions": episode.actions, "rewards": episode.rewards, "terminated": episode.terminated}
     arrays |= {"truncated": episode.truncated, "success": episode.success, "about": np.array(about)}
+    # Given a path, NumPy would add `.npz` to the name of the part.
     with path.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
@@ -106,6 +107,7 @@ class _Numbered:
     def __init__(self, folder: Path, suffix: str) -> None:
         self._lock = FolderLock(folder)
         self._folder, self._suffix = folder, suffix
+        # Files that are not complete begin with a dot, which the pattern doesn't match.
         self._count = len(list(folder.glob(f"episode_*{suffix}")))
 
     def add(self, write: Callable[[Path], None]) -> None:

@@ -67,10 +67,12 @@ class RecordEpisodes(Wrapper):
             running = self._running[row]
             if running is not None:
                 running.observations.append(_row(observations, int(row)))
+                # Copied, as the caller may write its array again.
                 running.actions.append(np.array(values[row]))
                 flags = bool(terminated[row]), bool(truncated[row]), bool(infos["success"][row])
                 running.outcomes.append((float(rewards[row]), *flags))
                 if flags[0] or flags[1]:
+                    # Before it is written: where that fails, the episode has ended all the same.
                     self._running[row] = None
                     self._write(running)
         return result

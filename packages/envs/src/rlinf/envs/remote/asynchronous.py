@@ -56,6 +56,7 @@ class Asynchronous(EnforceContract):
         super().__init__(env)
         self._processes = env
         self._everything = np.zeros(self._shape, cast("Any", env).single_action_space.dtype)
+        # Rows that are not sent must pass the check of the whole array, too.
         self._everything[:] = self._low if self._integers else np.clip(0, self._low, self._high)
 
     @property
@@ -83,6 +84,7 @@ class Asynchronous(EnforceContract):
         if unready.size:
             problem = f"environments {unready.tolist()} have ended or were never reset"
             raise EnvMisuse("env.send", problem, "Reset them: env.send_reset(ids, seed=…).")
+        # Not cast to the type of the space: the check must still see floats that are given for integers.
         everything = self._everything.astype(np.result_type(actions, self._everything))
         everything[ids] = actions
         everything = self._actions(everything)
@@ -123,6 +125,7 @@ class Asynchronous(EnforceContract):
             [not isinstance(shard.asked, ResetCall) for shard, _ in answered], [len(shard.rows) for shard, _ in answered]
         )
         observations, results = self._processes.partial_rows(ids)
+        # The answer to a reset writes no results: there the slot still holds those of an earlier step.
         rewards = np.where(stepped, results["reward"], np.float32(0))
         terminated, truncated = results["terminated"] & stepped, results["truncated"] & stepped
         self._done[ids[stepped]] = (terminated | truncated)[stepped]

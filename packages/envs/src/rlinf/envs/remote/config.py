@@ -49,6 +49,7 @@ class Remote:
         """
         if shutil.which(os.path.expanduser(self.python)) is None:
             raise ConfigError(f"{place}.python", f"no interpreter at '{self.python}'", "Give the path of its `python`.")
+        # Parameters of what only the other interpreter can import are checked there.
         if ":" not in self.env and self.env.casefold() in ENVS.names():
             ENVS.build(self.env, self.params, place=f"{place}.params")
 

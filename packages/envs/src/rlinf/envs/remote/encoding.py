@@ -15,6 +15,7 @@ from rlinf.core.errors import RLinfError
 
 PROTOCOL = 2
 """Changes whenever a message or the layout of the memory does; both sides compare it before anything else."""
+# Flags, integers, floats and texts; the bytes of an array of objects would be addresses.
 _KINDS = "biufU"
 _ALIGNMENT = 8
 
@@ -63,6 +64,7 @@ def unpack(form: Mapping[str, Any], payload: bytes) -> dict[str, Any]:
         TypeError: the description names a type of objects, which bytes can't be made into.
         ValueError: the payload is shorter than the description says.
     """
+    # An array over `bytes` would be read-only.
     return _restore(form, bytearray(payload), 0)[0]
 
 

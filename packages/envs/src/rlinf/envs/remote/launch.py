@@ -16,7 +16,9 @@ from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import ChildProcess, SharedMemory
 from rlinf.core.registry import ENVS
 
+# Read when a library is loaded, so they must be set before the process starts.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# PYTHONPATH and PYTHONHOME lead an interpreter to our packages; so does the last one, which macOS sets for a virtual environment.
 _HIDDEN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
 
 
@@ -95,6 +97,7 @@ class RunFolder:
         import_path.mkdir(parents=True)
         for name, folder in (("core", Path(rlinf.core.__path__[0])), ("envs", Path(__file__).parents[1])):
             (import_path / name).symlink_to(folder.resolve())
+        # Unlike `__del__` this also runs when the interpreter ends.
         self.clear = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     @property
@@ -113,11 +116,13 @@ def start(launch: Launch, folder: RunFolder, index: int, memory: SharedMemory) -
     Raises:
         ConfigError: the interpreter can't be started.
     """
+    # `-P` keeps the working directory off the import path, where a folder may be named like a package of the simulator.
     command = [launch.python, "-P", "-m", "rlinf.envs.remote.server", str(memory.fd)]
     variables = {key: value for key, value in os.environ.items() if key not in _HIDDEN}
     variables["PYTHONPATH"] = os.pathsep.join([folder.import_path, *launch.paths] if launch.lend else launch.paths)
     if launch.threads is not None:
         variables |= dict.fromkeys(_THREADS, str(launch.threads))
+    # Last, so that what the user sets wins.
     variables |= launch.variables
     try:
         return ChildProcess(command, env=variables, log=folder.log(index), connect=True, pass_fds=(memory.fd,))

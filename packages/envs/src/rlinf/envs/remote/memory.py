@@ -135,11 +135,13 @@ class Memory:
             self.release(slot)
             return copies
         raw = self._raw(slot)
+        # NumPy makes `raw` the base of every view, and of views of views, so it lives exactly as long as the last of them.
         self._leases[slot] = weakref.ref(cast("Any", raw), lambda _: self._free.append(slot))
         return _parts(self._layout.observation, raw)
 
     def _raw(self, slot: int) -> NDArray[np.uint8]:
         start = self._layout.first_slot + slot * self._layout.slot_size
+        # A new array at each call, as its lifetime is that of one lease.
         return np.frombuffer(self._bytes, np.uint8, self._layout.slot_size, start)
 
 

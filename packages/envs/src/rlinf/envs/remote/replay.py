@@ -84,6 +84,7 @@ class StepResult:
 
 
 def _row_bytes(leaf: Any, rows: Flags) -> Any:
+    # Compared as bytes, NaN equals itself.
     return leaf[rows].tobytes() if np.ndim(leaf) and len(leaf) == len(rows) else leaf
 
 
@@ -91,6 +92,7 @@ class ReplayLog:
     """The running episodes of a shard of `n` environments."""
 
     def __init__(self, n: int) -> None:
+        # The step at which each episode began; -1 before the first reset.
         self._begun = np.full(n, -1)
         self._seeds = [0] * n
         self._options: list[dict[str, Any]] = [{} for _ in range(n)]
@@ -125,6 +127,7 @@ class ReplayLog:
             self._seeds[index] = done.seeds[index]
             self._options[index] = {key: column[index] for key, column in done.options.items()}
         if done.mask.all():
+            # The former result speaks of episodes that no longer run.
             self.last = None
         # No running episode began before this step, so that the log stays as short as the longest of them.
         needless = int(self._begun.min()) - self._first
@@ -134,6 +137,7 @@ class ReplayLog:
 
     def add_step(self, step: StepCall, result: StepResult) -> None:
         """Notes a step that was answered; its actions are copied."""
+        # The actions are a view of the caller's array, which may be written again.
         self._steps.append(StepCall(step.actions.copy(), step.active))
         self.last = result
 
@@ -146,6 +150,7 @@ class ReplayLog:
         yield self.beginning_of(np.ones(len(self._begun), np.bool_))
         for time, step in enumerate(self._steps, start=self._first):
             beginning = self._begun == time
+            # At the first step the reset of all, above, has begun them already.
             if time > self._first and beginning.any():
                 yield self.beginning_of(beginning)
             # What the former episodes did no longer matters, so that none of them has to stand still.
@@ -171,4 +176,5 @@ def _rows(column: Any, shard: range) -> Sequence[Any]:
 
 
 def _plain(value: Any) -> Any:
+    # `json` refuses NumPy's scalars.
     return cast("Any", value).item() if isinstance(value, np.generic) else value

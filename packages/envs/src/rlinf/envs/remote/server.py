@@ -88,6 +88,7 @@ class Server:
             problem = f"the simulator's interpreter speaks protocol {PROTOCOL}, the other side {asked['protocol']}"
             raise ConfigError("env.python", problem, "Give both the same version of rlinf-envs.")
         if asked["cpu"] is not None:
+            # Before the environment is built: threads inherit the processor of whoever starts them.
             os.sched_setaffinity(0, {asked["cpu"]})
         config: Any = ENVS.build(asked["env"], asked["params"], place="env")
         if not callable(getattr(config, "make", None)):
@@ -112,6 +113,7 @@ class Server:
         memory = Memory(self._shared, layout)
         self._actions = memory.actions[self._rows]
         for index, results in enumerate(memory.results):
+            # The slash keeps results apart from observations with the same key.
             whole = memory.observation(index) | {f"/{key}": array for key, array in results.items()}
             self._slots.append({key: array[self._rows] for key, array in whole.items()})
         return {}, b""
@@ -126,6 +128,7 @@ class Server:
         return self._show(asked)[0] | {"infos": form}, payload
 
     def _step(self, asked: Json) -> tuple[Json, bytes]:
+        # The next actions overwrite the shared ones, which an environment may have kept.
         actions: Any = self._actions.copy()
         if asked["active"] is None:
             self._seen, reward, terminated, truncated, infos = self._env.step(actions)
@@ -159,6 +162,7 @@ class Server:
 
 def _bare(env: Any) -> Any:
     """The environment without what the other side does itself: the checks, and one copy of each observation."""
+    # A subclass stays: it may do more than check.
     if type(env) is EnforceContract:
         env = env.env
     inner = env

@@ -138,6 +138,7 @@ class Shard:
         self._form, self._form_number = answer[0].get("infos", self._form), answer[0]["form"]
         rows = slice(self.rows.start, self.rows.stop)
         arrays = self._memory.results[self._slot]
+        # Copies: the slot is written again while the replay log still holds them.
         reward, terminated, truncated = (arrays[key][rows].copy() for key in ("reward", "terminated", "truncated"))
         return StepResult(reward, terminated, truncated, self._form, answer[1])
 
@@ -152,6 +153,7 @@ class Shard:
             SimulatorFailure: the new one failed, too.
         """
         self.simulator.close()
+        # `hello` is sent when a process is started; `_await` takes its answer.
         self.simulator = self._start()
         self._await()
         self._map()
@@ -168,6 +170,7 @@ class Shard:
         result: StepResult | None = None
         for call in self._replay_log.calls():
             if result is not None and isinstance(call, StepCall):
+                # An episode that has ended takes no step, not even one of those that were not meant for it (see `calls`).
                 ended = result.done if call.active is None else result.done & call.active
                 if ended.any():
                     self._call_and_wait(self._replay_log.beginning_of(ended))
@@ -195,6 +198,7 @@ class Shard:
     def _restart(self, failure: SimulatorFailure | None) -> None:
         """Another process in the state of this one, as far as that can be; tries as often as restarts are left."""
         while True:
+            # A planned replacement costs none of the restarts.
             if failure is not None:
                 self._budget.spend(failure)
                 logger.warning("%s; it is started again", failure)

@@ -50,6 +50,7 @@ class SimulatorProcess:
         self.process = start(launch, folder, index, memory)
         self.connection = self.process.connection
         self._closed = False
+        # Gymnasium's `VectorEnv.__del__` closes too, and runs in a fork as well.
         self._owner = os.getpid()
         self._send_hello(index, rows)
 
@@ -153,6 +154,7 @@ class SimulatorProcess:
         if self._closed or os.getpid() != self._owner:
             return
         self.request_close()
+        # Only now: `request_close` does nothing once this is set.
         self._closed = True
         self.process.wait(self._launch.deadlines.close)
         self.process.kill()
@@ -204,6 +206,7 @@ def _check_all(waiting: Sequence[SimulatorProcess]) -> dict[SimulatorProcess, Me
 
 def raise_error(simulator: SimulatorProcess, error: Json) -> NoReturn:
     """Raises here what was raised there: the same error if it is one of ours, with the traceback of the other side."""
+    # An error class of the simulator's own doesn't exist in this interpreter.
     kind = _KINDS.get(error["kind"], RLinfError)
     raised = kind(error["place"], error["problem"], error["remedy"])
     raised.add_note(f"in {simulator.name}:\n{error['traceback']}")

@@ -125,6 +125,7 @@ def _write(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {"map": {key: _write(entry) for key, entry in cast("Mapping[str, Any]", value).items()}}
     if isinstance(value, (list, tuple)):
+        # Tagged, as JSON would make lists of tuples.
         kind = "list" if isinstance(value, list) else "tuple"
         return {kind: [_write(entry) for entry in cast("list[Any]", value)]}
     return value

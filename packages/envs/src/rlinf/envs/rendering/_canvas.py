@@ -17,6 +17,7 @@ PAPER, GRID, INK, MUTED = (246, 245, 241), (232, 230, 224), (58, 60, 66), (130, 
 BLUE, RED, GREEN, WHITE = (36, 92, 196), (214, 66, 58), (46, 148, 84), (255, 255, 255)
 STEEL, STEEL_EDGE, DARK, AMBER = (201, 206, 214), (128, 136, 150), (38, 42, 50), (255, 176, 32)
 
+# Shapes are drawn this much larger and scaled down, as Pillow's own shapes have hard edges.
 _FINER = 3
 
 
@@ -77,6 +78,7 @@ class Canvas:
         """The picture, `[H, W, 3]`."""
         image = self._image.resize(self.pixels, Image.Resampling.LANCZOS)
         draw = ImageDraw.Draw(image)
+        # Texts come last and in their final size: Pillow smooths them itself.
         for at, text, color, anchor, size in self._texts:
             draw.text(at, text, fill=color, font=ImageFont.load_default(size=size), anchor=anchor)
         return np.asarray(image, np.uint8)

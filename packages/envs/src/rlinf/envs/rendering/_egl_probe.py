@@ -16,6 +16,7 @@ _MAX_DEVICES = 16
 def works(library: str) -> bool:
     """Whether it has such a device."""
     egl: Any = ctypes.CDLL(library)
+    # Undeclared, ctypes takes a result for an int and cuts a pointer to 32 bits.
     egl.eglGetProcAddress.restype = ctypes.c_void_p
     egl.eglGetProcAddress.argtypes = [ctypes.c_char_p]
     egl.eglInitialize.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]

@@ -36,6 +36,7 @@ class EnvRenderer:
         self._renderer = renderer
         if look == "fast":
             simplify(model=renderer.model)
+        # There is a viewer, and with it a scene, only after the first frame.
         renderer.render("rgb_array")
         if look == "fast":
             simplify(scene=renderer.viewer.scn)
@@ -66,9 +67,11 @@ class ModelRenderer:
     """
 
     def __init__(self, model: Any, size: int, look: Look, *, hidden: tuple[int, ...] = ()) -> None:
+        # On Linux a backend always has a name; cgl is that of macOS.
         self._gl: Any = importlib.import_module(f"mujoco.{require_rendering('env.render') or 'cgl'}").GLContext(size, size)
         self._gl.make_current()
         self._model, self._size = model, size
+        # The offscreen buffer gets this size; by default it is 640 × 480.
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, size)
         model.vis.global_.offheight = max(model.vis.global_.offheight, size)
         self._scene, self._option, self._camera = _mujoco.MjvScene(model, _MAX_GEOMS), _mujoco.MjvOption(), _mujoco.MjvCamera()
@@ -91,6 +94,7 @@ class ModelRenderer:
         _mujoco.mjr_render(area, self._scene, self._context)
         frame = np.empty((self._size, self._size, 3), np.uint8)
         _mujoco.mjr_readPixels(frame, None, area, self._context)
+        # OpenGL's rows run upwards.
         return np.ascontiguousarray(frame[::-1])
 
     def close(self) -> None:

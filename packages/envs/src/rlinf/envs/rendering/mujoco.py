@@ -94,6 +94,7 @@ def _egl_works() -> bool:
     """Whether EGL has a device that can be initialised, asked in a process of its own, because asking loads its drivers."""
     if _library("egl") is None:
         return False
+    # The probe needs the standard library alone, so no site-packages and none of the user's variables.
     command = [sys.executable, "-IS", str(Path(__file__).with_name("_egl_probe.py")), _LIBRARIES["egl"]]
     try:
         return subprocess.run(command, capture_output=True, timeout=_PROBE_S, check=False).returncode == 0  # noqa: S603 - our own file

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Info = dict[str, Any]
 WRIST = "robot0_eye_in_hand"
 _LIMIT = 500
+# robosuite's own limit must never come first: `EpisodeStatistics` truncates.
 _ENDLESS = 10**9
 _TINY = 1e-8
 _COLLISION_SHAPES = 0  # the group of geoms that robosuite doesn't show
@@ -154,6 +155,7 @@ def proprioception(observation: Info) -> NDArray[np.float32]:
     way would make the sign jump.
     """
     quaternion = np.asarray(observation["robot0_eef_quat"], np.float64)
+    # robosuite's quaternions have w last.
     axis, cosine = quaternion[:3], float(np.clip(quaternion[3], -1.0, 1.0))
     sine = np.sqrt(1.0 - cosine * cosine)
     turn = axis * (2.0 * np.arccos(cosine) / sine) if sine > _TINY else np.zeros(3)
@@ -219,6 +221,7 @@ def _controller(suite: Any, config: Robosuite) -> Any:
         return suite.load_controller_config(default_controller=config.controller)
     part = suite.load_part_controller_config(default_controller=config.controller)
     factory: Any = importlib.import_module("robosuite.controllers.composite.composite_controller_factory")
+    # robosuite 1.5 has a controller for each part of a robot; a single arm is called `right`.
     return factory.refactor_composite_controller_config(part, config.robot, ["right"])
 
 

@@ -82,6 +82,7 @@ class Canvas:
         x = 0.5 * self.size + (at[:, 0] - self._centre[:, 0]) * scale
         y = 0.5 * self.size - (at[:, 1] + lift - self._centre[:, 1]) * scale
         opacity = np.broadcast_to(np.asarray(opacity, np.float32), scale.shape)
+        # An edge fades over one pixel, half of it outside.
         margin = pixels + 0.5
         inside = (np.minimum(x, y) > -margin) & (np.maximum(x, y) < self.size + margin)
         (seen,) = np.nonzero(inside & (opacity > 0.0))
@@ -99,6 +100,7 @@ class Canvas:
 
     def _window(self, centre: Reals, side: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The pixels around a coordinate, `[n, side]`, and how far their middles are from it."""
+        # At the border a window is moved inside, so that all have one size.
         first = np.clip(np.floor(centre - 0.5 * side), 0, self.size - side).astype(np.int64)
         pixels = first[:, None] + np.arange(side)
         return pixels, (pixels + 0.5 - centre[:, None]).astype(np.float32)

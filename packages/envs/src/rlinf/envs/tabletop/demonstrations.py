@@ -14,6 +14,7 @@ from rlinf.envs.tabletop.config import Tabletop
 from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.vector import TabletopEnv
 
+# Part of the key: 1 to 3 are those of `TabletopEnv`, whose numbers the noise must not repeat.
 _NOISE = 4
 
 
@@ -57,6 +58,7 @@ def demonstrate(
     """
     if not 0.0 < speed <= 1.0 or noise < 0.0:
         raise ConfigError("demonstrate", f"expected 0 < speed ≤ 1 and noise ≥ 0, found {speed} and {noise}")
+    # All episodes run to the limit, so that they can be stacked.
     env = config.make(episodes, max_episode_steps=max_episode_steps, ignore_terminations=True, render=False)
     tables = cast("TabletopEnv", env.unwrapped)
     moving = tables.scene.motion_size

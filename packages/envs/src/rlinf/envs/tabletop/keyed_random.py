@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+# SplitMix64's increment, 2⁶⁴ divided by the golden ratio, and the two multipliers of its finaliser.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -34,6 +35,7 @@ class KeyedRandom:
         positions = np.arange(self._taken + 1, self._taken + count + 1, dtype=np.uint64)
         self._taken += count
         bits = _mix(self._state[:, None] + _GOLDEN * positions)
+        # The upper 53 bits, as many as a float64 holds exactly.
         return low + (high - low) * ((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
     def choice(self, count: int) -> NDArray[np.int64]:
@@ -42,6 +44,7 @@ class KeyedRandom:
 
     def order(self, count: int) -> NDArray[np.int64]:
         """A random order of 0 … count − 1 for each key, `[n, count]`."""
+        # Only a stable sort orders equal numbers the same way on every machine.
         return np.argsort(self.uniform(0.0, 1.0, count), axis=-1, kind="stable")
 
     def apart(self, low: float, high: float, others: NDArray[np.float64], distance: float) -> NDArray[np.float64]:
@@ -53,6 +56,7 @@ class KeyedRandom:
         for _ in range(15):
             gap = others - point[:, None, :]
             near = np.any(gap[..., 0] ** 2 + gap[..., 1] ** 2 < distance**2, axis=-1, keepdims=True)
+            # Drawn for all keys, so that what a key gets next doesn't depend on the others.
             point = np.where(near, self.uniform(low, high, 2), point)
         return point
 

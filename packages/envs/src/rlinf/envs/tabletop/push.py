@@ -102,6 +102,7 @@ class Push:
         side = np.where(out[:, 0] * ahead[:, 1] - out[:, 1] * ahead[:, 0] > 0.0, -1.0, 1.0)[:, None]
         tangent = side * np.stack([-out[:, 1], out[:, 0]], axis=-1)
         around = puck + (_TOUCH + 0.07) * direction(out + 0.6 * tangent)
+        # No further than the goal, or the last push would carry the puck beyond it.
         through = puck + (np.minimum(self.step, length(target - puck)) - _TOUCH)[:, None] * ahead
         ready = (aligned > 0.97) & (length(hand - behind) < 0.12)
         waypoint = np.where((aligned > 0.8)[:, None], behind, around)

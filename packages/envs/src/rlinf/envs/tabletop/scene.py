@@ -86,6 +86,7 @@ def length(vector: Reals) -> Reals:
 def direction(vector: Reals) -> Reals:
     """Vectors `[n, 2]` of length 1; (1, 0) for the vector 0."""
     size = length(vector)[:, None]
+    # `np.where` computes both sides, so the vector 0 must not be divided by 0.
     return np.where(size > 0.0, vector / np.where(size > 0.0, size, 1.0), np.array([1.0, 0.0]))
 
 

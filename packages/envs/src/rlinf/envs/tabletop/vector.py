@@ -20,6 +20,7 @@ from rlinf.envs.wrappers.episodes import Infos, Step
 ObsMode = Literal["state", "rgb"]
 RewardMode = Literal["sparse", "progress"]
 
+# Parts of the keys, so that the same seed draws goals and layouts independently.
 _GOAL, _LAYOUT, _INIT = 1, 2, 3
 _LONGEST_TEXT = 64
 
@@ -110,6 +111,7 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
     def step(self, actions: NDArray[np.float32]) -> Step:
         """One step of every table; `infos["success"]` says which are solved."""
         before = self.scene.distance(self._world) if self._progress else 0.0
+        # `EnforceContract` lets an action be a rounding error out of bounds.
         self._world = self.scene.move(self._world, np.clip(actions, -1.0, 1.0).astype(np.float64))
         success = self.scene.solved(self._world)
         reward = success.astype(np.float64)

@@ -46,6 +46,7 @@ class VideoFile:
         with failures_named(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
+        # It still ends in .mp4, by which imageio chooses the format.
         self._part = path.with_suffix(".part.mp4")
         self._columns = math.ceil(math.sqrt(tiles))
         self._tiles: list[NDArray[np.uint8] | None] = [None] * (self._columns * math.ceil(tiles / self._columns))
@@ -80,6 +81,7 @@ class VideoFile:
         tiles = [blank if tile is None else tile for tile in self._tiles]
         rows = [np.concatenate(tiles[i : i + self._columns], axis=1) for i in range(0, len(tiles), self._columns)]
         frame = np.concatenate(rows, axis=0)
+        # An odd row or column is cut off, as imageio would rescale the whole frame to make its size even.
         return frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2]
 
 

@@ -93,6 +93,7 @@ class EnforceContract(Wrapper):
         seeds = [s if number is None else _seed_of(number) for s, number in zip(seeds, numbers, strict=True)]
         result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=self._options(mask, task=tasks, init_id=numbers))
         _refuse_observation(result[0], "env.reset")
+        # Noted only now: a reset that raised doesn't count.
         self._ready |= mask
         self._done &= ~mask
         return result
@@ -122,6 +123,7 @@ class EnforceContract(Wrapper):
         result = self.env.step(values if active.all() else MaskedActions(values, active))
         _refuse_observation(result[0], "env.step")
         _refuse_reward(as_numpy(result[1]))
+        # The flags of environments that stood still are repeated by `EpisodeStatistics`, so none is lost here.
         np.logical_or(as_numpy(result[2]), as_numpy(result[3]), out=self._done)
         return *result[:4], EpisodeInfos(result[4])
 
@@ -171,6 +173,7 @@ class EnforceContract(Wrapper):
 
     def _column(self, value: Any, mask: NDArray[np.bool_], name: str) -> list[Any]:
         """One entry for each environment, None outside the mask."""
+        # As objects, None stays None and a text is one entry.
         column = np.asarray(value, object)
         entries = column.tolist() if column.ndim else [value] * self.num_envs
         if len(entries) != self.num_envs:
@@ -207,6 +210,7 @@ class EnforceContract(Wrapper):
             raise ShapeError("env.step", f"expected actions of shape {list(self._shape)}, found {list(actions.shape)}")
         if self._integers and not np.issubdtype(actions.dtype, np.integer):
             raise EnvMisuse("env.step", f"expected integer actions, found {actions.dtype}", "Cast them.")
+        # Written so that NaN, which is neither, is refused, too.
         if not ((actions >= self._low) & (actions <= self._high)).all():
             self._refuse_values(actions)
         return given if self._on_device else actions
@@ -243,6 +247,7 @@ def _refuse_reward(reward: NDArray[Any]) -> None:
 
 
 def _is_number(value: object) -> bool:
+    # To Python, True is an int.
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 

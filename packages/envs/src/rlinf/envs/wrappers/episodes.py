@@ -40,6 +40,7 @@ class EpisodeInfos(dict[str, Any]):
         super().__setitem__(key, {**self[key], **value} if joined else value)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Rebuilt as `EpisodeInfos`, what somebody has written would be hidden again.
         return EpisodeInfos if "episode" not in self else dict, (dict(self),)
 
 
@@ -90,6 +91,7 @@ class EpisodeStatistics(Wrapper):
         self._observations: Any = None
         self._task = np.zeros(env.num_envs, np.int64)
         self._length = np.zeros(env.num_envs, np.int32)
+        # Summed in float64 and told in float32: single precision would lose small rewards in a long sum.
         self._return = np.zeros(env.num_envs, np.float64)
         self._success = self._success_once = np.zeros(env.num_envs, np.bool_)
         self._terminated = self._truncated = np.zeros(env.num_envs, np.bool_)
@@ -115,6 +117,7 @@ class EpisodeStatistics(Wrapper):
         everyone = bool(active.all())
         if not everyone:
             self._refuse_halt(active)
+        # One that knows no masks steps all rows; `_refuse_halt` has made sure that only ended ones are left out.
         observations, rewards, terminated, truncated, infos = self.env.step(actions if self._masks else values)
         rewards = np.where(active, as_numpy(rewards), 0.0).astype(np.float32)
         success = as_numpy(infos.get("success", np.zeros(self.num_envs, np.bool_)))
@@ -136,6 +139,7 @@ class EpisodeStatistics(Wrapper):
             "success_at_end": self._success.copy(),
             "return": self._return.astype(np.float32),
             "episode_len": self._length.copy(),
+            # A length of 0 stands where a masked step left out an environment that was just reset.
             "reward": (self._return / np.maximum(self._length, 1)).astype(np.float32),
         }
         return episode | ({"task": self._task.copy()} if self._tasks else {})
@@ -157,6 +161,7 @@ class EpisodeStatistics(Wrapper):
         unknown = [text for text, new in zip(texts, fresh, strict=True) if new and text not in numbers]
         if unknown:
             raise ConfigError("env.metadata['tasks']", f"no task reads '{unknown[0]}'", "Give infos['task'].")
+        # The caller takes the rows in `fresh` alone, so any number does for the others.
         return np.array([numbers.get(text, 0) for text in texts], np.int64)
 
 

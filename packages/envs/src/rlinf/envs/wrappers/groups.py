@@ -118,6 +118,7 @@ class GroupReset(Wrapper):
         given["init_id"] = (ids // max(self._tasks, 1)).tolist()
         if self._tasks:
             given["task"] = (ids % self._tasks).tolist()
+        # Without a seed: the number of an initial state sets it (`EnforceContract`).
         return self.env.reset(options=given)
 
     def _next(self, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:

@@ -160,6 +160,7 @@ class Augmentation:
 
     def _cropped(self, image: Images, generator: np.random.Generator) -> Images:
         _, height, width = _sizes(image)
+        # A part of the area; each side shrinks by its root.
         side = np.sqrt(generator.uniform(self.crop, 1.0))
         size = (max(1, round(height * side)), max(1, round(width * side)))
         room = np.array([height - size[0] + 1, width - size[1] + 1])
@@ -211,6 +212,7 @@ class AugmentImages(Wrapper):
             views = images.shape[1] if images.ndim == 5 else 1
             rows = [self._generator(row, number) for row in range(self.num_envs)]
             flat = images.reshape(-1, *images.shape[-3:])
+            # The views of an environment share a generator and draw from it in turn, so they differ.
             changed[key] = self._augmentation.apply(flat, [row for row in rows for _ in range(views)]).reshape(images.shape)
         return changed
 
@@ -288,6 +290,7 @@ def _each(factor: Singles) -> Singles:
 
 
 def _rounded(pixels: NDArray[np.floating[Any]]) -> Images:
+    # A bare cast cuts decimals off, half a grey level on average.
     return np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
 
 
@@ -296,6 +299,7 @@ def _weights(count: int, wanted: int) -> Singles:
     """`[wanted, count]`, how much each pixel of a line counts for each pixel of the line in its new size."""
     scale = count / wanted
     reach = max(scale, 1.0)
+    # Pixels have their centres at halves, as in Pillow.
     middle = (np.arange(wanted) + 0.5) * scale
     weights = np.clip(1 - np.abs(np.arange(count) + 0.5 - middle[:, None]) / reach, 0, None)
     return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)

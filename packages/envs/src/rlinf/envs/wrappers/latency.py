@@ -88,6 +88,7 @@ class Latency(Wrapper):
         self._step[row] += 1
         pending = self._pending[row]
         # By the step of arrival; of two decisions that arrive together the later one stays.
+        # Copied, as the caller may write its array again before the action arrives.
         pending[now + self._delay(row, now)] = (now, np.array(action))
         decided, arrived = pending.pop(now, (-1, self._idle))
         if decided > self._newest[row]:

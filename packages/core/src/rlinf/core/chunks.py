@@ -86,6 +86,7 @@ def chunk_step(env: Any, actions: Any) -> ChunkStep:
         over, cut = as_numpy(over), as_numpy(cut)
         rewards[:, k] = np.where(active, as_numpy(reward), 0.0)
         terminated[:, k], truncated[:, k] = over & active, cut & active
+        # An environment that stands still may repeat what it said at its end, which counts once.
         ended |= as_numpy(infos["_episode"]) & active
         active = active & ~(over | cut)
         if not active.any():

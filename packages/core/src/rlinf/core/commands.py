@@ -45,6 +45,7 @@ def plugins(args: Sequence[str]) -> int:
                 line = f"  {point.name:20} {point.value}  ({distribution.name} {distribution.version}){mark}"
                 groups.setdefault(point.group, []).append(line)
     for group in sorted(groups):
+        # A distribution is found once for each entry of `sys.path` that leads to it.
         _write("\n".join([group, *sorted(set(groups[group]))]))
     return 0
 

@@ -100,6 +100,7 @@ def gather_within(timeout: float, futures: Sequence[Future[Any]], *, remedy: str
             try:
                 future.wait(timeout=max(0.0, min(SLICE_S, deadline - time.monotonic())))
             except DeadlineExceeded:
+                # It is what the call raised, not the end of this wait.
                 if was_done:
                     raise
             except Exception as error:  # noqa: BLE001 - whatever a call raised is sorted, annotated and raised again
@@ -133,6 +134,7 @@ def _raise_first_cause(error: Exception, others: Sequence[Future[Any]]) -> None:
                 if not is_secondary(other):
                     deadline = min(deadline, time.monotonic() + AFTERMATH_S)
             pending.remove(future)
+    # The sort is stable: of several causes, the one that was seen first is raised.
     failures.sort(key=is_secondary)
     first, *rest = failures
     notes: list[str] = []

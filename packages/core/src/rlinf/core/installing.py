@@ -23,6 +23,7 @@ def import_from_here() -> None:
     """Modules of the current folder can be imported from now on, as with `python -m`; not with `python -P`."""
     with contextlib.suppress(OSError):
         here = os.getcwd()
+        # "" in `sys.path` is the current folder, too.
         if not sys.flags.safe_path and here not in sys.path and "" not in sys.path:
             sys.path.insert(0, here)
 
@@ -49,6 +50,7 @@ def install_command(requirement: str) -> str:
     if by_uv and prefix.name == ".venv" and project.is_file():
         return _in_project(tomllib.loads(project.read_text(encoding="utf-8")), requirement)
     if by_uv or importlib.util.find_spec("pip") is None:
+        # uv installs into the environment of VIRTUAL_ENV unless it is told another.
         here = "" if os.environ.get("VIRTUAL_ENV") == sys.prefix else f"--python {prefix} "
         return f"uv pip install {here}'{requirement}'"
     return f"pip install '{requirement}'"

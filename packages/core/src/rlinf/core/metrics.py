@@ -67,6 +67,7 @@ class ExplainedVariance(Statistic):
         if not self.weight:
             return float("nan")
         variance = self.target_square - self.target**2 / self.weight
+        # A difference of two sums that are so much larger is rounding only.
         if variance <= 1e-12 * self.target_square:
             return float("nan")
         return 1.0 - (self.error_square - self.error**2 / self.weight) / variance

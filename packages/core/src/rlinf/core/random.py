@@ -15,6 +15,7 @@ def keyed_seed(seed: int, component: str, *key: int) -> int:
         component: what the numbers are for, such as "rollout" or "shuffle".
         key: rank, slot, step, …: whatever tells two uses of the component apart.
     """
+    # Not by `hash`, which is another one for texts in every process.
     text = f"{seed}/{component}/{'/'.join(str(k) for k in key)}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 

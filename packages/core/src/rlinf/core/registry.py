@@ -148,6 +148,7 @@ class Registry(Generic[T]):
     def _hint(self, name: str) -> str:
         """What to do about a name that nobody claims: what a package says of that word, else the nearest name; and all names."""
         for point in entry_points(group=HINTS, name=self.group):
+            # A package that can't be imported must not hide the error about the name.
             with contextlib.suppress(ImportError):
                 said = cast("Mapping[str, str]", point.load()).get(name)
                 if said is not None:
@@ -164,6 +165,7 @@ class Registry(Generic[T]):
 
     def _claim(self, name: str, claim: _Claim) -> None:
         held = self._claims.get(name)
+        # The same owner may claim its name again: by its decorator, and by the entry point of its package.
         if held is not None and held.owner != claim.owner:
             raise DuplicateName(f"{self.kind} '{name}'", f"claimed by {held.owner} and by {claim.owner}", "Rename one of the two.")
         if held is None:

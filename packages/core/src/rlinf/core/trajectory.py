@@ -159,6 +159,7 @@ class Trajectory(Generic[A]):
         """`parts` trajectories of nearly equal size that never part a group; some are empty when groups are few."""
         group = as_numpy(self.group)
         names, first = np.unique(group, return_index=True)
+        # `np.unique` sorts by number; groups are to stay in the order of their first rows.
         ordered = names[np.argsort(first)]
         return [self.rows(np.flatnonzero(np.isin(group, chunk))) for chunk in np.array_split(ordered, parts)]
 
@@ -208,6 +209,7 @@ def _pad(trajectory: Trajectory[A], horizon: int) -> Trajectory[A]:
     def widen(leaf: Any) -> Any:
         swapped = leaf.swapaxes(0, 1)
         tail = concatenate([swapped[-1:]] * missing)
+        # Operators, as NumPy and torch share them. A bool times 0 is a whole number.
         zeros = tail & False if str(tail.dtype).endswith("bool") else tail * 0
         return concatenate([swapped, zeros]).swapaxes(0, 1)
 

@@ -52,6 +52,7 @@ def _read_dataclass(cls: type[Any], data: object, place: str, faults: list[Confi
         faults.append(ConfigError(place, f"expected a section with keys {field_names(cls)}, found {data!r}"))
         return None
     mapping = cast("Mapping[str, Any]", data)
+    # The types of fields are texts where a module postpones its annotations.
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
     before = len(faults)
@@ -112,6 +113,7 @@ def _convert_union(members: tuple[Any, ...], value: object, place: str, faults: 
         converted = _convert(member, value, place, attempt)
         if not attempt:
             return converted
+        # Where None is the only other choice, the member's own faults say more than its name.
         if len(rest) == 1:
             faults.extend(attempt)
             return None
@@ -170,6 +172,7 @@ def _is_number(value: object) -> bool:
 
 _SCALARS: dict[Any, Callable[[object], bool]] = {
     bool: lambda v: isinstance(v, bool),
+    # To Python, True and False are whole numbers.
     int: lambda v: isinstance(v, int) and not isinstance(v, bool),
     float: _is_number,
     str: lambda v: isinstance(v, str),

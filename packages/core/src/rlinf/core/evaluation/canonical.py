@@ -46,6 +46,7 @@ def _canonical(value: object, depth: int, *, inside: bool) -> Any:
     if isinstance(value, Mapping):
         return {str(key): inner(held) for key, held in cast("Mapping[Any, object]", value).items()}
     if isinstance(value, Set):
+        # A set has no order of its own, and its members may be of types that can't be compared.
         return sorted(map(inner, cast("Iterable[object]", value)), key=json.dumps)
     if isinstance(value, list | tuple):
         return [inner(held) for held in cast("Iterable[object]", value)]
@@ -53,6 +54,7 @@ def _canonical(value: object, depth: int, *, inside: bool) -> Any:
         return _sha256(value.read_bytes()) if value.is_file() else value.as_posix()
     if isinstance(value, np.ndarray | np.generic):
         array = cast("Any", value)
+        # `tolist` makes Python's numbers of all types.
         return [str(array.dtype), inner(array.tolist())]
     if isinstance(value, types.ModuleType):
         return value.__name__

@@ -56,6 +56,7 @@ def mean_values(values: Iterable[Mapping[str, float | None]]) -> dict[str, float
         for name, value in row.items():
             if value is not None:
                 columns.setdefault(name, []).append(value)
+    # An exact sum does not depend on the order of the results.
     return {name: math.fsum(column) / len(column) for name, column in columns.items()}
 
 
@@ -182,4 +183,5 @@ def wilson_interval(successes: float, n: int, z: float = 1.96) -> tuple[float, f
     p = successes / n
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    # Rounding may leave the ends a little outside of [0, 1].
     return max(0.0, centre - half), min(1.0, centre + half)

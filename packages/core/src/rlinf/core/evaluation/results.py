@@ -146,4 +146,5 @@ def pass_at_k(samples: int, right: int, k: int) -> float:
         right: c, how many of them are right.
         k: at most n.
     """
+    # Python's whole numbers have no limit, so that only the division rounds.
     return 1.0 - math.comb(samples - right, k) / math.comb(samples, k)

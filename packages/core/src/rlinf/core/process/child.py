@@ -170,6 +170,7 @@ class _Group:
                 stdout=output,
                 stderr=output,
                 pass_fds=pass_fds,
+                # Ctrl-C in a terminal then reaches this process alone, which ends the child in order.
                 start_new_session=True,
             )
             if read >= 0:
@@ -181,6 +182,7 @@ class _Group:
             raise
         finally:
             if read >= 0:
+                # The child's copy keeps the open file, and with it its settings, alive.
                 os.close(read)
 
     def has_ended(self) -> bool:

@@ -73,6 +73,7 @@ class Connection:
         text = _encode(fields).encode()
         head = _HEADER.pack(len(text), len(payload)) + text
         try:
+            # One call for a small message; joining a large one would copy it.
             if len(payload) <= _CHUNK:
                 self._socket.sendall(head + payload)
             else:
@@ -113,6 +114,7 @@ class Connection:
         end = _HEADER.size + text + payload
         if len(self._buffer) < end:
             return None
+        # A bytearray can't be shortened while there is a view of it, so that this one ends before.
         with memoryview(self._buffer) as view:
             raw, rest = bytes(view[_HEADER.size : _HEADER.size + text]), bytes(view[_HEADER.size + text : end])
         del self._buffer[:end]

@@ -23,6 +23,7 @@ def free_port(host: str = "", *, max_port_num: int = 65535) -> int:
     """
     # Processes that ask at the same time should not get the same answer, so the ports up to a limit are tried in random order.
     limited = random.sample(range(LOWEST, max_port_num + 1), max(0, max_port_num + 1 - LOWEST)) if max_port_num < 65535 else []
+    # With port 0 the kernel chooses one.
     for port in (0, *limited):
         with socket.socket() as probe:
             try:

@@ -73,6 +73,7 @@ def _supervise(status: str, watched: list[int], grace_s: float, command: list[st
         # Safe here, as this process has one thread only. If it is killed, so is the program.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         try:
+            # If the parent has ended before the call above, no signal will come.
             if os.getppid() == me:
                 os.execvp(command[0], command)  # noqa: S606
         except OSError as error:
@@ -117,6 +118,7 @@ def _wait(child: int, watched: list[int], grace_s: float, asked: int) -> None:
     if mine in ended:
         return
     if asked >= 0:
+        # This process is of the group, too, and ignores it.
         os.killpg(0, signal.SIGTERM)
     select.select([mine], [], [], grace_s)
     os.kill(child, signal.SIGKILL)  # not reaped yet, so it is no other process
@@ -125,6 +127,7 @@ def _wait(child: int, watched: list[int], grace_s: float, asked: int) -> None:
 def _reap_orphans(child: int) -> None:
     """Forgets orphans that have ended, up to the program itself."""
     while True:
+        # Only looked at: the program itself must not be reaped before its status is read.
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None or ended.si_pid == child:
             return
@@ -177,8 +180,10 @@ def _write(path: str, text: str) -> None:
 def _exit_alike(code: int) -> None:
     """Ends as the program did, by the same signal or with the same status."""
     if os.WIFSIGNALED(code):
+        # A core file of this process would say nothing of the program.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(code)
+        # How SIGKILL is handled can't be set.
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -133,12 +133,14 @@ def _on_two_ranks(advantage: Advantage, *parts: Trajectory[Any]) -> list[Credit[
             barrier.wait()
             if any(other is None for other in handed):
                 raise ContractError("Advantage(all_reduce)", "expected the same number of calls on every rank, found fewer on one")
+            # What was handed in is cleared only when both ranks have added it up.
             total = sum(handed[1:], start=handed[0] * 1)
             barrier.wait()
             handed[rank] = None
             return total
 
         try:
+            # The wait behind it meets a rank that asks for one sum more, and finds this one's place empty.
             results[rank] = advantage(parts[rank], all_reduce=all_reduce)
             barrier.wait()
         except Exception as error:  # noqa: BLE001 - raised again by the thread that started this one

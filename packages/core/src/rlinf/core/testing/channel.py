@@ -130,6 +130,7 @@ def _size(suite: ChannelContract) -> None:
 
 def _snapshot(suite: ChannelContract) -> None:
     channel = suite.channel()
+    # A channel may carry small and large arrays in different ways.
     small, large = np.zeros(4), np.zeros(1 << 16)
     channel.put({"small": small, "large": large})
     work = channel.put({"small": small, "large": large}, async_op=True)

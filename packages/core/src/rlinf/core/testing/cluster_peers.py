@@ -59,6 +59,7 @@ class Peer(Worker):
         sent: list[Any] = []
         for i in range(count):
             if i % 3:
+                # Not waited for here, so that operations of both kinds are under way together.
                 sent.append(self.send(i, self.group_name, self.peer, async_op=True))
             else:
                 self.send(i, self.group_name, self.peer)

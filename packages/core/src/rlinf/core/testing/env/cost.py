@@ -84,6 +84,7 @@ def resident() -> int:
     """Bytes of memory in use by this process and its descendants; where there is no /proc, the most this process ever used."""
     if not (_PROC / "self" / "statm").exists():
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        # Bytes on macOS, kilobytes elsewhere.
         return peak if sys.platform == "darwin" else peak * 1024
     pages = [_read(pid, "statm").split() for pid in _family(os.getpid())]
     return sum(int(fields[1]) for fields in pages if fields) * os.sysconf("SC_PAGE_SIZE")

@@ -26,6 +26,7 @@ async def refusals(subject: GeneratorSubject) -> None:
         raise ContractError("generate(prompt)", f"expected a ConfigError for {what}, found a completion")
     await subject.ask(full[1:], subject.sampling(1))
     first = asyncio.ensure_future(subject.ask(subject.prompt(4), subject.sampling(_room(subject)), request_id="twice"))
+    # Lets the first request begin, so that its id is in flight.
     await asyncio.sleep(0)
     try:
         await subject.ask(subject.prompt(4), subject.sampling(2), request_id="twice")
@@ -58,6 +59,7 @@ async def _interrupted(subject: GeneratorSubject, prompt: list[int], new: int) -
     for _ in range(_TRIES):
         task = asyncio.ensure_future(subject.ask(prompt, subject.sampling(new), seed=3, request_id="cut"))
         await asyncio.sleep(delay)
+        # An id that is not in flight is no error.
         subject.generator.abort(["nobody", "cut"])
         found = await task
         length = len(found)
@@ -65,6 +67,7 @@ async def _interrupted(subject: GeneratorSubject, prompt: list[int], new: int) -
             if found.finish != "abort":
                 raise ContractError("Completion.finish", f"expected 'abort', found '{found.finish}'")
             return found
+        # Nobody knows how fast the engine is: a shorter wait if all was written, a longer one if nothing was.
         delay *= 0.7 if length else 1.9
     raise ContractError("abort", f"expected a part of {new} tokens, found {length} after {delay:.3g} s")
 
@@ -124,6 +127,7 @@ async def cancels(subject: GeneratorSubject) -> None:
     subject.agrees(prompt, await kept)
     await asyncio.wait(tasks)
     for _ in range(_TRIES):
+        # An engine may free what a cancelled request held a moment later.
         if not subject.generator.in_flight and not subject.generator.cached_tokens:
             return
         await asyncio.sleep(0.05)
@@ -186,6 +190,7 @@ async def loads_in_flight(subject: GeneratorSubject) -> None:
             subject.score = after
         if all(0 < count < new for count in counts):
             return
+        # As in `_interrupted`.
         delay *= 0.7 if all(counts) else 1.9
     raise ContractError("load", f"expected tokens of two versions in one response of {new}, found {counts} of the old one")
 

@@ -47,9 +47,11 @@ async def unbiased(subject: GeneratorSubject) -> None:
     drawn = await _first(subject, subject.prompt(5), draws)
     tokens = [token for token, _ in drawn]
     cells = {token: (tokens.count(token), draws * float(np.exp(logprob))) for token, logprob in drawn}
+    # The statistic is distributed as χ² only where a cell is expected about five times or more.
     often = {token: cell for token, cell in cells.items() if cell[1] >= 5}
     rest = (draws - sum(n for n, _ in often.values()), draws - sum(expected for _, expected in often.values()))
     statistic = sum((n - expected) ** 2 / max(expected, 5.0) for n, expected in [*often.values(), rest])
+    # χ² of k cells has the mean k and the variance 2k: up to 4.5 standard deviations above.
     bound = len(often) + 4.5 * float(np.sqrt(2 * max(len(often), 1)))
     if statistic > bound:
         told = ", ".join(f"{token}: {n} of {expected:.0f}" for token, (n, expected) in sorted(often.items()))
@@ -62,6 +64,7 @@ async def tempered(subject: GeneratorSubject) -> None:
     drawn = dict(await _first(subject, prompt, 64, temperature=subject.temperature / 2))
     tokens = sorted(drawn)
     warm = [float(np.asarray(subject.score(prompt, [token])[0])[0]) for token in tokens]
+    # They double up to a constant, which is the normaliser's.
     shift = [drawn[token] - 2 * logprob for token, logprob in zip(tokens, warm, strict=True)]
     if max(shift) - min(shift) > 4 * subject.tolerance:
         raise ContractError(

@@ -25,6 +25,7 @@ _safetensors: Any = safetensors.torch
 _peft: Any = LoraConfig
 _NAME: Final = "default"
 _WEIGHTS, _CONFIG, _HEADS = "adapter_model.safetensors", "adapter_config.json", "heads.safetensors"
+# GPT-2's Conv1D is a linear layer whose weight lies transposed.
 _LINEAR: Final = (nn.Linear, Conv1D)
 _ADAPTABLE: Final = (*_LINEAR, nn.Embedding, nn.Conv2d)
 
@@ -61,7 +62,9 @@ def unmerge(module: nn.Module, originals: Mapping[str, Tensor]) -> None:
     if set(layers) != set(originals) or not all(layer.merged for layer in layers.values()):
         raise ConfigError("unmerge_lora", "the adapters are not merged, or by another call", "Pass what merge_lora returned.")
     for path, layer in layers.items():
+        # peft would subtract, which doesn't give the same bits back.
         layer.get_base_layer().weight.data = originals[path]
+        # peft takes a layer for merged while this list names an adapter.
         layer.merged_adapters.clear()
 
 
@@ -123,6 +126,7 @@ def load(module: nn.Module, folder: Path, *, modules_to_train: tuple[str, ...]) 
                 f"load_adapter({folder})", f"no file '{file}'", "Point to a folder that save_adapter or peft wrote."
             )
     if not _layers(module):
+        # Any seed does: what it draws is overwritten below.
         _inject(module, _read_config(folder), modules_to_train, seed=0)
     load_adapter_state(module, _safetensors.load_file(folder / _WEIGHTS))
     if not (folder / _HEADS).is_file():
@@ -139,11 +143,13 @@ def _read_config(folder: Path) -> LoraConfig:
     plain = config.peft_type == "LORA" and config.bias == "none" and not config.modules_to_save
     if not plain or config.use_dora or config.target_parameters or config.lora_bias:
         raise CheckpointError(f"load_adapter({folder})", "expected a plain LoRA", "DoRA, biases and other methods are not read.")
+    # peft saves inference_mode as true, which would freeze the adapters.
     config.inference_mode, config.lora_dropout = False, 0.0
     return config
 
 
 def _inject(module: nn.Module, config: LoraConfig, modules_to_train: Sequence[str], seed: int) -> None:
+    # peft freezes all that is no adapter, heads included.
     kept = {name: p.requires_grad for name, p in module.named_parameters() if set(name.split(".")) & set(modules_to_train)}
     with seeded_weights(seed):
         inject_adapter_in_model(config, module, adapter_name=_NAME)
@@ -161,6 +167,7 @@ def _targets(module: nn.Module, config: LoRAConfig) -> list[str]:
     _refuse_unmatched("lora.exclude_modules", config.exclude_modules, every)
     excluded = [name for name in every if _matches(name, config.exclude_modules)]
     heads = _output_embeddings(module)
+    # As in peft, "all linear layers" leaves out the output embedding.
     linear = {name for name, part in candidates.items() if isinstance(part, _LINEAR) and part not in heads}
     chosen = [name for name in candidates if _matches(name, targets) or (linear_too and name in linear)]
     chosen = [name for name in chosen if not any(name == other or name.startswith(f"{other}.") for other in excluded)]
@@ -232,4 +239,5 @@ def _adapted(module: nn.Module, place: str) -> dict[str, Any]:
 
 
 def _plain(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    # safetensors refuses tensors that are not contiguous.
     return {name: state[name].detach().cpu().contiguous() for name in sorted(state)}

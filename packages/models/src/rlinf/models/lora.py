@@ -144,6 +144,7 @@ def without_adapters(module: nn.Module) -> Generator[None]:
 def adapter_state(module: nn.Module) -> dict[str, Tensor]:
     """The adapters' tensors alone, by sorted name, as peft names them; views, not copies."""
     state = module.state_dict()
+    # In memory names hold the adapter's own name, `default`; in peft's files they don't.
     found = {PEFT_PREFIX + _ADAPTER.sub(r".\1", name): tensor.detach() for name, tensor in state.items() if _ADAPTER.search(name)}
     return {name: found[name] for name in sorted(found)}
 

@@ -102,6 +102,7 @@ class RunningStatistics:
         if not self.count:
             raise ConfigError("statistics", "expected at least one vector, found none")
         low, high = np.quantile(self._sample, [0.01, 0.99], axis=0)
+        # Of the population, as np.std and openpi have it.
         deviation = np.sqrt(self.squares / self.count)
         named = {"mean": self.mean, "std": deviation, "min": self.least, "max": self.greatest, "q01": low, "q99": high}
         return {**{name: array.copy() for name, array in named.items()}, "count": np.asarray(self.count)}

@@ -26,13 +26,16 @@ def fresh_folder(folder: Path, *, overwrite: bool) -> Generator[Path]:
     """
     refuse_existing(folder, overwrite=overwrite)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # Beside its place, for a rename works within one file system only.
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+    # mkdtemp lets nobody but its owner in.
     made.chmod(0o755)
     try:
         yield made
         for file in made.rglob("*"):
             _flush(file)
         _replace(made, folder)
+    # KeyboardInterrupt, too, must leave nothing behind.
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
@@ -42,6 +45,7 @@ def fresh_folder(folder: Path, *, overwrite: bool) -> Generator[Path]:
 def fresh_file(file: Path) -> Generator[Path]:
     """A temporary file beside `file`, which takes its place when the block ends well."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    # The process id keeps writers of the same file apart.
     made = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         yield made
@@ -70,6 +74,7 @@ def _replace(made: Path, folder: Path) -> None:
         made.rename(folder)
         return
     old = made.with_suffix(".old")
+    # A rename can't replace a folder that holds something.
     folder.rename(old)
     made.rename(folder)
     shutil.rmtree(old)

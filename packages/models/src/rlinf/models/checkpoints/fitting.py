@@ -82,6 +82,7 @@ def unwrapped(tensors: Mapping[str, Tensor], expected: Collection[str] = ()) -> 
         forms.append({name: bare.partition(".")[2] for name, bare in forms[-1].items()})
     known = set(expected)
     # Without expected names every form knows none of them, and the shortest is meant.
+    # Of equals `max` takes the first, from which the fewest parts were removed.
     names = max(forms, key=lambda form: len(known & set(form.values()))) if known else forms[-1]
     if len(set(names.values())) < len(names):
         raise CheckpointError("weights", "two names become one without their wrappers", "Save the policy without wrappers.")

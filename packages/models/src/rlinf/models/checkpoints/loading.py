@@ -54,6 +54,7 @@ def load_weights(
         return Fitted(tensors=policy.weights().tensors, missing=(), unused=())
     found: Mapping[str, Tensor] = read_tensors(file)
     if weight_map is not None:
+        # Maps are written for published names, which have no wrappers.
         found = weight_map(unwrapped(found))
     own = policy.weights().tensors
     fitted = fit(own, found, place=str(file), allow_missing=allow_missing, allow_unused=allow_unused)

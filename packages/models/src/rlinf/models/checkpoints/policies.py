@@ -59,6 +59,7 @@ def save_policy(
         CheckpointError: the folder is there already, or a file is missing.
         ConfigError: `config` is no dataclass, has no registered name, or a value that JSON can't hold.
     """
+    # Before anything is written: it may find a configuration that can't be saved.
     described = _described(policy, config, model_type)
     absent = [str(file) for file in files if not file.is_file()]
     if absent:

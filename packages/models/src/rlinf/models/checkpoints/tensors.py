@@ -52,6 +52,7 @@ def write_tensors(tensors: Mapping[str, Tensor], folder: Path, *, shard_bytes: i
     A tensor that has several names is stored once, under the first of them in order.
     """
     own, shared = _once(tensors)
+    # transformers asks a file for this key.
     metadata = {"format": "pt", **({SHARED: json.dumps(shared)} if shared else {})}
     shards = _shards(own, shard_bytes)
     if len(shards) == 1:
@@ -71,7 +72,9 @@ def same_memory(tensors: Mapping[str, Tensor]) -> list[list[str]]:
     groups: dict[object, list[str]] = {}
     for name in sorted(tensors):
         tensor = tensors[name]
+        # Neither has memory of its own: their pointers are equal without being one tensor.
         lone = tensor.numel() == 0 or tensor.device.type == "meta"
+        # A transposed or shorter view of the same memory is another tensor.
         place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         groups.setdefault(name if lone else place, []).append(name)
     return list(groups.values())
@@ -85,6 +88,7 @@ def _once(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, s
     for name, tensor in own.items():
         storage = tensor.untyped_storage()
         if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
+            # safetensors refuses tensors whose memory overlaps, and a view would carry the whole of what it was cut from.
             own[name] = tensor.clone()
         seen.add(storage.data_ptr())
     return own, {alias: group[0] for group in groups for alias in group[1:]}
@@ -137,6 +141,7 @@ def _aliases(tensors: Mapping[str, Tensor], shared: str | None, file: Path) -> d
 
 def _pickled(file: Path) -> dict[str, Tensor]:
     try:
+        # A pickle may run any code when it is read; with weights_only it can't.
         content: Any = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
         raise CheckpointError(str(file), f"can't be read as tensors alone ({_first_line(error)})", "Save a state dict.") from error

@@ -74,6 +74,7 @@ class DSRLPolicy(BasePolicy):
             action=self.decode(env_obs, self._bounded(raw)),
             logprob=self._logprob(raw, mean, log_std),
             value=self._value(seen, mean),
+            # u, not w: where the tanh is flat, u can't be found again from w.
             context={**seen, "raw_noise": raw},
             version=self.version,
         )
@@ -123,6 +124,7 @@ class DSRLPolicy(BasePolicy):
         return cast("Tensor", self.critic["q_head"](self.critic["encoder"](seen), noise))
 
     def _value(self, seen: Mapping[str, Tensor], mean: Tensor) -> Tensor:
+        # Detached: a value loss trains the critics, not the actor.
         return self._critics(seen, self._bounded(mean.detach())).mean(-1)
 
     def _seen(self, env_obs: Tree[Any]) -> dict[str, Tensor]:

@@ -55,5 +55,6 @@ def _convolutions(image_size: int, features: int) -> nn.Sequential:
     size, channels = image_size, 3
     for out in _CHANNELS:
         layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.ReLU()]
+        # What a kernel of 3 with stride 2 and padding 1 leaves, rounded up.
         size, channels = (size + 1) // 2, out
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * size * size, features), nn.LayerNorm(features), nn.Tanh())

@@ -91,6 +91,7 @@ def sample_chain(
         mean, std = _gaussian(x, velocity, hidden, time, level * scored, sampling, spread)
         x = mean
         if train:
+            # Every row draws, also where σ is 0: how many numbers are drawn never depends on the index.
             x = torch.addcmul(mean, std, draw_noise(mean.shape, mean, generator))
         states.append(x)
         total.add(scored, x, mean, std, hidden)
@@ -155,6 +156,7 @@ class _Total:
         """A step; rows that are not `scored` add nothing."""
         here = scored[:, None, None]
         random = (std > 0) & here
+        # 1 where σ is 0: `where` hides log 0 from the result, but its gradient would still be NaN.
         log_std = torch.where(random, std, 1.0).log()
         z = torch.where(random, (after - mean) * (-log_std).exp(), 0.0)
         self.logprob = self.logprob + torch.where(random, -0.5 * (z.square() + LOG_2PI) - log_std, 0.0)
@@ -167,5 +169,6 @@ class _Total:
         if not self.sampling.joint_logprob:
             return ChainScore(logprob=self.logprob, entropy=self.entropy, hidden=self.hidden)
         steps, mean = self.sampling.num_steps, self.sampling.joint_reduction == "mean"
+        # K steps and the initial noise.
         terms = steps + 1 if mean else 1
         return ChainScore(logprob=self.logprob / terms, entropy=self.entropy / terms, hidden=self.hidden / steps)

@@ -72,10 +72,12 @@ def guided(field: Field, previous: Tensor, weight: Tensor, *, clip: float = 5.0)
             found = f"{tuple(previous.shape)} and weight {tuple(weight.shape)}"
             raise ShapeError("guided(previous)", f"expected {tuple(x.shape)} and a weight for each step, found {found}")
         tau = time[:, None, None].to(x.dtype)
+        # Policies decide under no_grad, and the guidance needs the field's gradient all the same.
         with torch.enable_grad():
             at = x.detach().requires_grad_()
             v, hidden = field(at, time)
             action = at - tau * v
+            # No product alone: `previous` may be NaN where the weight is 0, and 0 · NaN is NaN.
             error = torch.where(rows > 0, rows * (previous - action.detach()), 0.0)
             (pull,) = torch.autograd.grad(action, at, grad_outputs=error.to(action.dtype))
         # r⁻² τ / (1 − τ) without a division by 0: it grows towards the noise, where the clip holds.

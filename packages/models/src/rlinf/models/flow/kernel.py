@@ -47,6 +47,7 @@ def transition(
     kind = torch.promote_types(x.dtype, torch.float32)
     x, velocity = x.to(kind), velocity.to(kind)
     tau, eta = (t.to(kind)[:, None, None] for t in (time, noise_level))
+    # Rounding may leave the last time a little below 0.
     after = (tau - step).clamp(min=0.0)
     action, noise = x - tau * velocity, x + (1.0 - tau) * velocity
     if method in ("flow_ode", "flow_noise"):

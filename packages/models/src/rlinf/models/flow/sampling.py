@@ -57,6 +57,7 @@ class FlowSampling:
     @property
     def random_steps(self) -> int:
         """How many steps, from the first on, may be the stochastic one; the last of flow_cps never is."""
+        # σ of flow_cps is τ′ sin(π η / 2), which is 0 at the last step: such a step has no density.
         return self.num_steps - (self.ignore_last or self.noise_method == "flow_cps")
 
     def level(self, step: int) -> float:

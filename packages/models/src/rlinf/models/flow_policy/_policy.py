@@ -42,6 +42,7 @@ from rlinf.models.layers.gaussian import squash_log_slope
 from rlinf.models.normalization import Normalizer
 from rlinf.models.observations.reading import read_states
 
+# atanh(±1) is infinite; this keeps the flow's targets within ±4.95.
 _INSIDE = 1.0 - 1e-4
 
 
@@ -125,6 +126,7 @@ class FlowPolicy(BasePolicy):
     def flow_regression(self, context: Tree[Any], action: Tensor, *, generator: torch.Generator | None = None) -> FlowRegression:
         """Prediction and target at a random time; see `rlinf.core.capabilities.HasFlowRegression`."""
         seen = self._seen(self._states(context))
+        # The flow needs whole chunks: what the chain made beyond the executed steps completes them.
         beyond = cast("Mapping[str, Tensor]", context)["chains"][:, -1, action.shape[1] :]
         return self._regression(seen, torch.cat([self._inner(action.to(seen)), beyond], 1), generator)
 
@@ -243,6 +245,7 @@ class SoftFlowPolicy(FlowPolicy):
 
     def _log_stretch(self, chunk: Tensor) -> Tensor:
         """Log |da/dx| of each element `[B, H, D]`: of the tanh, and of the units."""
+        # The units are affine, so the difference of two points is the slope.
         one, zero = (self.normalize_actions.unnormalize(torch.full_like(chunk, unit)) for unit in (1.0, 0.0))
         scale = one - zero
         if not self.config.squash:

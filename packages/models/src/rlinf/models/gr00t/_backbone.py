@@ -33,9 +33,11 @@ class EagleBackbone(nn.Module):
             placeholder: the token that stands for a piece of an image.
             pixels: `[B, V, 3, S, S]`, normalised views; None if there are none.
         """
+        # PADDING is no row of the embedding; any row does, for a causal prompt never looks behind itself.
         embedded = cast("Tensor", self.language.get_input_embeddings()(ids.clamp(min=0)))
         if pixels is not None:
             images = self.image_tokens(pixels.flatten(0, 1)).to(embedded.dtype)
+            # masked_scatter fills in row-major order, which is the order of the views.
             embedded = embedded.masked_scatter((ids == placeholder)[..., None], images)
         found = self.language(inputs_embeds=embedded, use_cache=False)
         return found.last_hidden_state

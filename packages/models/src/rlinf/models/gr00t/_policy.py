@@ -66,6 +66,7 @@ class GR00TPolicy(BasePolicy):
         super().__init__()
         self.config, self.shape, self.reader, self.prompter = config, shape, reader, prompter
         self.action_size = action_size
+        # The tiny shape has fewer robots than there are tags.
         self.embodiment = EMBODIMENTS[config.embodiment_tag] % shape.head.embodiments
         self.noise_shape = (shape.head.horizon, shape.head.action_size)
         self.backbone = EagleBackbone(shape)
@@ -206,6 +207,7 @@ class GR00TPolicy(BasePolicy):
         """GR00T's flow in the time of `rlinf.models.flow`: v(x, τ) = −dx/dt at t = 1 − τ."""
 
         def field(x: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+            # In float64, so that 1 − τ is not rounded once more before its bucket is taken.
             velocity, hidden = self.head.velocity(x, 1.0 - time.double(), given, self.embodiment)
             return -velocity.float(), hidden.float()
 
@@ -294,6 +296,7 @@ def _prepared(policy: GR00TPolicy, *, seed: int) -> GR00TPolicy:
     if config.train_expert_only:
         policy.backbone.requires_grad_(False)
     if not policy.reader.cameras:
+        # Never called without images: no gradient would reach them.
         policy.backbone.vision.requires_grad_(False)
         policy.backbone.connector.requires_grad_(False)
     if config.lora is not None:

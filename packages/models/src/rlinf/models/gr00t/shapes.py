@@ -140,6 +140,7 @@ BASE = GR00TShape(
     image="<image {number}><img>{placeholders}</img>",
     prompt=(
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+        # Brackets and quotes as Python writes a list of one task: so the public code puts it.
         "<|im_start|>user\n{images}[{task!r}]<|im_end|>\n<|im_start|>assistant\n"
     ),
     value_hidden=(1024, 512, 256),

@@ -18,6 +18,7 @@ from rlinf.models.gr00t.embodiment import sinusoids
 KeysValues = tuple[Tensor, Tensor]
 """What is attended to, `[B, heads, S, head_width]` each."""
 
+# As in the published model, whatever the width of the tokens.
 _TIME_WIDTH = 256
 
 
@@ -155,9 +156,11 @@ class DiffusionTransformer(nn.Module):
             keys_values: of `keys_values`.
             mask: `[B, S]` bool, False for padding in images and text.
         """
+        # As diffusers' Timesteps with flip_sin_to_cos and a downscale_freq_shift of 1.
         encoded = sinusoids(bucket, _TIME_WIDTH, last=True, cosine_first=True).to(x.dtype)
         time = self.time2(F.silu(self.time1(encoded)))
         for index, block in enumerate(self.blocks):
             x = block(x, time) if index % 2 else block(x, time, keys_values[index // 2], mask)
+        # Shift first here, scale first in AdaptiveNorm: so lie the published weights.
         shift, scale = self.out_time(F.silu(time))[:, None].chunk(2, -1)
         return self.out(self.out_norm(x) * (1.0 + scale) + shift)

@@ -88,6 +88,7 @@ class BatchRenorm(nn.Module):
         with torch.no_grad():
             r_max = 1.0 + (self.r_max - 1.0) * self._ramp(self.r_ramp)
             d_max = self.d_max * self._ramp(self.d_ramp)
+            # r and d compare with the running statistics before this batch; the update must come after them.
             r = (std / self.std).clamp(1.0 / r_max, r_max)
             d = ((mean - self.mean) / self.std).clamp(-d_max, d_max)
             self._update(mean, std)

@@ -60,6 +60,7 @@ def save_network(network: nn.Module, folder: Path, *, shard_size: str) -> None:
     with torch.device("meta"):
         skeleton = _class(own)(own.config).to(own.dtype)
     skeleton.load_state_dict(merged_state(network), assign=True)
+    # assign=True has given every name a parameter of its own, tied ones, too.
     skeleton.tie_weights()
     skeleton.save_pretrained(str(folder), max_shard_size=shard_size)
 

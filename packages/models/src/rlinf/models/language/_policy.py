@@ -123,11 +123,13 @@ def network_of(
             else:
                 network = _load(getattr(_hf, auto), config.model_path, own, arguments, may_miss)
         except (ValueError, ImportError) as error:
+            # transformers has no class of error for a kernel that is missing: only the text tells.
             if "attention" not in str(error) and "flash" not in str(error).lower():
                 raise
             raise ConfigError("attention", f"'{own.model_type}' can't use {config.attention} here", "Try eager.") from error
     if config.gradient_checkpointing:
         # Newer transformers call it `activation_checkpointing_enable`; this name works in all that we support.
+        # The re-entrant kind gives no gradient where no input wants one, as above a frozen embedding.
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return network.eval()
 
@@ -148,6 +150,7 @@ def _own_config(config: NetworkConfig, tiny: Mapping[str, Any]) -> Any:
 def _fresh(architecture: str, tiny: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
     known = sorted(_hf.CONFIG_MAPPING.keys())
     if architecture not in known:
+        # transformers knows hundreds; the whole list would bury the guess.
         hint = did_you_mean(architecture, known).split("Known:")[0]
         raise UnknownName("architecture", f"transformers has no '{architecture}'", f"{hint}See its `model_type`s.")
     default = _hf.CONFIG_MAPPING[architecture]()
@@ -202,6 +205,7 @@ def _silence(own: Any) -> None:
             _silence(value)
         elif _NOISE.search(name) and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(own, name, 0.0)
+        # With it a mixture also computes a balancing loss, which nobody here reads.
         elif name == "output_router_logits":
             setattr(own, name, False)
 
@@ -218,6 +222,7 @@ def _load(auto: Any, folder: str, own: Any, arguments: Mapping[str, Any], may_mi
 
 def _finish(config: CausalLMConfig | VisionLanguageConfig, network: Any, inputs: Inputs, *, seed: int) -> LanguageModel:
     width = network.get_output_embeddings().weight.shape[1]
+    # With the network's seed the head would be drawn from the numbers of its first layer.
     with seeded_weights(seed + 1):
         value_head = ValueHead(width, hidden=()) if config.add_value_head else None
     if value_head is not None and config.model_path is not None:
@@ -267,5 +272,6 @@ def _probe(model: LanguageModel, *, exact: bool, runs: bool) -> None:
     packed = model.logits(model.hidden_states({"input_ids": ids.view(1, 4), "segment_ids": segments})).float()
     size = float(expected.abs().max())
     for found, bound, what in ((apart, 1e-2, "scales its logits"), (packed.view_as(expected), 1e-3, "parts packed sequences")):
+        # bfloat16 rounds by up to 4e-3: packed and separate rows would seem to differ.
         if (exact or found is apart) and float((found - expected).abs().max()) > bound * size:
             raise ConfigError("architecture", f"'{network.config.model_type}' {what} in an unknown way", "It can't be scored yet.")

@@ -74,6 +74,7 @@ def _characters(alphabet: str, corpus: Iterable[str]) -> Tokenizer:
         raise ConfigError("actor.model.tokens.alphabet", f"expected all characters of the texts, {found}", "Add them.")
     entries = {token: number for number, token in enumerate([*SPECIAL, *alphabet])}
     tokenizer: Any = Tokenizer(WordLevel(entries, unk_token=SPECIAL[0]))
+    # Not a dot, which leaves out line breaks.
     tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = Fuse()
     tokenizer.add_special_tokens(list(SPECIAL))
@@ -84,6 +85,7 @@ def _bytes(size: int, corpus: Iterable[str]) -> Tokenizer:
     tokenizer: Any = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevelDecoder()
+    # All 256 bytes are entries from the start, or a text with others than the corpus has could not be written.
     trainer: Any = BpeTrainer(
         vocab_size=size, special_tokens=list(SPECIAL), initial_alphabet=ByteLevel.alphabet(), show_progress=False
     )

@@ -46,6 +46,7 @@ def image_columns(
     patches = pixel_values.new_zeros((input_ids.numel(), merge**2 * pixel_values.shape[-1]))
     patches[at] = pixel_values.reshape(len(at), -1)
     grid = image_grid_thw.new_zeros((input_ids.numel(), 3))
+    # The sum of the counts before an image is the index of its first token.
     grid[at[counts.cumsum(0) - counts]] = image_grid_thw
     shape = tuple(input_ids.shape)
     return {IMAGE_PATCHES: patches.view(*shape, -1), IMAGE_GRID: grid.view(*shape, 3)}
@@ -81,6 +82,7 @@ class VisionInputs:
         """See `Inputs`; `position_ids` `[4, B, T]`: along the text, which is what parts sequences, and the three of an image."""
         ids, segments = context[INPUT_IDS], context[SEGMENT_IDS]
         along = restarting_positions(segments)
+        # expand shares one memory among all four, of which three are written below.
         positions = along.expand(4, *along.shape).clone()
         arguments = {"input_ids": ids, "position_ids": positions}
         is_image = (ids == self.image_token_id) & (segments > 0)

@@ -89,11 +89,13 @@ class LanguageModel(BasePolicy):
             mode: "train" draws at the model's temperature; "eval" takes the most likely token.
             generator: the source of randomness; numbers are drawn on its device.
         """
+        # as_tensor may share the memory of the observation, which must not be kept.
         context = {name: leaf.clone() for name, leaf in self._context(env_obs).items()}
         hidden = self._last(context)
         logits = at_least_float32(self.logits(hidden)) / self.temperature
         token = logits.argmax(-1, keepdim=True)
         if mode == "train":
+            # torch draws with a generator on that generator's device only.
             source = logits.device if generator is None else generator.device
             token = torch.multinomial(logits.softmax(-1).to(source), 1, generator=generator).to(logits.device)
         logprob, _ = score_tokens(hidden, token.squeeze(-1), self.logits, temperature=self.temperature, chunk=self.chunk)
@@ -128,6 +130,7 @@ class LanguageModel(BasePolicy):
         """
         counted = torch.ones(action.shape[:2], dtype=torch.bool, device=action.device) if mask is None else mask
         context = self._context(env_obs)
+        # A chained comparison: one action, of a text of several tokens.
         whole = action.shape[1] == 1 != context[INPUT_IDS].shape[1]
         hidden = self._last(context)[:, None] if whole else self.hidden_states(context)
         logprob, entropy = self._score(hidden, action, counted, temperature=1.0)
@@ -147,6 +150,7 @@ class LanguageModel(BasePolicy):
         if self.joined:
             for name in ("input_ids", "position_ids"):
                 arguments[name] = arguments[name].flatten(-2)[..., None, :]
+        # No attention mask: the positions alone tell sequences apart, see restarting_positions.
         return as_network(self.network).base_model(**arguments, use_cache=False).last_hidden_state.view(*shape, -1)
 
     def _last(self, context: Context) -> Tensor:

@@ -38,6 +38,7 @@ def score_tokens(hidden: Tensor, tokens: Tensor, head: Head, *, temperature: flo
         return _score(head(rows), chosen, temperature)
 
     parts: list[tuple[Tensor, Tensor]] = []
+    # At least one pass, also over no tokens: a sharded head must run on every rank.
     for start in range(0, max(len(tokens), 1), chunk):
         rows, chosen = hidden[start : start + chunk], tokens[start : start + chunk]
         parts.append(_checkpointing.checkpoint(scored, rows, chosen, use_reentrant=False, preserve_rng_state=False))

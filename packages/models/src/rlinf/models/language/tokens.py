@@ -64,6 +64,7 @@ def text_context(
     Raises:
         ShapeError: a sequence is empty, or there is none.
     """
+    # A column exists only with a token after it; what that is, nobody looks at here.
     return token_batch([[(sequence, [pad_id])] for sequence in sequences], pad_id=pad_id, side=side).context
 
 

@@ -19,6 +19,7 @@ from rlinf.models.layers.gaussian import gaussian_entropy, gaussian_logprob, squ
 if TYPE_CHECKING:
     from rlinf.models.actor_config import ActorCriticConfig
 
+# Actions are divided by their radius and its logarithm is taken, also where both bounds are equal.
 _LEAST_RADIUS = 1e-6
 
 

@@ -29,6 +29,7 @@ class RunningNorm(nn.Module):
         self.floor, self.limit = floor, limit
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("variance", torch.ones(size))
+        # float32 can't count beyond 2²⁴.
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,6 +52,7 @@ class RunningNorm(nn.Module):
         sums = torch.cat([rows.new_tensor([len(rows)]), rows.sum(0)])
         sums = sums if all_reduce is None else all_reduce(sums)
         n2, mean2 = sums[0], sums[1:] / sums[0]
+        # Around the mean over all ranks, hence two reductions: sums of squares around 0 would cancel.
         squares = (rows - mean2).square().sum(0)
         squares = squares if all_reduce is None else all_reduce(squares)
         n1, delta = self.count.clone(), mean2 - self.mean

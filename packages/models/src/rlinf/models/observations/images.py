@@ -165,18 +165,22 @@ def _inner(fit: Fit, height: int, width: int, target_height: int, target_width: 
         return target_height, target_width
     ratios = (width / target_width, height / target_height)
     ratio = max(ratios) if fit == "pad" else min(ratios)
+    # Fractions of a pixel are cut off, as in openpi.
     inner = max(int(height / ratio), 1), max(int(width / ratio), 1)
+    # A rounded quotient may be cut to one pixel less than what is cropped from it.
     return inner if fit == "pad" else (max(inner[0], target_height), max(inner[1], target_width))
 
 
 def _centre(images: Tensor, height: int, width: int) -> Tensor:
     height, width = max(height, 1), max(width, 1)
+    # Half to even, as torchvision's center_crop.
     top, left = round((images.shape[1] - height) / 2.0), round((images.shape[2] - width) / 2.0)
     return images[:, top : top + height, left : left + width]
 
 
 def _padded(images: Tensor, height: int, width: int) -> Tensor:
     out = images.new_zeros(len(images), height, width, images.shape[-1])
+    # An odd row or column goes below or to the right, as in openpi.
     top, left = (height - images.shape[1]) // 2, (width - images.shape[2]) // 2
     out[:, top : top + images.shape[1], left : left + images.shape[2]] = images
     return out

@@ -54,6 +54,7 @@ def _pass(x: Tensor, axis: int, size: int, kernel: str, antialias: bool) -> Tens
     weights = torch.as_tensor(_fixed_point(weight) if fixed else weight.astype(np.float32)).to(x.device)
     shape = [1] * x.dim()
     shape[axis] = size
+    # Half a level to begin with, so that the shift at the end rounds instead of cutting.
     out = x.new_full([size if i == axis else n for i, n in enumerate(x.shape)], 1 << (_BITS - 1) if fixed else 0)
     for k in range(index.shape[1]):
         out.addcmul_(x.index_select(axis, columns[:, k]), weights[:, k].view(shape))
@@ -61,6 +62,7 @@ def _pass(x: Tensor, axis: int, size: int, kernel: str, antialias: bool) -> Tens
 
 
 def _fixed_point(weight: NDArray[np.float64]) -> NDArray[np.int32]:
+    # Half away from zero, as Pillow rounds its coefficients.
     return np.trunc(weight * (1 << _BITS) + np.copysign(0.5, weight)).astype(np.int32)
 
 
@@ -114,6 +116,7 @@ def _nearest(images: Tensor, axis: int, size: int) -> Tensor:
     if images.shape[axis] == size:
         return images
     step = images.shape[axis] / size
+    # Step by step, as in Pillow: the product i · step may fall on another pixel.
     position = np.add.accumulate(np.concatenate(([0.5 * step], np.full(size - 1, step))))
     return images.index_select(axis, torch.as_tensor(position.astype(np.int64)).to(images.device))
 
@@ -147,6 +150,7 @@ def crop_area(images: Tensor, area: float) -> Tensor:
 
 def _stretch(x: Tensor, axis: int, side: float) -> Tensor:
     size = x.shape[axis]
+    # In float32, as TensorFlow's kernel.
     start = np.float32((1.0 - side) / 2.0) * np.float32(size - 1)
     step = np.float32(side) if size > 1 else np.float32(0.0)
     position = (start + np.arange(size, dtype=np.float32) * step).astype(np.float32)

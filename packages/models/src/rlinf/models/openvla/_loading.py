@@ -66,6 +66,7 @@ def from_folder(folder: Path, n_action_bins: int | None, unnorm_key: str | None,
             raise ShapeError("openvla(model_path)", found, "Choose an environment with the checkpoint's actions.")
         normalizer.set_statistics(statistics)
     tokenizer = read_tokenizer(folder)
+    # A folder may have another tokenizer, to which the id means something else, or nothing.
     llama = len(tokenizer) > LLAMA_SPACE and tokenizer.convert_ids_to_tokens(LLAMA_SPACE) == "▁"
     return Source(
         vlm=load_prismatic(folder, facts.architecture),
@@ -86,6 +87,7 @@ def load_prismatic(folder: Path, config: PrismaticConfig) -> PrismaticVLM:
         model = PrismaticVLM(config)
     state = own_state(read_tensors(folder), model.state_dict(), config)
     model.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)
+    # Buffers that no checkpoint stores are still on the meta device.
     model.fresh_angles()
     return model
 

@@ -176,6 +176,7 @@ class OpenVLAPolicy(BasePolicy):
         tokens: list[Tensor] = []
         logprobs: list[Tensor] = []
         first: Tensor | None = None
+        # Padding lies between BOS and the text: a column's index is not its position.
         positions = mask.cumsum(1) - 1
         for i in range(count):
             out = llama(inputs_embeds=embedded, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True)
@@ -192,6 +193,7 @@ class OpenVLAPolicy(BasePolicy):
     def _states(self, context: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
         """The states that N given tokens are read from, `[B, N, L]`, in one pass."""
         prompt, mask = self.embed_context(context)
+        # A token is read from the state before it, so the last one is never an input.
         embedded = torch.cat([prompt, self.vlm.embed_tokens(tokens[:, :-1])], dim=1)
         mask = functional.pad(mask, (0, tokens.shape[1] - 1), value=True)
         out = self.vlm.language_model.model(
@@ -221,6 +223,7 @@ class OpenVLAPolicy(BasePolicy):
 
     def _noise(self, rows: int, count: int, generator: torch.Generator | None) -> Tensor:
         """Exp(1), `[B, N, n]`."""
+        # Drawn where the generator is: the numbers don't depend on where the weights are.
         source = torch.device("cpu") if generator is None else generator.device
         noise = torch.empty(rows, count, self.bins.count, device=source)
         return noise.exponential_(generator=generator).to(self._device)
@@ -238,6 +241,7 @@ def build_policy(config: OpenVLAPolicyConfig, spec: EnvSpec, seed: int) -> OpenV
         source = from_preset(config.preset or "tiny", config.n_action_bins, spec, seed)
     if config.precision == "bf16":
         source.vlm.to(torch.bfloat16)
+        # The cast has rounded the frequencies, too.
         source.vlm.fresh_angles()
     if config.freeze_vision:
         source.vlm.vision_backbone.requires_grad_(requires_grad=False)

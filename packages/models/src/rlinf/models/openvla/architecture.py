@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from rlinf.core.errors import ConfigError
 
+# As the published preprocessor has them: ImageNet's, rounded to bfloat16.
 _IMAGENET_MEAN, _IMAGENET_STD = (0.484375, 0.455078125, 0.40625), (0.228515625, 0.2236328125, 0.224609375)
 _HALF = (0.5, 0.5, 0.5)
 _TINY_SPREAD = 0.1

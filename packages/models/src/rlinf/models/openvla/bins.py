@@ -36,6 +36,7 @@ class ActionBins:
 
     def encode(self, action: Tensor) -> Tensor:
         """Token ids of normalised actions `[*]`; those outside ±1 are clipped."""
+        # In float64 and with right=True as np.digitize by default, with which the training data was made.
         edges = torch.linspace(-1.0, 1.0, self.count, device=action.device, dtype=torch.float64)
         digit = torch.bucketize(action.double().clamp(-1.0, 1.0), edges, right=True)
         return self.vocabulary - digit

@@ -48,6 +48,7 @@ def read_facts(folder: Path) -> FolderFacts:
         text=_text(config.get("text_config", {})),
         pad_to_multiple_of=int(config.get("pad_to_multiple_of", 64)),
     )
+    # Fine-tuning writes its data's statistics into a file of their own; the config may keep those of pre-training.
     statistics = config.get("norm_stats", {}) if own is None else own
     return FolderFacts(architecture=architecture, bins=int(config.get("n_action_bins", _BINS)), statistics=statistics)
 

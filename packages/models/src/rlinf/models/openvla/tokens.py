@@ -46,6 +46,7 @@ def bin_logprobs(logits: Tensor, bins: ActionBins, *, temperature: Tensor, top_k
     warped = logits[..., bins.first : bins.vocabulary].float() / scale
     if 0 < top_k < bins.count:
         least = warped.topk(top_k, dim=-1).values[..., -1:]
+        # Bins that equal the k-th all stay: which of them topk lists must not decide a probability.
         warped = warped.masked_fill(warped < least, -torch.inf)
     return warped.log_softmax(-1)
 

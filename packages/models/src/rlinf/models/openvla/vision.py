@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from rlinf.models.openvla.architecture import VisionConfig
 
+# timm's, not PyTorch's 1e-5.
 _EPS = 1e-6
 _LAYER_SCALE = 1e-5
 
@@ -113,6 +114,7 @@ class VisionTransformer(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """`[B, 3, H, W]`, normalised, to `[B, P, D]`."""
+        # Class and register tokens get no position, as timm's `no_embed_class`.
         x = cast("Tensor", self.patch_embed(pixels)) + self.pos_embed
         if self.prefix:
             extra = torch.cat([self.cls_token, self.reg_token], dim=1).expand(len(x), -1, -1)

@@ -197,6 +197,7 @@ def _read(policy: OpenVLAOFTPolicy, folder: Path) -> None:
     key, statistics = policy.config.unnorm_key, read_facts(folder).statistics
     _take(policy.normalize_actions, action_statistics(statistics, key))
     if policy.normalize_states is not None:
+        # Under the key that action_statistics looks for.
         states = {name: {"action": found["proprio"]} for name, found in statistics.items() if "proprio" in found}
         _take(policy.normalize_states, action_statistics(states, key if key in states else None))
     load_parts(
@@ -210,6 +211,7 @@ def _read(policy: OpenVLAOFTPolicy, folder: Path) -> None:
 
 def _take(normalizer: Normalizer, statistics: Any) -> None:
     if statistics is not None:
+        # Statistics without a mask mean all dimensions, whatever the normaliser's mask was before.
         everywhere = np.ones(len(normalizer.mask), np.bool_)
         normalizer.set_statistics({"mask": everywhere, **statistics})
 

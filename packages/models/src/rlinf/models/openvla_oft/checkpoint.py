@@ -104,6 +104,7 @@ def _only(folder: Path, part: str) -> Path:
 def _read(path: Path) -> dict[str, Tensor]:
     try:
         state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    # torch.load raises a dozen kinds of errors for damaged files.
     except Exception as error:
         raise CheckpointError(str(path), f"can't be read as plain tensors: {error}") from error
     return {name.removeprefix("module."): tensor for name, tensor in state.items()}
@@ -112,6 +113,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 @torch.no_grad()
 def _fill(module: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     own: dict[str, Tensor] = module.state_dict()
+    # All are compared before the first is copied, so that a misfit changes nothing.
     for name in sorted(own.keys() | state.keys()):
         expected, found = (tuple(tensor.shape) if tensor is not None else None for tensor in (own.get(name), state.get(name)))
         if expected != found:

@@ -73,6 +73,7 @@ def _modulated(tower: Any, layers: Iterable[nn.Module], pixels: Tensor, language
     if tower.prefix:
         extra = torch.cat([tower.cls_token, tower.reg_token], dim=1).expand(len(x), -1, -1)
         x = torch.cat([extra, x], dim=1)
+    # A block's own forward leaves no room between its two branches.
     for block, film in zip(tower.blocks, layers, strict=True):
         x = x + block.ls1(block.attn(block.norm1(x)))
         x = film(x, language)

@@ -61,6 +61,7 @@ def lay_out(bos: Tensor, seen: Tensor, text: Tensor, text_valid: Tensor, stop: T
         slots: A·K.
     """
     rows, width = len(text), text.shape[-1]
+    # A batch of no rows has no maximum.
     used = int(text_valid.sum(1).max()) if rows else 0
     text, text_valid = text[:, text.shape[1] - used :], text_valid[:, text_valid.shape[1] - used :]
     blank = text.new_zeros(rows, slots, width)

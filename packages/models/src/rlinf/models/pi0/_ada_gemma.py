@@ -34,6 +34,7 @@ class AdaRMSNorm(nn.Module):
     def forward(self, x: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
         """Normalised states and their gate, `[B, S, W]` and `[B, 1, W]`, of `[B, S, W]` and `[B, W]`."""
         scale, shift, gate = cast("Tensor", self.dense(condition))[:, None].float().chunk(3, dim=-1)
+        # In float32, as Gemma's own norm: bfloat16 would round the mean square.
         wide = x.float()
         normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return (normed * (1.0 + scale) + shift).to(x.dtype), gate.to(x.dtype)

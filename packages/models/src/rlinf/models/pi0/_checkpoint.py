@@ -51,6 +51,7 @@ def load_network(network: nn.Module, folder: Path) -> None:
                 if tensor.shape != own[name].shape:
                     found = f"expected {tuple(own[name].shape)}, found {tuple(tensor.shape)}"
                     raise CheckpointError(f"{path}: {source}", found, "config.json says other sizes than the weights have.")
+                # Tensor by tensor: the folder never lies in memory as a whole beside the network.
                 own[name].copy_(tensor)
                 missing.discard(name)
     if missing:

@@ -22,6 +22,7 @@ from rlinf.models.pi0._ada_gemma import AdaGemma
 from rlinf.models.pi0.architecture import GemmaSizes, Kind, PiArchitecture
 from rlinf.models.precision import at_least_float32
 
+# openpi's, with which the published weights were trained.
 _PERIODS = (0.004, 4.0)
 
 
@@ -110,12 +111,14 @@ class PiNetwork(nn.Module):
         vlm = self.core.model.vlm
         rows, cameras = pixels.shape[:2]
         kind = vlm.multi_modal_projector.linear.weight.dtype
+        # transformers returns the projected features of all patches as `pooler_output`, although nothing is pooled.
         images = vlm.get_image_features(pixels.flatten(0, 1).to(kind)).pooler_output
         patches, width = images.shape[1:]
         embeds = torch.cat((images.reshape(rows, cameras * patches, width), vlm.language_model.embed_tokens(tokens)), 1)
         valid = torch.cat((seen.repeat_interleave(patches, 1), valid), 1)
         cache = KeyValues()
         mask = _additive(valid[:, None, None], embeds.dtype)
+        # Positions count valid tokens only: neither a missing camera nor the length of the padding shifts what follows.
         hidden = _run(vlm.language_model, embeds, mask, valid.cumsum(1) - 1, cache)
         return Prefix(cache=cache, valid=valid, hidden=vlm.language_model.norm(hidden))
 
@@ -164,6 +167,7 @@ class TimeEmbedding(nn.Module):
 
     def forward(self, time: Tensor) -> Tensor:
         """`[B, W]` float32, of `[B]`; computed in float64 where the device has it."""
+        # MPS has no float64.
         kind = torch.float32 if time.device.type == "mps" else torch.float64
         fraction = torch.linspace(0.0, 1.0, self.width // 2, dtype=kind, device=time.device)
         angle = time.to(kind)[:, None] * (2.0 * math.pi / (_PERIODS[0] * (_PERIODS[1] / _PERIODS[0]) ** fraction))
@@ -208,6 +212,7 @@ def _run(model: Any, hidden: Tensor, mask: Tensor, positions: Tensor, cache: Key
 
 def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where attention may look, the least finite number elsewhere."""
+    # Not −∞: softmax makes NaN of a row that is −∞ everywhere.
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)
 
 
@@ -231,6 +236,7 @@ def _gemma_config(sizes: GemmaSizes, vocabulary: int) -> GemmaConfig:
         bos_token_id=None,
         eos_token_id=None,
     )
+    # GemmaAttention reads it from its config; PreTrainedModel would set it, which AdaGemma is none of.
     cast("Any", config)._attn_implementation = "sdpa"
     return config
 
@@ -250,6 +256,7 @@ def _paligemma_config(of: PiArchitecture) -> PaliGemmaConfig:
         text_config=_gemma_config(of.language, of.vocabulary),
         projection_dim=of.language.width,
         hidden_size=of.language.width,
+        # An id that no prompt has, and nobody looks for: `prefix` itself puts the images before the text.
         image_token_index=of.vocabulary,
     )
 
@@ -262,5 +269,6 @@ def _pi0_config(of: PiArchitecture) -> PI0Config:
         max_state_dim=of.max_state_dim,
         max_action_dim=of.max_action_dim,
     )
+    # PI0Config has just given the expert the whole vocabulary; an embedding that is removed unread shall cost one row.
     config.dit_config.vocab_size = 1
     return config

@@ -244,6 +244,7 @@ class PiPolicy(BasePolicy):
             missing = max(0, self._prompt_states - normed.shape[1])
             told = np.pad(normed, ((0, 0), (0, missing)))
             prompts = [state_prompt(task, row) for task, row in zip(texts(tasks), told, strict=True)]
+        # Many rows share a task: each text is tokenized once.
         unique, index = np.unique(np.array(prompts), return_inverse=True)
         encoded = self.tokenizer(unique.tolist(), add_special_tokens=False)["input_ids"]
         rows = [[self.tokenizer.bos_token_id, *row] for row in encoded]
@@ -321,6 +322,7 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
     tokenizer = tiny_tokenizer(of.vocabulary) if folder is None else checkpoint.read_tokenizer(folder)
     statistics = {} if folder is None else checkpoint.read_statistics(folder)
     with seeded_weights(seed):
+        # load_network refuses a folder that lacks a tensor, so drawing billions of weights first would be for nothing.
         with nullcontext() if folder is None else no_init_weights():
             network = PiNetwork(config.kind, of)
         policy = PiPolicy(
@@ -340,6 +342,7 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
             part.to(torch.bfloat16)
     if config.lora is not None:
         apply_lora(network.core.model.vlm, config.lora, seed=seed)
+    # After apply_lora, so that adapters of layers that no gradient reaches are frozen, too.
     critic_gradient = config.add_value_head and config.value_after_vlm and not config.detach_critic_input
     network.freeze(expert_only=config.train_expert_only, critic_gradient=critic_gradient)
     return policy
@@ -366,6 +369,7 @@ def _normalizer(config: PiConfig, size: int, statistics: Mapping[str, Any] | Non
     elif bounds.low is not None and bounds.high is not None:
         low, high = np.asarray(bounds.low, np.float32), np.asarray(bounds.high, np.float32)
         if np.isfinite(low).all() and np.isfinite(high).all():
+            # The bounds become ±1 under either scheme.
             normalizer.set_statistics({"q01": low, "q99": high, "mean": 0.5 * (low + high), "std": 0.5 * (high - low)})
     return normalizer
 

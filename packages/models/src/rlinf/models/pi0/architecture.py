@@ -66,9 +66,11 @@ _GEMMA_300M: Final = GemmaSizes(width=1024, depth=18, mlp=4096, heads=8, kv_head
 _VARIANTS: Final = {
     "gemma_2b": _GEMMA_2B,
     "gemma_300m": _GEMMA_300M,
+    # openpi's small variant, for debugging.
     "dummy": GemmaSizes(width=64, depth=4, mlp=128, heads=8, kv_heads=1, head_dim=16),
 }
 _SO400M: Final = VisionSizes(width=1152, depth=27, mlp=4304, heads=16, patch=14, image=224)
+# openpi's limits: the prompt of π0.5 also holds the state.
 _TOKENS: Final[Mapping[Kind, int]] = {"pi0": 48, "pi05": 200}
 _VALUE: Final[Mapping[Kind, tuple[int, ...]]] = {"pi0": (512, 256, 128), "pi05": (1024, 512, 256)}
 
@@ -117,6 +119,7 @@ def from_checkpoint(found: Mapping[str, Any], kind: Kind, *, place: str) -> PiAr
     Raises:
         CheckpointError: the file is of another model, or says no sizes.
     """
+    # openpi's file names no model: there the caller is believed.
     named = found.get("type", found.get("model_type", kind))
     if named != kind:
         raise CheckpointError(place, f"expected a model of type '{kind}', found '{named}'", f"Use model_type: {named}.")
@@ -132,6 +135,7 @@ def from_checkpoint(found: Mapping[str, Any], kind: Kind, *, place: str) -> PiAr
 def _of_variants(found: Mapping[str, Any], kind: Kind, place: str) -> PiArchitecture:
     """LeRobot says chunk_size, max_state_dim, max_action_dim; openpi action_horizon, action_dim."""
     of = base(kind)
+    # openpi pads states to the size of actions, and declares no other.
     state_or_action = int(found.get("max_action_dim", found.get("action_dim", of.max_action_dim)))
     image = found.get("image_resolution", [of.vision.image])
     return replace(
@@ -190,6 +194,7 @@ def check_sizes(spec: EnvSpec, of: PiArchitecture, kind: Kind, num_action_chunks
         raise ConfigError(kind, f"expected an action [A], found {spec.action.shape}")
     states, actions = spec.observation["states"].shape[0], spec.action.shape[0]
     limits = [("max_action_dim", actions, of.max_action_dim)]
+    # The state of π0.5 is in its prompt, which max_token_length limits.
     if kind == "pi0":
         limits.append(("max_state_dim", states, of.max_state_dim))
     for name, size, limit in limits:

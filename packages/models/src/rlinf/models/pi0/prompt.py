@@ -41,4 +41,5 @@ def padded(rows: Sequence[Sequence[int]], length: int) -> tuple[NDArray[np.int64
 
 
 def _clean(task: str) -> str:
+    # As openpi cleans instructions before it tokenizes them.
     return task.strip().replace("_", " ").replace("\n", " ")

@@ -20,9 +20,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+# Order matters: each rule sees the name that those before it made.
 _RULES: Final = tuple(
     (re.compile(pattern), target)
     for pattern, target in (
+        # Names of transformers begin with `model.`, too; they keep it until the last rule.
         (r"^model\.(?!vlm\.|dit\.)", ""),
         (r"\bvision_tower\.vision_model\.", "vision_tower."),
         (r"^paligemma_with_expert\.paligemma\.language_model\.model\.", "core.model.vlm.language_model."),

@@ -109,6 +109,7 @@ class SuccessClassifier(nn.Module):
             if not (folder / file).is_file():
                 raise CheckpointError(str(folder), f"no file '{file}'", "Point to a folder that SuccessClassifier.save wrote.")
         config = read(SuccessClassifierConfig, json.loads((folder / _CONFIG).read_text()), place=str(folder / _CONFIG))
+        # Any seed does: all weights are read.
         model = config.build(seed=0)
         try:
             model.load_state_dict(_safetensors.load_file(folder / _WEIGHTS))

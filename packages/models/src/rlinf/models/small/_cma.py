@@ -186,11 +186,13 @@ class CMAPolicy(ActorCritic):
         """h₁ and h₂ `[*, 2 M]` after decisions, of a context with leaves `[B, …]` or `[B, T, …]`."""
         if context[POLICY_STATE].dim() == 2:
             return self._remember({key: leaf[:, None] for key, leaf in context.items()})[:, 0]
+        # All columns at once: only the memory has to go step by step.
         percept, recorded = self._perceive(context), context[POLICY_STATE].to(self.actor.weight.dtype)
         memory: list[Tensor] = []
         for t in range(recorded.shape[1]):
             state = recorded[:, t]
             if t:
+                # Bit for bit: where the episode goes on, what next_state gave comes back unchanged.
                 follows = (state == context[NEXT_STATE][:, t - 1].to(state.dtype)).all(-1, keepdim=True)
                 action = state[:, 2 * self.memory_size :]
                 state = torch.where(follows, torch.cat([memory[-1], action], -1), state)

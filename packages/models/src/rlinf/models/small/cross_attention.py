@@ -40,8 +40,10 @@ class InstructionEncoder(nn.Module):
             as one word, `PAD`.
         """
         different, which = _torch.unique(words, dim=0, return_inverse=True)
+        # Sequences of no words can't be packed.
         lengths = (different != PAD).sum(1).clamp_min(1)
         embedded = self.embedding(different.long())
+        # torch wants the lengths on the CPU, wherever the words are.
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         encoded, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         known = torch.arange(encoded.shape[1], device=words.device) < lengths[:, None]

@@ -39,5 +39,6 @@ def hash_words(texts: Sequence[str], *, vocab_size: int, max_words: int) -> Tens
 
 @lru_cache(maxsize=65_536)
 def _number(word: str, vocab_size: int) -> int:
+    # Not hash(), which is another one in every process.
     digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
     return 1 + int.from_bytes(digest, "little") % (vocab_size - 1)

@@ -27,6 +27,7 @@ def numbers(values: ArrayLike, place: str) -> Doubles:
     array = np.asarray(values)
     if not np.issubdtype(array.dtype, np.floating):
         raise ShapeError(place, f"expected floats, found {array.dtype}", "Cast them, for instance to float32.")
+    # A copy even of what is float64 already, so that callers may write into it.
     return array.astype(np.float64)
 
 

@@ -68,6 +68,7 @@ def pose_to_absolute(
         step = _move(given[..., k, :size], now, rotation, frame)
         steps.append(step)
         now = step if relative_to == "previous" else now
+    # A chunk may have no steps, which `np.stack` refuses.
     moved = np.stack(steps, axis=-2) if steps else given[..., :size]
     return like(np.concatenate([moved, given[..., size:]], axis=-1), change)
 

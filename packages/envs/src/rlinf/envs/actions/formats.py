@@ -86,6 +86,7 @@ class Gripper:
             return convert_gripper(command, self.source, self.target)
         closed, opened = gripper_ends(self.source)
         to_closed, to_open = gripper_ends(self.target)
+        # Negated where open is the smaller number: a value at the threshold counts as closed in every convention.
         sign = 1.0 if opened > closed else -1.0
         return binarise(sign * command, threshold=sign * self.threshold, above=to_open, below=to_closed)
 
@@ -183,6 +184,7 @@ def _convert_columns(action: ArrayLike, start: int, source: RotationForm, target
     given = doubles(action, "action")
     first = column(given.shape[-1], start, "action")
     stop = first + rotation_size(source)
+    # Refuses an action that ends within the rotation.
     column(given.shape[-1], stop - 1, "action")
     turned = convert_rotation(given[..., first:stop], source, target)
     return like(np.concatenate([given[..., :first], turned, given[..., stop:]], axis=-1), action)

@@ -80,4 +80,5 @@ def hysteresis(value: ArrayLike, held: NDArray[Any], *, low: float, high: float)
     if low > high:
         raise ConfigError("gripper", f"low must not be greater than high, found {low} and {high}", "Swap the two.")
     given = numbers(value, "gripper")
+    # A comparison with NaN is False, so NaN keeps what is held.
     return (given >= high) | (np.asarray(held, np.bool_) & ~(given <= low))

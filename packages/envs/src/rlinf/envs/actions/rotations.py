@@ -114,7 +114,9 @@ def _to_axis_angle(q: Doubles) -> Doubles:
     q = _canonical(q)
     w, v = q[..., :1], q[..., 1:]
     sine = np.linalg.norm(v, axis=-1, keepdims=True)
+    # The arc cosine of w would lose half of the digits near no rotation.
     angle = 2.0 * np.arctan2(sine, w)
+    # At 0 the quotient has the limit 2.
     return v * np.divide(angle, sine, out=np.full_like(sine, 2.0), where=sine != 0.0)
 
 
@@ -127,6 +129,7 @@ def _from_xyzw(rotation: Doubles) -> Doubles:
 
 
 def _canonical(q: Doubles) -> Doubles:
+    # q and −q are the same rotation; the one with w ≥ 0 has the angle up to π.
     return np.where(q[..., :1] < 0.0, -q, q)
 
 
@@ -163,6 +166,7 @@ def _wrap(angle: Doubles) -> Doubles:
 def _from_matrix(rotation: Doubles) -> Doubles:
     m = rotation.reshape(*rotation.shape[:-1], 3, 3)
     excess = np.abs(m @ np.swapaxes(m, -1, -2) - np.eye(3)).max(axis=(-1, -2))
+    # NaN compares as False and passes, so that it is refused as an action, where the environment can be named.
     with np.errstate(invalid="ignore"):
         wrong = (excess > _ORTHONORMAL) | (np.linalg.det(m) < 0.0)
     if wrong.any():
@@ -202,6 +206,7 @@ def _from_rows(rotation: Doubles) -> Doubles:
 def _orthonormal(rotation: Doubles) -> tuple[Doubles, Doubles, Doubles]:
     """Gram–Schmidt: the first vector keeps its direction, the second gives up what it shares with the first."""
     first = _unit(rotation[..., :3], "first vector of rot6d")
+    # Of length 1 first, so that the check below finds parallel vectors whatever their lengths.
     second = _unit(rotation[..., 3:], "second vector of rot6d")
     second = _unit(second - (first * second).sum(axis=-1, keepdims=True) * first, "second vector of rot6d, without the first,")
     return first, second, np.cross(first, second)

@@ -37,6 +37,7 @@ def to_unit(
     """
     given = doubles(action, "action")
     lower, span = _span(given, low, high)
+    # 0.5 becomes 0 in [−1, 1]; adding 0 times the action keeps NaN.
     scaled = 2.0 * np.divide(given - lower, span + epsilon, out=0.5 + 0.0 * given, where=span > 0.0) - 1.0
     return like(_where(mask, np.clip(scaled, -1.0, 1.0) if clip else scaled, given), action)
 

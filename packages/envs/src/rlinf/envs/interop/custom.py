@@ -94,6 +94,7 @@ class Custom:
         from rlinf.envs.gymnasium._gymnasium import make
 
         build: Callable[..., Any] = made if isinstance(made, type) else partial(self._single, made, asked)
+        # Not registered: `gymnasium.make` takes a spec as it is.
         spec = GymnasiumSpec(id=self.env.rpartition(":")[2], entry_point=build)
         config = Gymnasium(env_id=self.env, kwargs=self.kwargs, success_key=self.success_key, obs_mode=self.obs_mode)
         return make(config, num_envs, **asked, spec=spec)

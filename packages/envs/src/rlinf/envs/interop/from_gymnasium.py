@@ -151,6 +151,7 @@ class _WithoutAutoreset(Wrapper):
         within = self._mode is AutoresetMode.SAME_STEP
         success = self._success(infos, self._ended if within else np.zeros_like(self._ended))
         if within and self._ended.any():
+            # The library has reset already; what it shows is kept for the caller's reset.
             self._following = self._shown
             self._shown = self._copy()
             self._show(self._ended, self._reader.read(_final_rows(infos, self._ended)))
@@ -305,6 +306,7 @@ class _ExecutedStatistics(EpisodeStatistics):
     """Statistics that leave out the steps which the library spent on resets, and say which these were."""
 
     def step(self, actions: Any) -> Step:
+        # The step that is counted below is the library's reset for these.
         self._length -= self.env.waiting
         executed = ~self.env.waiting
         result = super().step(actions)
@@ -319,6 +321,7 @@ def _final_rows(infos: Infos, ended: NDArray[np.bool_]) -> Any:
         where = np.flatnonzero(ended).tolist()
         problem = f"the library resets within the step, but infos has no 'final_obs' for environments {where}"
         raise ContractError("env.step", problem, "Without it the last transition of an episode is lost: hook the library's reset.")
+    # Gymnasium's own environments give an array of objects, None where no episode ended.
     if isinstance(final, np.ndarray) and cast("Any", final).dtype == np.object_:
         return _stack([cast("Any", final)[i] for i in np.flatnonzero(ended)])
     return _rows(final, ended)
@@ -332,6 +335,7 @@ def _stack(rows: Sequence[Any]) -> Any:
 
 def _rows(batch: Any, ended: NDArray[np.bool_]) -> Any:
     if isinstance(batch, Mapping):
+        # By `_key` Gymnasium marks which rows of `key` count.
         entries = cast("Mapping[str, Any]", batch).items()
         return {key: _rows(entry, ended) for key, entry in entries if not key.startswith("_")}
     return as_numpy(batch)[ended]

@@ -142,6 +142,7 @@ class _NextStep(_Autoreset):
             self._restart(still)
         observation, reward, terminated, truncated, infos = self.env.step(actions)
         if still.any():
+            # Once more, with the same seed, as the step has moved these environments, too.
             observation = self._restart(still)
             reward[still] = 0.0
             terminated, truncated = terminated & ~still, truncated & ~still
@@ -169,6 +170,7 @@ class _Single(gymnasium.Env[dict[str, Any], Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Infos]:
         """Starts an episode."""
+        # Seeds `np_random`, from which resets without a seed draw.
         super().reset(seed=seed)
         chosen = int(self.np_random.integers(_MAX_SEED)) if seed is None else seed
         observation, _ = self.vector.reset(seed=chosen, options=options)

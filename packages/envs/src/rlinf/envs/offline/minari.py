@@ -82,6 +82,7 @@ def minari_name(dataset: str) -> str:
     stem = re.sub(r"-v\d+$", "", dataset)
     if stem in D4RL:
         return D4RL[stem]
+    # `ant` is a family of D4RL of which Minari has nothing; D4RL's names always end in a version.
     families = {name.partition("-")[0] for name in D4RL} | {"ant"}
     if "/" not in dataset and stem.partition("-")[0] in families and stem != dataset:
         family = stem.partition("-")[0]

@@ -143,6 +143,7 @@ class Arithmetic:
 
     def _problem(self, number: int, expression: Expression) -> Problem:
         answer = expression.steps()[-1].result
+        # By the expression alone, so that its solution stays the same whatever else is drawn.
         worked = keyed_seed(self.seed, f"worked {expression}") % _PARTS < self.worked_share * _PARTS
         solution = expression.worked() if worked else f"#{self._stated(expression, answer)}"
         return Problem(prompt=f"{expression}=", answer=str(answer), id=number, solution=solution)
@@ -153,6 +154,7 @@ class Arithmetic:
         if generator.random() >= self.guessed_share:
             return answer
         off = int(generator.integers(1, _FARTHEST + 1))
+        # Upwards where the guess would otherwise fall below 0.
         return answer + off if answer < off or generator.integers(2) else answer - off
 
     def _drawn(self) -> Iterator[Expression]:

@@ -80,6 +80,7 @@ class Dataset:
             ConfigError: a row lacks a field or holds something else there, a split is empty, or a question is in both files; the
                 message names file and line (of parquet: the row, from 1).
         """
+        # Of rows that ask the same question the last one counts.
         rows = {key: row for key, row in self._keyed(self.path) if self._part(key) == split}
         if self.validation_path is not None:
             held_out = dict(self._keyed(self.validation_path))
@@ -160,6 +161,7 @@ def _field(row: Row, key: str, place: str) -> object:
 
 def _text(row: Row, key: str, place: str) -> str:
     found = _field(row, key, place)
+    # To Python, True is an int.
     if isinstance(found, bool) or not isinstance(found, str | int | float):
         raise ConfigError(f"{place} {key}", f"expected a text or a number, found {found!r:.80}")
     return str(found)
@@ -175,6 +177,7 @@ def _rows(path: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
         yield from ((f"{path}:{number}", row) for number, row in found)
         return
     with path.open("rb") as file:
+        # Read as bytes, so that a line that is no UTF-8 can be named.
         read = 0
         for number, line in enumerate(file, start=1):
             if line.strip() and (limit is None or read < limit):
@@ -184,6 +187,7 @@ def _rows(path: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
 
 def _object(line: bytes, place: str) -> Row:
     try:
+        # This codec also takes the byte order mark that some editors write at the beginning of a file.
         found: object = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ConfigError(place, f"expected UTF-8 ({error})", "Write the file in UTF-8.") from error

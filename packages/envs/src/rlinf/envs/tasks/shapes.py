@@ -114,6 +114,7 @@ class Shapes:
         ]
 
     def _drawn(self) -> Iterator[Scene]:
+        # Choices have a generator of their own, so that the pictures are the same without them.
         generator, choosing = keyed_generator(self.seed, "shapes"), keyed_generator(self.seed, "choices")
         while True:
             count = int(generator.integers(self.fewest, self.most + 1))
@@ -157,6 +158,7 @@ def _ask(asked: Question, shapes: Sequence[Shape], generator: np.random.Generato
     if asked == "kind":
         of_color = [shape.kind for shape in shapes if shape.color == color]
         return (f"What is {color}?", of_color[0]) if len(of_color) == 1 else None
+    # Half of the time something that is there: drawn at random alone, "yes" would be rare.
     if generator.integers(2):
         shape = shapes[int(generator.integers(len(shapes)))]
         color, kind = shape.color, shape.kind

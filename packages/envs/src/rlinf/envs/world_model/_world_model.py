@@ -82,6 +82,7 @@ class Imagination:
         chosen = [d if number is None else number for d, number in zip(drawn, numbers, strict=True)]
         self._frame[index], self._seed[index], self._step[index] = chosen, seeds, 0
         for key, tensor in self._frames.items():
+            # The state may be an array of the model's own, which `predict` returned.
             self._state[key] = self._state[key].clone()
             self._state[key][index] = tensor[chosen]
         self.texts = None if self._texts is None else self._texts[self._frame]

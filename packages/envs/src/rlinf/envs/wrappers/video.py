@@ -165,6 +165,7 @@ class RecordVideo(Wrapper):
             self._video_file.add({shot.index: (self._camera(shot), shot.caption) for shot in shots})
 
     def _finish(self) -> None:
+        # Forgotten first: where closing it fails, the next reset must not try again.
         movie, self._video_file = self._video_file, None
         if movie is not None:
             movie.close()

@@ -117,6 +117,7 @@ class _Arm:
         if wanted == "open":
             self._gripper.open_async(_GRIPPER_SPEED)
         else:
+            # Without so wide a tolerance only something of the width 0 would count as grasped.
             self._gripper.grasp_async(0.0, _GRIPPER_SPEED, _GRIPPER_FORCE, epsilon_outer=1.0)
 
     def _go_home(self, home: NDArray[np.float64]) -> None:

@@ -60,6 +60,7 @@ class _Walk:
         if number >= len(episodes):
             raise ConfigError("env.reset", f"the dataset has {len(episodes)} episodes, found init_id={number}", "Count from 0.")
         self._env.seed(seed)
+        # Habitat's next reset keeps an episode that was set, instead of taking the next one of its iterator.
         self._env.current_episode = episodes[number]
         seen = self._env.reset()
         self._distance = self._to_goal()

@@ -210,6 +210,7 @@ class _Randomness:
 
 def _launch(config: IsaacLab) -> None:
     """Starts the app before anything else of Isaac is imported; once in a process."""
+    # An app with cameras also serves environments that have none.
     if config.enable_cameras in _apps or True in _apps:
         return
     if _apps:

@@ -39,6 +39,7 @@ def balanced(weights: Sequence[float], parts: int) -> list[list[int]]:
     for item, weight in enumerate(weights):
         division: Division = [(weight, [item]), *((0.0, list[int]()) for _ in range(parts - 1))]
         heapq.heappush(heap, (-weight, item, division))
+    # The second entry decides between equal differences: divisions themselves are never compared.
     age = len(weights)
     while len(heap) > 1:
         (_, _, one), (_, _, other) = heapq.heappop(heap), heapq.heappop(heap)

@@ -42,11 +42,13 @@ def checksums(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _aligned(data: Tensor) -> Tensor:
+    # Bytes can be viewed as words only from a multiple of four on.
     return data if data.storage_offset() % 4 == 0 else data.clone()
 
 
 def _dot(words: Tensor, keys: Tensor) -> int:
     """Σ kᵢ xᵢ mod 2⁶⁴, as a signed number."""
+    # Products and sums of int64 wrap around, which is the modulus 2⁶⁴.
     wide, keys = words.to(torch.int64), keys[: words.numel()]
     if words.device.type == "cpu":
         product: Any = np.dot(wide.numpy(), keys.numpy())  # ten times as fast as torch's, which can't do it on a GPU either

@@ -74,6 +74,7 @@ class Offloader:
         moved: dict[str, list[Held]] = {}
         for part in (name for name in tensors if name not in self._away):
             storages = [s for s in map(Tensor.untyped_storage, tensors[part]) if s.nbytes() and s.resizable()]
+            # Tensors may share memory, which is moved once.
             fresh = {s.data_ptr(): s for s in storages if s.data_ptr() not in seen}
             seen.update(fresh)
             moved[part] = [self._copied(storage, part) for storage in fresh.values()]
@@ -98,6 +99,7 @@ class Offloader:
         back: list[Held] = []
         try:
             for held in (each for part in wanted for each in self._away[part]):
+                # Before it is allocated, so that a failure in the midst of it frees it, too.
                 back.append(held)
                 allocate(held.storage, held.copy.numel())
                 _bytes(held.storage).copy_(held.copy)

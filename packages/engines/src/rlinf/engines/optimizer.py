@@ -127,6 +127,8 @@ def metric_name(part: str, name: str) -> str:
 def division(square: float, weight: float, clip_grad: float | None) -> tuple[float, float]:
     """From Σ g² of summed gradients and their weight: what to multiply gradients by, and the norm after the division."""
     if not weight > 0:
+        # Whoever looks whether the norm is finite skips the step.
         return 0.0, math.nan
     norm = math.sqrt(square) / weight
+    # As in torch's `clip_grad_norm_`, which adds 1e-6, too.
     return (1.0 if clip_grad is None else min(1.0, clip_grad / (norm + TINY))) / weight, norm

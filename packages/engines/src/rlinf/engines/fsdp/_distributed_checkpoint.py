@@ -92,6 +92,7 @@ def _wanted(folder: Path, found: Mapping[str, TensorStorageMetadata], module: nn
     for name, meta in held.items():
         kind, _, path = name.partition("/")
         if kind == "optimizer":
+            # As the parameter, so that it is sharded in the same way.
             own[name] = torch.zeros_like(parameters[path.rpartition("/")[0]], dtype=meta.dtype, requires_grad=False)
         elif kind in ("counter", "version", "loss_scale") or name.startswith(f"random/{ranks.rank}/"):
             own[name] = torch.zeros(meta.shape, dtype=meta.dtype)

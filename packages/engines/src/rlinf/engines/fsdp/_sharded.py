@@ -57,6 +57,7 @@ class Sharded:
         ordered = [child for child in reversed(list(module.modules())) if child in units and child is not module]
         for unit in (*ordered, module):
             masters.raise_weights(unit)
+            # The backward pass begins with the root, so that it is not given back before.
             again = unit is not module and not self._keeps
             mixed = own if unit in inside else policy
             fully_shard(unit, reshard_after_forward=again, mp_policy=mixed, **cast("Any", arguments))

@@ -49,6 +49,7 @@ class FSDPTrainer(Leaving):
         self.device = self.device_of(policy)
         self._policy = policy
         self._scores = Scores(policy, config.fsdp_config, self.device)
+        # All ranks begin with the weights of rank 0, before they are divided.
         for tensor in policy.state_dict().values():
             ranks.broadcast(tensor)
         self._masters = MasterWeights(policy, config.fsdp_config.mixed_precision)
@@ -184,6 +185,7 @@ class FSDPTrainer(Leaving):
             self._set_version(self._version + 1)
         self._optimizers.zero_grad()
         numbers = {"loss_scale": scale.factor} if scale.enabled else {}
+        # Where nothing had weight the step is skipped, too, which says nothing of the scale.
         scale.update(overflow=not taken and weight > 0)
         norms = {metric_name(name, "grad_norm"): norm for name, (_, norm) in divided.items()}
         numbers |= {**norms, **rates, "skipped": float(not taken)}
@@ -230,6 +232,7 @@ class FSDPTrainer(Leaving):
             return dict(metrics), list(squares)
         names = sorted(metrics)
         numbers = [*squares, *(n for name in names for n in metrics[name].parts)]
+        # Float32 tells whole numbers apart only up to 2²⁴.
         total = self.all_reduce(torch.tensor(numbers, dtype=torch.float64))
         left = iter(cast("list[float]", total.tolist()))  # pyright: ignore[reportUnknownMemberType]
         summed = list(islice(left, len(squares)))
@@ -312,6 +315,7 @@ class FSDPTrainer(Leaving):
 
 def _in_order(parts: Sequence[MicroBatch], found: Sequence[Rescored[Tensor]]) -> Rescored[Tensor]:
     """One evaluation of all rows from those of parts."""
+    # Sorting a permutation gives its inverse.
     order = torch.tensor([row for part in parts for row in part.rows]).argsort()
 
     def joined(name: str) -> Any:

@@ -174,6 +174,7 @@ class Saver:
         """All that a sharded checkpoint holds, as it lies."""
         state: dict[str, Tensor] = self._module.state_dict()
         model = {f"model/{name}": tensor.detach() for name, tensor in state.items()}
+        # Counters have no axis that could be sharded, and are read in another way.
         memory = {f"{'counter' if not t.dim() else 'optimizer'}/{name}": t for name, t in self._memory().items()}
         random = {f"random/{self._ranks.rank}/{name}": tensor for name, tensor in random_state().items()}
         return {**model, **memory, **random, **self._optimizers.scale.state(), "version": torch.tensor([version])}

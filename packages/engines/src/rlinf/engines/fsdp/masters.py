@@ -41,6 +41,7 @@ class MasterWeights:
         """Makes those weights of the policy float32 that are below `module`."""
         for parameter in module.parameters():
             if parameter in self._raised:
+                # The parameter itself stays the same one for whoever holds it.
                 parameter.data = parameter.data.float()
 
     def precise(self) -> Iterator[nn.Module]:
@@ -69,6 +70,7 @@ class MasterWeights:
                     places.append((held, name, parameter))
         try:
             for held, name, parameter in places:
+                # A weight that several modules share has one copy, in which their gradients meet.
                 if parameter not in copies:
                     copies[parameter] = parameter.to(self._computed[parameter])
                 held[name] = copies[parameter]

@@ -125,6 +125,7 @@ class OpenAIEngine:
             max_tokens=s.max_new_tokens - done,
             temperature=s.temperature,
             top_p=s.top_p,
+            # With the same seed, what goes on would be drawn from the same numbers as the beginning.
             seed=asked.seed if done == 0 else keyed_seed(asked.seed, "openai", done),
             logprobs=1,
             stream=True,

@@ -57,11 +57,14 @@ def draw(logits: Tensor, cuts: Cuts, uniform: Tensor) -> tuple[Tensor, Tensor]:
         Tokens `[n]`, and their log-probabilities `[n]` float32, tempered and before the cuts.
     """
     logprobs = torch.log_softmax(logits.float() / cuts.temperature[:, None], -1)
+    # In float32, the sum over a whole vocabulary loses the small ones.
     weights = logprobs.double().exp_()
     if cuts.top_k is not None and cuts.top_p is not None:
         weights = _cut(weights, cuts.top_k, cuts.top_p)
     cdf = weights.cumsum(-1)
+    # The sum is not exactly 1, and less after a cut. With `right`, a token of weight 0 is passed over.
     tokens = torch.searchsorted(cdf, (uniform * cdf[:, -1])[:, None], right=True).squeeze(-1)
+    # Rounding may bring the number to the very end.
     tokens = tokens.clamp_max_(logits.shape[-1] - 1)
     if cuts.greedy is not None:
         tokens = torch.where(cuts.greedy, logits.argmax(-1), tokens)
@@ -72,5 +75,6 @@ def _cut(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """Zero where a token may not be drawn; the likeliest one always may."""
     ranked, order = torch.sort(weights, dim=-1, descending=True, stable=True)
     rank = torch.arange(weights.shape[-1], device=weights.device)
+    # The sum before a token counts, so that the one that crosses the bound is kept.
     kept = (rank < top_k[:, None]) & (ranked.cumsum(-1) - ranked < top_p[:, None])
     return torch.zeros_like(weights).scatter_(-1, order, ranked * kept)

@@ -62,6 +62,7 @@ class Server:
                 async with self._session.get(self._base_url + path) as answer:
                     if answer.status == 200:
                         return
+            # Nobody listens there yet.
             except self._aiohttp.ClientError:
                 pass
             self._raise_if_ended()
@@ -107,6 +108,7 @@ class Server:
         """Ends what was started here, with all its children."""
         await self._session.close()
         process = self._process
+        # In a thread, as waiting for the process would block the loop.
         if process is not None and await asyncio.to_thread(process.stop) is None:
             raise DeadlineExceeded("server", f"process {process.pid} did not end when it was killed", "End it by hand.")
 

@@ -64,6 +64,7 @@ def generator(
     except BaseException:
         folder.remove()
         raise
+    # The engine has read the weights.
     folder.empty()
     return made
 
@@ -130,6 +131,7 @@ async def serve(
     engine = made(server, model)
     try:
         await server.up("/health")
+        # A server that ran before has weights of its own.
         if config.base_url is not None:
             await engine.pause()
             await engine.update(model.policy.network.state_dict())

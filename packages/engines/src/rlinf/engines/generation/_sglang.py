@@ -129,6 +129,7 @@ def _sampling(asked: Asked) -> dict[str, Any]:
     return {
         "max_new_tokens": s.max_new_tokens - asked.written,
         "temperature": s.temperature,
+        # To SGLang, −1 is the whole vocabulary.
         "top_k": -1 if s.top_k is None else s.top_k,
         "top_p": s.top_p,
         "stop_token_ids": list(s.stop_token_ids),

@@ -55,6 +55,7 @@ class StreamedGenerator:
             engine = asyncio.run_coroutine_threadsafe(start, self._loop).result(timeout=start_timeout_s)
         except BaseException as error:
             self._end_loop()
+            # Not its subclasses: a `DeadlineExceeded` of the engine's own says more.
             if type(error) is TimeoutError:
                 found = f"the engine did not start within {start_timeout_s:g} s"
                 raise DeadlineExceeded("generator", found, "Raise rollout.start_timeout_s.") from error
@@ -188,6 +189,7 @@ class _Streams:
         try:
             return await request.future
         finally:
+            # After an abort the id may belong to another request already.
             if self.flying.get(request.id) is request:
                 del self.flying[request.id]
             await self._cut([request])
@@ -212,6 +214,7 @@ class _Streams:
     async def load(self, weights: Weights[Any]) -> None:
         async with self._calls:
             self._refuse_if_broken()
+            # Before the streams are ended, so that weights that don't fit disturb nobody.
             tensors = self._tensors(weights)
             await self._hold()
             try:
@@ -282,6 +285,7 @@ class _Streams:
         except Exception as error:  # noqa: BLE001
             self._break("generate", error)
         finally:
+            # At once, and not when it is collected, as this ends the request in the engine.
             await stream.aclose()
 
     def _break(self, place: str, error: BaseException) -> RLinfError:

@@ -58,6 +58,7 @@ class WeightFolder:
         plain: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             own = tensor.detach().cpu().contiguous()
+            # Safetensors refuses tensors that share memory.
             plain[name] = own.clone() if own.data_ptr() in held else own
             held.add(own.data_ptr())
         _safetensors.save_file(plain, self.path / "model.safetensors", metadata={"format": "pt"})

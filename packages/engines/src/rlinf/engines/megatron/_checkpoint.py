@@ -66,6 +66,7 @@ class Checkpoint:
         weights = self.weights(dtype)
         memory = self._memory(precise=dtype == torch.float32)
         if rank == 0:
+            # The head of a tied model is written as a copy, as safetensors refuses tensors that share memory.
             tied = weights["model.embed_tokens.weight"]
             model = {name: weights.get(name.removeprefix(PREFIX), tied.clone()) for name in names}
             save_file(model, folder / MODEL, {**label, "format": "pt"})

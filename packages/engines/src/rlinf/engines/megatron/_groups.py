@@ -67,6 +67,7 @@ class Groups:
             context_parallel_size=config.context_parallel_size,
             expert_model_parallel_size=config.expert_model_parallel_size,
             expert_tensor_parallel_size=1,
+            # Megatron takes whole minutes.
             distributed_timeout_minutes=max(1, math.ceil(config.timeout_s / 60)),
             create_gloo_process_groups=False,
         )

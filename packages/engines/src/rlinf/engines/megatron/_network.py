@@ -116,6 +116,7 @@ class Network:
             config=megatron_config(config, shape, dtype, device),
             transformer_layer_spec=_spec(shape, groups),
             vocab_size=shape.vocabulary + -shape.vocabulary % config.tensor_model_parallel_size,
+            # Only positions that are learned would be limited by it.
             max_sequence_length=1,
             pre_process=groups.stage == 0,
             post_process=groups.last,
@@ -232,6 +233,7 @@ def megatron_config(config: Parallelism, shape: Shape, dtype: torch.dtype, devic
             variable_seq_lengths=True,
             # Asked for with lengths that vary, without experts, too.
             moe_token_dispatcher_type="alltoall",  # noqa: S106
+            # Otherwise Megatron's pipeline divides the loss by the number of micro-batches.
             calculate_per_token_loss=True,
             gradient_accumulation_fusion=False,
             bias_dropout_fusion=False,

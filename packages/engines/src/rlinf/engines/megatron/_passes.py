@@ -45,6 +45,7 @@ def run(network: Network, groups: Groups, parts: Sequence[Columns], finish: Fini
     def finished(number: int, hidden: Tensor) -> tuple[Tensor | None, Any]:
         if number < len(parts):
             return finish(number, hidden)
+        # With a graph, because experts answer to all ranks in the backward pass, too.
         return (hidden * 0.0).sum() if learn else None, None
 
     passed = _pipelined if groups.stages > 1 else _one_by_one

@@ -67,6 +67,7 @@ class MegatronTrainer(Leaving):
         self._names = sorted(policy.state_dict())
         self._masters = Masters(self._network.parameters, self._shares() if config.use_distributed_optimizer else None)
         self._take_over(state)
+        # The weights are Megatron's now; the policy's own memory is given back.
         policy.to("meta")
         self._gradients = Gradients(self._conversion.own, self._groups, sequence_parallel=config.sequence_parallel, tied=shape.tied)
         self._optimizers = Optimizers(self._masters, config.optim)
@@ -134,6 +135,7 @@ class MegatronTrainer(Leaving):
         found = run(self._network, self._groups, columns, finish, learn=False)
         horizon = batch.trajectory.horizon
         both = torch.zeros((2, len(batch), horizon), dtype=torch.float32, device=self.device)
+        # Only the last stage has found anything.
         for part, pair in zip(parts, found, strict=False):
             both[:, list(part.rows)] = torch.stack(pair)
         logprob, entropy = self._groups.from_stage(both, self._groups.stages - 1)

@@ -69,6 +69,7 @@ class TorchAttention(nn.Module):
             keys,
             values,
             attn_mask=attention_mask,
+            # torch refuses a mask beside `is_causal`.
             is_causal=attention_mask is None,
             scale=self._scale,
             enable_gqa=queries.shape[1] != keys.shape[1],
@@ -95,6 +96,7 @@ class TorchNorm(nn.Module):
         """`[…, hidden_size]` of the same."""
         precise = x.float()
         precise = precise * torch.rsqrt(precise.square().mean(-1, keepdim=True) + self._eps)
+        # Rounded before it is multiplied, as in transformers.
         return self.weight * precise.to(x.dtype)
 
 

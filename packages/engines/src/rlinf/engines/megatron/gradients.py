@@ -31,6 +31,7 @@ class Gradients:
         self._experts = {entry.name for entry in held if entry.experts}
         self._divided = {entry.name for entry in held if entry.division.divided}
         whole = {entry.name for entry in held} - self._divided
+        # Norms of queries and keys see the heads of their own tensor rank only.
         self._partial = {name for name in whole if sequence_parallel or "q_layernorm" in name or "k_layernorm" in name}
         self._twice = {HEAD, EMBEDDING} if tied and groups.stages > 1 else set[str]()
 

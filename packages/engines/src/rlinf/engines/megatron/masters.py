@@ -32,6 +32,7 @@ class Masters(nn.Module):
             plain = parameter.dtype == torch.float32 and self._count(name) == 1
             held = parameter if plain else nn.Parameter(self.own(name, parameter.detach().float()).clone())
             self.held[name] = held
+            # torch allows no dots in the name of a parameter.
             self.register_parameter(name.replace(".", "/"), held)
             if parameter.dtype != torch.float32:
                 self._sums[name] = torch.zeros_like(parameter, dtype=torch.float32)
@@ -77,6 +78,7 @@ class Masters(nn.Module):
         if name in self._sums:
             return self._sums[name]
         if parameter.grad is None:
+            # Gradients are added over ranks, of which another one may have some here.
             parameter.grad = torch.zeros_like(parameter)
         return parameter.grad
 

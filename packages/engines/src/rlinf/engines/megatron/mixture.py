@@ -56,6 +56,7 @@ class Mixture(nn.Module):
         wanted = chosen.flatten()
         order = wanted.argsort(stable=True)
         counts = wanted.bincount(minlength=self._experts.count)
+        # In `wanted`, each row stands once for each of its experts.
         found = self._sent(rows[order // self._experts.chosen], counts)
         each = found[order.argsort()].view(*chosen.shape, -1)
         return (each * weight[..., None]).sum(1).view_as(hidden), None

@@ -43,6 +43,7 @@ def score_divided(
         return cast("Any", _DividedScore).apply(logits, chosen - first, valid, temperature, group)
 
     parts: list[tuple[Tensor, Tensor]] = []
+    # Without a token there is one empty part, so that the result still has a graph.
     for start in range(0, max(len(tokens), 1), chunk):
         rows, chosen = hidden[start : start + chunk], tokens[start : start + chunk]
         parts.append(_checkpointing.checkpoint(scored, rows, chosen, use_reentrant=False, preserve_rng_state=False))

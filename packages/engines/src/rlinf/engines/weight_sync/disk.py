@@ -99,6 +99,7 @@ class DiskWeightSync(AgreedWeightSync):
 def _shards(part: Manifest, size: int) -> list[list[str]]:
     """Consecutive names whose tensors fill a file."""
     groups: list[list[str]] = []
+    # As if a file were full, so that the first tensor begins one.
     used = size
     for entry in part.entries:
         nbytes = dtype_of(entry.dtype).itemsize

@@ -268,6 +268,7 @@ class Subscription:
                     yield message.content
                 return
             yield message.content
+            # Before the receipt, after which the sender sends more: its memory is not held meanwhile.
             del message
             self._say(Receipt(session=self._session, number=number))
             number += 1

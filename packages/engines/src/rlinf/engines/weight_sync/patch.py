@@ -89,9 +89,11 @@ class PatchWeightSync(AgreedWeightSync):
 def _change(memory: Memory, name: str, target: Tensor, bases: set[str]) -> Change | None:
     """What makes `target` of what all receivers hold, None if nothing must; remembers it as sent."""
     found, sent = checksum(target), memory.get(name)
+    # All receivers hold what was sent last, and it is not what they are to have.
     if sent is not None and bases == {sent.checksum} != {found} and sent.tensor.dtype == target.dtype:
         change = delta(sent.tensor, target)
         if change.nbytes < target.nbytes:
+            # In place, so that there is never a second copy of it.
             apply_in_place(change, sent.tensor, name)
             memory[name] = Sent(sent.tensor, found)
             return change

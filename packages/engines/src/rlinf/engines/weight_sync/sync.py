@@ -141,6 +141,7 @@ class AgreedWeightSync(ABC):
             received = self._read(parts, current.tensors, self._travelling(mine), subscription.place)
             tensors = {name: received.get(name, current.tensors[name]) for name in sorted(current.tensors)}
             subscription.close(tensors)
+        # After the checksums, which are those of what travelled.
         tensors = {name: tensor.to(current.tensors[name].dtype) for name, tensor in tensors.items()}
         return Weights(tensors=tensors, version=announcement.version, extra=announcement.extra)
 

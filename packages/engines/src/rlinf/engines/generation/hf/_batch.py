@@ -73,9 +73,11 @@ class Batch:
         fresh: dict[bytes, Request] = {}
         width = taken = 0
         for request in waiting[: self.rows - len(self.requests)]:
+            # A request that goes on has tokens of its own behind the prompt, which no other row holds.
             source = None if request.tokens or not request.prefix else rows.get(request.prefix, fresh.get(request.prefix))
             if source is None:
                 width = max(width, request.cached)
+                # At least one is read, however long it is.
                 if read and width * (len(read) + 1) > self._max_batch_tokens:
                     break
                 read.append(request)
@@ -116,6 +118,7 @@ class Batch:
             self._length[rows] = torch.tensor([request.cached for request in requests], device=self.device)
             self._shift[rows] = torch.tensor([request.shift for request in requests], device=self.device)
             columns = torch.arange(self._mask.shape[1], device=self.device)
+            # Not −∞: a row that sees nothing would become NaN in the softmax.
             self._mask[rows] = torch.where(columns < self._length[rows, None], 0.0, torch.finfo(self.dtype).min).to(self.dtype)
         self._cuts = None
 

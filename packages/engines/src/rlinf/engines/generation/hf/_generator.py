@@ -207,6 +207,7 @@ class HFGenerator:
         self._batch.clear()
         problem = f"a pass for {len(flying)} requests failed: {type(error).__name__}: {error}"
         for request in flying:
+            # One for each: a single error that is raised in many tasks collects all their tracebacks.
             failure = RLinfError("generate", problem, "Lower rollout.max_running_requests if memory is short.")
             failure.__cause__ = error
             request.fail(failure)

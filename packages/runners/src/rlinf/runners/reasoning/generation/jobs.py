@@ -94,6 +94,7 @@ class GenerationJobs:
             WorkerError: a worker failed, and the others could not finish the synchronisation.
             RLinfError: a rollout worker took other weights than were given.
         """
+        # A worker that was started again since can't take weights before `init_worker`.
         self.rebuild_restarted()
         actor, rollout = self._groups.actor, self._groups.rollout
         if actor is None:

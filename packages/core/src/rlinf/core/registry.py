@@ -76,6 +76,7 @@ class Registry(Generic[T]):
 
         def claim(item: T) -> T:
             module, qualname = getattr(item, "__module__", "?"), getattr(item, "__qualname__", type(item).__qualname__)
+            # Names of installed packages first, so that a clash with one of them is refused here, where it comes about.
             self._scan()
             with self._lock:
                 self._claim(name.casefold(), _Claim(f"{module}:{qualname}", lambda: item))

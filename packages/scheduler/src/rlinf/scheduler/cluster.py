@@ -82,6 +82,7 @@ class Cluster:
         except BaseException:
             self.shutdown()
             raise
+        # In place: other modules have imported the list itself.
         NEWEST[:] = [self]
 
     @property
@@ -355,6 +356,7 @@ class Cluster:
         atexit.register(self.shutdown)
         if self._config.backend == "local":
             return LocalBackend(self._config, self._run)
+        # Imported here, so that `backend: local` does not import Ray.
         from rlinf.scheduler.backends.ray._backend import RayBackend
 
         return RayBackend(self._config, self._inventory, self._run, self._joined())
@@ -369,6 +371,7 @@ class Cluster:
         self._stop()
 
     def _stop(self) -> None:
+        # Taken away first: a second call finds nothing to stop.
         backend, self._backend = self._backend, None
         nodes, self._nodes = self._nodes, None
         try:

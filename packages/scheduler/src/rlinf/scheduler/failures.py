@@ -88,6 +88,7 @@ class Failures:
             known = any(error is unseen for unseen, _ in self._unseen.values())
             self._first = error
             self._unseen.clear()
+        # Else it was announced when it was raised.
         if not known:
             self.announce(error)
         self._on_end(error)
@@ -112,6 +113,7 @@ class Failures:
     def throw(self, consequence: Exception | None = None) -> NoReturn:
         """Raises the failure that has ended the run, with a consequence as a note."""
         assert self._first is not None
+        # A copy, with notes of its own: each wait that ends with the failure adds its traceback and its note.
         error = copy.copy(self._first)
         error.__notes__ = list(getattr(self._first, "__notes__", []))
         if consequence is not None:
@@ -147,6 +149,7 @@ class Failures:
         try:
             yield
         except DeadlineExceeded as error:
+            # A shorter wait is a look at how things are, and the wait graph takes up to a second.
             if time.monotonic() - start >= POLL_S:
                 self.explain(error)
             raise

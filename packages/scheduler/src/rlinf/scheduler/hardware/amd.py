@@ -23,6 +23,7 @@ class AmdGpu(Accelerator):
     def detect(self, root: Path) -> tuple[Device, ...]:
         folder = root / "sys/class/kfd/kfd/topology/nodes"
         nodes = sorted((node for node in folder.glob("[0-9]*") if node.name.isdigit()), key=lambda node: int(node.name))
+        # The topology has CPUs, too, whose `gpu_id` is 0.
         return tuple(_device(root, node) for node in nodes if read_text(node / "gpu_id") not in ("", "0"))
 
     def select(self, devices: tuple[Device, ...], environ: Mapping[str, str]) -> tuple[Device, ...]:

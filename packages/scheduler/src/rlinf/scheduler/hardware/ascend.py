@@ -8,6 +8,7 @@ from pathlib import Path
 from rlinf.scheduler.hardware.node import Device
 from rlinf.scheduler.hardware.registry import Accelerator, register_accelerator
 
+# Not `davinci_manager`, which is no device.
 _FILE = re.compile(r"davinci([0-9]+)")
 
 

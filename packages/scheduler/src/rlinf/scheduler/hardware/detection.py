@@ -70,4 +70,5 @@ def _virtual(rank: int, node: VirtualNode, kind: str) -> Node:
 
 def own_cores() -> int:
     """CPU cores that this process may use."""
+    # Not `os.cpu_count`, which counts cores that a batch system or `taskset` has forbidden.
     return len(os.sched_getaffinity(0))

@@ -24,6 +24,7 @@ class NvidiaGpu(Accelerator):
     def detect(self, root: Path) -> tuple[Device, ...]:
         driver = root / "proc/driver/nvidia/gpus"
         folders = sorted(driver.iterdir()) if driver.is_dir() else []
+        # A look at files first: without a driver no program is run.
         if not folders and not (root / "dev/nvidiactl").exists():
             return ()
         return _ask(root) or tuple(_read(folder) for folder in folders)

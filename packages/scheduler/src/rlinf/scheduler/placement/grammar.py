@@ -94,6 +94,7 @@ def _spec(value: object, place: str, inventory: Inventory) -> Spec:
         if "placement" not in section:
             raise PlacementError(f"{place}.placement", "missing", 'Expected text such as "0-3".')
         value = section["placement"]
+    # A `bool` is an `int`, too, and YAML reads `yes` as one.
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise PlacementError(place, f"expected text such as '0-3' or '0-1:0-3', found {value!r}")
     pool = inventory.pool(labels, place=f"{place}.node_group")

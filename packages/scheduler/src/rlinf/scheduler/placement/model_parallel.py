@@ -225,6 +225,7 @@ def _size(cfg: object, place: str, key: str) -> int | None:
     for name in place.split("."):
         found = section(found, name)
     value = section(found, key)
+    # A `bool` is an `int`, too.
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ConfigError(f"{place}.{key}", f"expected a whole number above 0, found {value!r}")
     return value

@@ -103,9 +103,11 @@ class _Events:
             if starts:
                 yield {"ph": "s", "ts": self._at(span.start), **arrow}
             else:
+                # A nanosecond before its end, so that the arrow ends within the slice.
                 yield {"ph": "f", "bp": "e", "ts": self._at(max(span.start, span.end - 1)), **arrow}
 
     def _at(self, time: int) -> float:
+        # The format has microseconds.
         return (time - self._base) / 1000
 
 

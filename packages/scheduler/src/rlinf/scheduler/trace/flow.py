@@ -218,6 +218,7 @@ class _Transfers:
             self.get_waited += item.get.waited / item.get.items
             self.bytes += 0 if item.put is not None else item.get.bytes / item.get.items
         if item.put is not None and item.get is not None:
+            # Who asked before the item came has not let it lie.
             self.lay += max(0, item.get.start - item.put.end)
 
 

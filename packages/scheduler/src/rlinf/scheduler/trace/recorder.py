@@ -63,6 +63,7 @@ class Recorder:
         self._quoted: dict[str, str] = {}
         self._waited: dict[int, int] = {}
         self._calls = 0
+        # Random bits above tell processes apart; the lower 32 bits count.
         self._numbers = itertools.count(secrets.randbits(31) << 32)
         self._async_lines = itertools.count(1)  # threads have far greater numbers
         self._free: list[int] = []
@@ -168,6 +169,7 @@ class Recorder:
             self._lines.clear()
             return
         with self._writing:
+            # As many as there are now: other threads append meanwhile, without a lock.
             data = "".join(self._lines.popleft() for _ in range(len(self._lines))).encode()
             if self._file is None or not data:
                 return

@@ -41,4 +41,5 @@ def describe(pid: int) -> str:
 
 
 def _letter(path: Path) -> str:
+    # The second field, a name in parentheses, may itself contain spaces and parentheses.
     return path.read_text().rpartition(")")[2].split()[0]

@@ -59,6 +59,7 @@ def own_stacks() -> list[Stack]:
 def answer_signals() -> None:
     """From now on, other processes of this user on this node can get this one's stacks, even while native code holds the GIL."""
     memory = os.memfd_create(_MEMORY_FILE, os.MFD_CLOEXEC)
+    # Opened anew for O_APPEND: after another process has truncated it, faulthandler writes at its new beginning.
     file = os.open(f"/proc/self/fd/{memory}", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
     os.close(memory)
     faulthandler.register(SIGNAL, file=file, all_threads=True, chain=False)
@@ -98,6 +99,7 @@ def by_signal(pids: Iterable[int]) -> dict[int, list[Stack]]:
         for pid, file in asked.items():
             with suppress(OSError):
                 found[pid] = Path(file).read_text(errors="replace")
+        # Stacks are written piece by piece: they are whole when nothing is added any more.
         growing = found != before or not all(found.values())
     return {pid: parse(text) for pid, text in found.items() if text}
 

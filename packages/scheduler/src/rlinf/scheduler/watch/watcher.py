@@ -36,6 +36,7 @@ class Watcher:
         said: dict[str, list[Doing]] = {DRIVER: doings(DRIVER), **transport.controls.ask("doing", timeout=ANSWER_S)}
         uses = self._uses([doing.blocked for all_of_one in said.values() for doing in all_of_one if doing.blocked])
         waiters = [waiter(label(host), doing, uses, transport.locks) for host, found in said.items() for doing in found]
+        # One that has ended meanwhile is not silent.
         silent = {host: pid for host, pid in pids.items() if host not in said and host in transport.controls.pids()}
         for host, (state, _) in self._look(silent, stacks=False).items():
             waiters.append(Waiter(who=label(host), note=f"does not answer: {state}"))

@@ -156,6 +156,7 @@ def _carried(value: Any, function: Callable[..., Any]) -> Any:
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         raise Unsendable.of(f"{name}()")
     if inspect.iscoroutine(value):
+        # Else Python would warn that it was never awaited.
         value.close()
         raise Unsendable(f"{name}()", "it returned a coroutine, but is no `async def`", "Decorate it with what is async, too.")
     return value

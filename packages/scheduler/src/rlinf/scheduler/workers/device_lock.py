@@ -77,6 +77,7 @@ class Locks:
                 why = self._describe(claim.devices, apart_from=ticket)
                 self._leave([ticket])
                 raise error.because(why) from None
+            # Also when the monitor is interrupted: a ticket that stays in line would keep all behind it waiting.
             except BaseException:
                 self._leave([ticket])
                 raise
@@ -216,6 +217,7 @@ class DeviceLock:
         try:
             await asyncio.shield(granted)
         except asyncio.CancelledError:
+            # Its thread runs on. The release below ends its wait; the callback's is for a claim that comes only after that.
             granted.add_done_callback(lambda done: None if done.exception() else _elsewhere(self._service.release, claim))
             _elsewhere(self._service.release, claim)
             raise
@@ -258,6 +260,7 @@ class DeviceLock:
 
 def _holder() -> object:
     """Who acquires: the asyncio task if there is one, else the thread."""
+    # Without a running loop, `current_task` raises.
     with suppress(RuntimeError):
         task = asyncio.current_task()
         if task is not None:

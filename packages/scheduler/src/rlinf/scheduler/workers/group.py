@@ -108,6 +108,7 @@ class Handle(Generic[R]):
 
     async def async_wait(self, timeout: float | None = None) -> list[R]:
         """`wait` for asyncio; on the `local` back-end nothing else of the driver runs meanwhile."""
+        # On the local back-end a thread of asyncio's would be no task, and may not wait.
         return self.wait(timeout) if self._cooperative else await asyncio.to_thread(self.wait, timeout)
 
     def __await__(self) -> Generator[Any, None, list[R]]:
@@ -121,6 +122,7 @@ class Handle(Generic[R]):
                 else:
                     self._outcomes = self._gather(timeout)
             except WorkerError as error:
+                # A wait in the worker has reached its deadline; only the driver can see who waits for whom.
                 if error.problem.startswith(DeadlineExceeded.__name__) and not self._explained:
                     self._explained = True
                     self._calls[0].explain(error)

@@ -88,6 +88,7 @@ class _LogFile(logging.Handler):
             return
         try:
             self._file.write(f"{self.format(record)}\n")
+            # At once: a process that is killed must not take its last lines with it.
             self._file.flush()
         except OSError as error:
             self._give_up(error)

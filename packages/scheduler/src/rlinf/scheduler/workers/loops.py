@@ -45,6 +45,7 @@ class ThreadTurn:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        # Numbers, because a lock does not say who comes next: a later thread may overtake.
         self._next = 0
         self._serving = 0
 
@@ -109,6 +110,7 @@ class Coroutines:
 
         def start() -> None:
             task = asyncio.get_running_loop().create_task(run())
+            # The loop itself has weak references to its tasks only.
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

@@ -103,6 +103,7 @@ class _RemoteCall:
         if self._outcome is None:
             try:
                 self._outcome = self._desk("its end").ask("wait", self._number, timeout, timeout=timeout)
+            # The call goes on, and can be waited for again.
             except DeadlineExceeded:
                 raise
             except RLinfError as error:

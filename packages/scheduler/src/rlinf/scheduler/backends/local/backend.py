@@ -49,6 +49,7 @@ class LocalTransport(Transport):
         self.run = run
         self._scheduler = scheduler
         self.queues = Queues(lambda: CooperativeMonitor(scheduler))
+        # This route has no shared memory, of which one process has no need.
         self.routes = Routes("socket", lambda _, __: "process")
         self.channels = ChannelRegistry(CooperativeMonitor(scheduler), self)
 

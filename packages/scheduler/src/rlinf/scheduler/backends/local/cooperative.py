@@ -39,6 +39,7 @@ class Task:
     dismissed: str = ""
     """Why it may wait for nothing any more."""
     ended: bool = False
+    # A semaphore keeps a turn that is given to a task before it waits for it.
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
 
@@ -138,6 +139,7 @@ class CooperativeScheduler:
         driver.ready = lambda: self._waiting == [driver]
         driver.wait = driver.deadline = None
         self._waiting.append(driver)
+        # After an interrupt of the driver's wait some other task still runs, and hands on its turn by itself.
         if not self._interrupted:
             self._run_next()
         driver.turn.acquire(timeout=5.0)
@@ -155,6 +157,7 @@ class CooperativeScheduler:
         try:
             task.turn.acquire()
         except KeyboardInterrupt:
+            # The turn is another task's, and can't be taken back.
             self._interrupted = True
             self._waiting.remove(task)
             raise

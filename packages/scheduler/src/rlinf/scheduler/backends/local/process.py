@@ -87,6 +87,7 @@ class LocalCall:
         if self.outcome is not None:
             return
         self.outcome = outcome
+        # The launch waits for constructors itself.
         if outcome.failure is None or outcome.failure.secondary or self._forgiven or self.method == "__init__":
             return
         self._runtime.unseen.append(self)
@@ -170,6 +171,7 @@ class LocalProcess:
         call = LocalCall(self._runtime, self._info, method)
         self._open[call] = None
         begin = self._begin if is_async(self._spec.worker, method) else self._perform
+        # The method is looked up when the call runs: the worker may not be built yet.
         self._calls.append((call, lambda: begin(call, find(), args, kwargs)))
         return call
 

@@ -51,6 +51,7 @@ class CooperativeTurn:
         ready: Ready = []
 
         def woken() -> bool:
+            # Asked when others look for who can run: a select that blocks would stop them all.
             ready.extend(select(0))
             return bool(ready)
 

@@ -78,6 +78,7 @@ class RayBackend:
                 started.callback(self.recording.end)
             self._ends = started.pop_all()
         folder = Path(tempfile.mkdtemp(prefix="rlinf-", dir=short_folder()))
+        # Ends are called in reverse: while the folder is being removed, the guard is still there.
         self._ends.callback(Guard(folder=folder).end)
         self._ends.callback(shutil.rmtree, folder, ignore_errors=True)
         ip = nodes.driver_ip
@@ -125,6 +126,7 @@ class RayBackend:
         self.failures.check()
         launcher = GroupLauncher(self._launch, spec.worker, group, plans, options, self._launches[group])
         self._launches[group] += 1
+        # Before the processes start: their constructors may already send to its ranks.
         self._untraced.sizes[group] = len(plans)
         processes: list[RayProcess] = []
         try:
@@ -160,6 +162,7 @@ class RayBackend:
         return self._watcher.stacks()
 
     def stop(self) -> None:
+        # From now on the end of a process is no failure.
         self._stopping = True
         self._heartbeat.stop()
         self._silence.end()

@@ -92,6 +92,7 @@ class RayCall:
         self.lost = ""
         try:
             future: Future[Outcome] = self._send(actor).future()
+        # Which of these pickling raises depends on the object.
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             first = str(error).strip().partition("\n")[0]
             raise Unpicklable(
@@ -158,6 +159,7 @@ class RayCall:
                 failures.expect(self, error)
             failures.changed.notify_all()
         if news and error is not None:
+            # Without the lock: it calls functions of strangers.
             failures.raised(self, error)
 
     def outcome(self) -> Outcome:

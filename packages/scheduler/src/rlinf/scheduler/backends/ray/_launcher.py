@@ -78,6 +78,7 @@ class GroupLauncher:
         spec = self._spec(plan, incarnation)
         remote: Any = ray.remote(max_restarts=0, **actor_options(self._worker, self._options))(WorkerProcess)
         options = remote.options(
+            # The placement has been decided: Ray has nothing to count, or to refuse.
             num_cpus=0,
             num_gpus=0,
             max_task_retries=0,
@@ -89,6 +90,7 @@ class GroupLauncher:
     def exit_reason(self, process: RayProcess, said: str) -> str:
         context, plan = self._context, self._plans[process.info.rank]
         info = context.nodes.infos[plan.node]
+        # If one of Ray's own processes has ended, that is told first.
         context.remark()
         on = f" on {info.label}" if context.run_info.networked else ""
         if not self._is_here(plan):
@@ -165,6 +167,7 @@ class GroupLauncher:
         threads, nodes = str(plan.threads), self._context.nodes
         variables = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         for name in ACCELERATORS.names():
+            # Ray would set it to what it has given the actor, which is no accelerator.
             variables[f"RAY_EXPERIMENTAL_NOSET_{ACCELERATORS.get(name).visible_devices}"] = "1"
         if LEVEL_VARIABLE in os.environ:
             variables[LEVEL_VARIABLE] = os.environ[LEVEL_VARIABLE]

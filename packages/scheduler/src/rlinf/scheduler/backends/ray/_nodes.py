@@ -159,6 +159,7 @@ class _RollCall:
         for arrival in come:
             if arrival.id not in self._asked:
                 self._asked[arrival.id] = _ask(self._config, arrival)
+            # Without waiting: a node that does not answer must not hide the others.
             elif arrival.id not in self._machines and ray.wait([self._asked[arrival.id]], timeout=0)[0]:
                 self._hear(arrival)
         return [replace(arrival, machine=self._machines.get(arrival.id)) for arrival in come]
@@ -186,6 +187,7 @@ def _ask(config: ClusterConfig, arrival: JoinedNode) -> Any:
     """The answer to come of a node."""
     remote: Any = ray.remote(_introduce_yourself)
     affinity = NodeAffinitySchedulingStrategy(arrival.id, soft=False)
+    # It asks for no core, so that a node whose cores are all taken answers, too.
     return remote.options(num_cpus=0, num_gpus=0, max_retries=0, scheduling_strategy=affinity).remote(config, arrival.ip)
 
 

@@ -211,10 +211,12 @@ class RayProcess:
     def handle_exit(self, incarnation: int, said: str = "") -> None:
         """Finds out how a process ended, and draws the consequences; takes a while, in a thread of its own."""
         with self._line:
+            # Ray and the control connection both tell of an end, and may tell late: the second one changes nothing.
             if incarnation != self.incarnation or self._state not in ("up", "starting") or self.failures.over:
                 return
             construct, self._state = self._construct, "down"
         pending_calls = [construct] if construct is not None else list(self.calls)
+        # Answers that the process gave before its end may still be under way.
         deadline = time.monotonic() + LAST_WORDS_S
         while not all(call.ended or call.lost for call in pending_calls) and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -27,6 +27,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 # Ray makes its workers nicer than all else on the machine, so that any other program starves them.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# Ray would hide all accelerators from actors that ask it for none, as ours do.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray as _ray
@@ -36,6 +37,7 @@ ray: Any = _ray
 
 # A GCS that is gone this long ends the process; by then we have said so.
 GCS_GONE_S = 20
+# Arguments and results of calls only: items do not go through Ray.
 OBJECT_STORE_BYTES = 256 << 20
 ATTEMPTS = 2
 SETUP_WORKER = str(Path(__file__).with_name("setup_worker.py"))
@@ -84,6 +86,7 @@ class Session:
 @contextmanager
 def _signals_kept() -> Generator[None, None, None]:
     """Ray takes SIGTERM for itself; the program keeps the handlers that it had."""
+    # Only the main thread can set handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

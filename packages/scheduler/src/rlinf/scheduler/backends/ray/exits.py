@@ -27,6 +27,7 @@ def exit_of(status: Path, seconds: float) -> str:
     while True:
         try:
             how, number, *oom = status.read_text().split()
+        # The supervisor has not written it yet.
         except OSError:
             if time.monotonic() >= deadline:
                 return ""

@@ -25,6 +25,7 @@ class Guard:
 
     def __init__(self, pids: Iterable[int] = (), folder: Path | None = None) -> None:
         command = ["/bin/sh", "-c", _SCRIPT, "guard", "" if folder is None else str(folder), *map(str, pids)]
+        # In a session of its own, so that it survives what ends this process's group.
         self._shell = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
 
     def end(self) -> None:

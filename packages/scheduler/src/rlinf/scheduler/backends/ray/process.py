@@ -101,6 +101,7 @@ class WorkerProcess:
         self._outcomes: dict[str, tuple[Event, list[Outcome]]] = {}
         line = self._untraced.connect_control(_end)
         answer(self._who, line, self._untraced.server, self._untraced.queues)
+        # Last: from now on the driver asks, and each answer must be set.
         line.start()
 
     def meet(self) -> tuple[int, str]:
@@ -187,6 +188,7 @@ def send_call(actor: Any, worker: type[Any], method: str, args: tuple[Any, ...],
         return actor.call.remote(method, args, dict(kwargs))
     number = secrets.token_hex(8)
     begun = actor.begin.remote(number, method, args, dict(kwargs))
+    # Ray keeps no order between concurrency groups; that `begun` is an argument makes it wait for `begin`.
     return actor.outcome.options(concurrency_group=ASYNC).remote(begun, number)
 
 

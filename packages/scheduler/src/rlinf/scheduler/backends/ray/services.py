@@ -52,6 +52,7 @@ class Shutdown:
         self._open: list[int] = []
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
+                # Unlike its number, it never comes to mean another process.
                 self._open.append(os.pidfd_open(pid))
 
     def broken(self) -> bool:
@@ -114,6 +115,7 @@ class Services:
         """Watches no more."""
         wake, self._wake = self._wake, -1
         if wake >= 0:
+            # The thread polls the other end.
             os.close(wake)
             if threading.current_thread() is not self._thread:
                 self._thread.join(1.0)
@@ -122,6 +124,7 @@ class Services:
         ended = _readable([*self._watched, self._ends], None)
         if self._ends not in ended:
             self._tell(ended)
+            # `check` may still poll the descriptors: they are closed at the end only.
             _readable([self._ends], None)
         for descriptor in [*self._watched, self._ends]:
             os.close(descriptor)
@@ -230,6 +233,7 @@ def _readable(descriptors: Iterable[int], seconds: float | None) -> list[int]:
 def _how(descriptor: int) -> str:
     """How a process ended, if it is a child of this one, which alone can know."""
     try:
+        # WNOWAIT leaves the status to whoever started the process.
         status = os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:
         return "it ended"

@@ -219,6 +219,7 @@ def _as_peft_names(module: nn.Module, chosen: Sequence[str]) -> list[str] | str:
     """Short endings where they name exactly the chosen layers, otherwise one expression that does."""
     endings = sorted({name.rpartition(".")[2] for name in chosen})
     meant = [name for name in _modules(module) if name.rpartition(".")[2] in endings]
+    # To peft a list means endings of names, and a text one expression for whole names.
     return endings if meant == list(chosen) else "|".join(re.escape(name) for name in chosen)
 
 

@@ -108,6 +108,7 @@ def _parameter(text: str) -> tuple[str, Any]:
     try:
         return key, json.loads(value)
     except ValueError:
+        # What is no JSON is text, so that preset=tiny needs no quotes.
         return key, value
 
 

@@ -163,6 +163,7 @@ def load_adapter_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
             remedy = "Apply the LoRA configuration that the adapter was made with."
             raise WeightSyncError(f"load_adapter_state({name})", f"expected {expected}, found {found}", remedy)
     for name, tensor in own.items():
+        # adapter_state gives views, so this writes into the module.
         tensor.copy_(state[name])
 
 

@@ -245,6 +245,7 @@ def _processor(file: Path) -> dict[str, dict[str, Any]]:
         with _open(file, framework="pt") as opened:
             for key in cast("list[str]", opened.keys()):
                 feature, _, name = key.rpartition(".")
+                # By way of float64, for NumPy has no bfloat16.
                 found.setdefault(_OURS.get(feature, feature), {})[name] = opened.get_tensor(key).double().numpy()
     except (OSError, SafetensorError) as error:
         raise CheckpointError(str(file), f"can't be read ({error})", "Use another file.") from error

@@ -67,6 +67,7 @@ def inverse_names(
 ) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
     """The way back of a map that only renames and drops, learned by sending the published names themselves through it."""
     names = to_ours({name: name for name in published})
+    # A name that was not published, such as a value head's, stays as it is and is left out by `export_like`.
     return lambda tensors: {names.get(name, name): tensor for name, tensor in tensors.items()}
 
 

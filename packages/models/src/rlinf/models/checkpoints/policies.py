@@ -164,6 +164,7 @@ def _described(policy: BasePolicy, config: Any, model_type: str | None) -> str:
         "config": {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config) if field.init},
     }
     try:
+        # NaN and Infinity are no JSON, though Python would write them.
         return json.dumps(content, indent=1, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ConfigError("save_policy(config)", f"JSON can't hold a value of it ({error})") from error

@@ -181,6 +181,7 @@ def _swapped(name: str, pattern: str, target: str) -> str | None:
     if found is None:
         return None
     texts = iter(found.groups())
+    # A function, for in a plain replacement re.sub reads backslashes.
     return re.sub(r"\*\*|\*", lambda _: next(texts), target)
 
 

@@ -77,6 +77,7 @@ def sample_chain(
         generator: the source of all randomness; numbers are drawn on its device.
     """
     rows, steps = len(noise), sampling.num_steps
+    # In bfloat16 the states of a chain would lose their last digits.
     x = noise.to(torch.promote_types(noise.dtype, torch.float32))
     index = torch.zeros(rows, dtype=torch.int64, device=x.device)
     if train and not sampling.joint_logprob:

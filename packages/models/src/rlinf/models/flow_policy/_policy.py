@@ -119,6 +119,7 @@ class FlowPolicy(BasePolicy):
         missing = self.noise_shape[0] - steps
         if missing < 0:
             raise ShapeError("flow_policy(action)", f"expected at most {self.noise_shape[0]} steps, found {steps}")
+        # The network wants whole chunks; the loss leaves the padded steps out.
         chunk = torch.nn.functional.pad(self._inner(action.to(seen)), (0, 0, 0, missing))
         regression = self._regression(seen, chunk, generator)
         return matching_loss(regression.prediction[:, :steps], regression.target[:, :steps], mask)
@@ -241,6 +242,7 @@ class SoftFlowPolicy(FlowPolicy):
     def q_values(self, env_obs: Tree[Any], action: Tensor) -> Tensor:
         """`[B, N]`, what each critic says of actions `[B, K, A]` in the units of the environment."""
         seen = self._seen(self._states(env_obs))
+        # Critics see actions on the scale of their bounds, without the inverse of the tanh.
         return self.q_head(seen, self.normalize_actions.normalize(action.to(seen)).flatten(1))
 
     def _log_stretch(self, chunk: Tensor) -> Tensor:

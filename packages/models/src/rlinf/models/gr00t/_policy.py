@@ -38,6 +38,7 @@ from rlinf.models.normalization import Normalizer
 from rlinf.models.observations.images import standardize
 from rlinf.models.seeding import seeded_weights
 
+# `noise_s` of the public code.
 _TIME_SCALE = 0.999
 
 
@@ -280,6 +281,7 @@ def build(config: GR00TPolicyConfig, spec: EnvSpec, *, seed: int) -> GR00TPolicy
     prompter = Prompter(tokenizer, shape, views=reader.views, room=config.max_prompt_tokens)
     with seeded_weights(seed):
         policy = GR00TPolicy(config, shape, reader, prompter, action_size=spec.action.shape[0])
+        # Before `_load`, which overwrites all of it where there is a folder.
         initialise(policy.backbone)
     if folder is not None:
         _load(policy, folder)

@@ -26,6 +26,7 @@ class EmbodimentLinear(nn.Module):
 
     def forward(self, x: Tensor, embodiment: int) -> Tensor:
         """`[*, size_out]` of `[*, size_in]`."""
+        # Published weights lie as [robot, in, out]; F.linear wants [out, in].
         return F.linear(x, self.weight[embodiment].T, self.bias[embodiment])
 
 

@@ -31,6 +31,7 @@ class Prompter:
         self.placeholder: int = tokenizer.convert_tokens_to_ids(shape.placeholder)
         placeholders = shape.placeholder * shape.tokens_per_image
         self.images = "".join(shape.image.format(number=i + 1, placeholders=placeholders) for i in range(views))
+        # A tokenizer that doesn't know the placeholder cuts it into pieces, and no image would find its place.
         if len(tokenizer(shape.placeholder, add_special_tokens=False).input_ids) != 1:
             problem = f"the tokenizer does not know '{shape.placeholder}'"
             raise ConfigError("gr00t.tokenizer", problem, "Use the tokenizer of Eagle 2.5, which the public code has.")

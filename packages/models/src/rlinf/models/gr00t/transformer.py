@@ -94,6 +94,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm1 = AdaptiveNorm(width) if adaptive else nn.LayerNorm(width)
         self.attention = Attention(width, heads, head_width, context_width)
+        # The published checkpoint has no weights for it in adaptive blocks.
         self.norm2 = nn.LayerNorm(width, elementwise_affine=not adaptive)
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
@@ -139,6 +140,7 @@ class DiffusionTransformer(nn.Module):
         self.time2 = nn.Linear(width, width)
         contexts = [None if index % 2 else context_width for index in range(layers)]
         self.blocks = nn.ModuleList(Block(width, heads, head_width, context, adaptive=True) for context in contexts)
+        # 1e-6 here, PyTorch's 1e-5 in the blocks: both as published.
         self.out_norm = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
         self.out_time = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, out)

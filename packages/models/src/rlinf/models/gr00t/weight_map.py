@@ -124,6 +124,7 @@ def _used(name: str, layers: int) -> bool:
 
 
 def _block(name: str) -> tuple[str, str, str]:
+    # What follows is the number of the block, which the maps don't have.
     start = next(start for start in _BLOCKS if name.startswith(start))
     number, _, rest = name.removeprefix(start).partition(".")
     return start, number, rest

@@ -99,6 +99,7 @@ class CrossQHead(nn.Module):
         super().__init__()
         self.sizes = _checked("CrossQHead", width, actions, count)
         sizes = (width + actions, *hidden, 1)
+        # CrossQ lets both bounds jump at the end of the warm-up, where Ioffe lets them grow.
         ramp = (warmup, warmup)
         norms = [BatchRenorm((count, size), momentum=momentum, r_ramp=ramp, d_ramp=ramp) for size in sizes[:-1]]
         linears = [BatchedLinear(count, size_in, size_out) for size_in, size_out in pairwise(sizes)]

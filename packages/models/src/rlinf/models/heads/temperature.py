@@ -44,6 +44,7 @@ class EntropyTemperature(nn.Module):
         self.parametrisation: Parametrisation = parametrisation
         self.target_entropy = -float(actions) if target_entropy is None else target_entropy
         if parametrisation == "fixed":
+            # A buffer, so that also a fixed temperature is saved, and moves with the module.
             self.register_buffer("raw", torch.tensor(initial))
         else:
             # x = log(exp(α) − 1), written so that neither a large nor a small α is lost.

@@ -44,6 +44,7 @@ def load_network(network: nn.Module, folder: Path) -> None:
     missing = sorted(report["missing_keys"])
     if missing:
         raise CheckpointError(place, f"{len(missing)} weights are missing, such as {missing[0]}", remedy)
+    # By name rather than load_state_dict: adapters have no counterpart in the folder and keep their values.
     found: dict[str, Tensor] = fresh.state_dict()
     for name, tensor in cast("dict[str, Tensor]", network.state_dict()).items():
         source = name.replace(".base_layer.", ".")  # where an adapter is around a layer

@@ -62,6 +62,7 @@ class QwenSight:
         """`[N, P]` and `[I, 3]`."""
         if not images:
             return np.zeros((0, self._width), np.float32), np.zeros((0, 3), np.int64)
+        # Not left to inference: transformers takes a picture of 3 rows for one with its channels first.
         found = self._processor(images=list(images), input_data_format="channels_last", return_tensors="np")
         return np.asarray(found["pixel_values"], np.float32), np.asarray(found["image_grid_thw"], np.int64)
 

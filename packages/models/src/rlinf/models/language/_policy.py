@@ -46,6 +46,7 @@ def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
     config = _with_vocabulary(config)
     network = network_of(config, "AutoModelForImageTextToText", TINY_VISION, seed=seed)
     own = network.config
+    # Only Qwen-VL is shown pictures here, whose tokens it places along three axes; others read text.
     grid = hasattr(network.base_model, "get_rope_index")
     inputs = VisionInputs(own.image_token_id, own.vision_config.spatial_merge_size) if grid else text_inputs
     if config.freeze_vision:

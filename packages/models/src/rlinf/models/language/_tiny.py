@@ -20,12 +20,14 @@ TINY: Final[dict[str, Any]] = {
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
+    # Architectures name the number of experts differently; each takes the key that it knows.
     "num_experts": 4,
     "num_local_experts": 4,
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 32,
     "shared_expert_intermediate_size": 32,
 }
+# The sections for frames, rows and columns add up to half of head_dim.
 _TEXT: Final[dict[str, Any]] = {**TINY, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}}
 TINY_VISION: Final[dict[str, Any]] = {
     "text_config": _TEXT,

@@ -148,6 +148,7 @@ class LanguageModel(BasePolicy):
         arguments = self._inputs(self.network, leaves)
         shape = tuple(leaves[INPUT_IDS].shape)
         if self.joined:
+            # Kernels for packed sequences take one row, and see from restarting positions where a sequence begins.
             for name in ("input_ids", "position_ids"):
                 arguments[name] = arguments[name].flatten(-2)[..., None, :]
         # No attention mask: the positions alone tell sequences apart, see restarting_positions.

@@ -41,6 +41,7 @@ def score_tokens(hidden: Tensor, tokens: Tensor, head: Head, *, temperature: flo
     # At least one pass, also over no tokens: a sharded head must run on every rank.
     for start in range(0, max(len(tokens), 1), chunk):
         rows, chosen = hidden[start : start + chunk], tokens[start : start + chunk]
+        # A head draws no random numbers, so no generator's state is kept.
         parts.append(_checkpointing.checkpoint(scored, rows, chosen, use_reentrant=False, preserve_rng_state=False))
     logprob, entropy = zip(*parts, strict=True)
     return torch.cat(logprob), torch.cat(entropy)

@@ -92,6 +92,7 @@ def restarting_positions(segment_ids: Tensor) -> Tensor:
     """
     columns = torch.arange(segment_ids.shape[1], device=segment_ids.device).expand_as(segment_ids)
     begins = torch.ones_like(segment_ids, dtype=torch.bool)
+    # A change of number begins a sequence, also one from padding or to it.
     begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
     return columns - torch.where(begins, columns, 0).cummax(1).values
 

@@ -93,6 +93,7 @@ class ActionDistribution(nn.Module):
             return Normal(output, log_std)
         mean, free = output.chunk(2, -1)
         low, high = self.logstd_range
+        # Finite, for the configuration refuses an initial value at or beyond a bound.
         shift = math.atanh(2.0 * (self.logstd_init - low) / (high - low) - 1.0)
         return Normal(mean, low + 0.5 * (high - low) * ((free + shift).tanh() + 1.0))
 

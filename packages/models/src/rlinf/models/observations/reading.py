@@ -68,6 +68,7 @@ def refuse_not_finite(env_obs: Tree[Any], path: str = "env_obs") -> None:
         for key, leaf in cast("Mapping[str, Any]", env_obs).items():
             refuse_not_finite(leaf, f"{path}.{key}")
     elif not _finite(env_obs):
+        # A second look, for a sum may overflow although all numbers are finite.
         found = np.argwhere(~np.isfinite(as_numpy(env_obs.double() if isinstance(env_obs, Tensor) else env_obs)))
         if len(found):
             value, rows = env_obs[tuple(found[0])], sorted({int(row) for row in found[:, 0]})

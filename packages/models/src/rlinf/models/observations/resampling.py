@@ -57,6 +57,7 @@ def _pass(x: Tensor, axis: int, size: int, kernel: str, antialias: bool) -> Tens
     # Half a level to begin with, so that the shift at the end rounds instead of cutting.
     out = x.new_full([size if i == axis else n for i, n in enumerate(x.shape)], 1 << (_BITS - 1) if fixed else 0)
     for k in range(index.shape[1]):
+        # Tap by tap: one gather would need an axis for the taps.
         out.addcmul_(x.index_select(axis, columns[:, k]), weights[:, k].view(shape))
     return (out >> _BITS).clamp_(0, 255) if fixed else out
 

@@ -39,6 +39,7 @@ def from_preset(preset: str, n_action_bins: int | None, spec: EnvSpec, seed: int
     """Random weights of the sizes of a preset, and the bounds of the environment as statistics."""
     count = n_action_bins or _BINS
     tokenizer = tiny_tokenizer()
+    # In the tiny vocabulary actions have ids of their own, behind those of the text.
     sizes = PrismaticConfig.base() if preset == "base" else PrismaticConfig.tiny(vocabulary=len(tokenizer) + count)
     return Source(
         vlm=build_prismatic(sizes, seed),

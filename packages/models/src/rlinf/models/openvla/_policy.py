@@ -63,6 +63,7 @@ class OpenVLAPolicy(BasePolicy):
         heat = self.config.temperature if mode == "train" else self.config.temperature_eval
         # The most likely token is scored as a draw of mode "train" would be.
         context[TEMPERATURE] = torch.full((len(context[IMAGES]),), heat or self.config.temperature, device=self._device)
+        # Kept beside the action, which doesn't tell them: n ids decode to n − 1 centres.
         context[TOKENS], logprobs, state = self._write(context, generator, greedy=heat == 0.0)
         return Decision(
             action=self._actions(context[TOKENS]),

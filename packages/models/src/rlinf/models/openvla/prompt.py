@@ -34,6 +34,7 @@ def encode_prompts(tasks: Sequence[str], tokenizer: Any, *, length: int, last: i
     Raises:
         ConfigError: a prompt is longer.
     """
+    # Rows of a batch often share their task.
     encoded = {task: _encode(task, tokenizer, last) for task in dict.fromkeys(tasks)}
     longest = max(encoded, key=lambda task: len(encoded[task]), default="")
     if encoded and len(encoded[longest]) >= length:

@@ -180,6 +180,7 @@ def build(config: OpenVLAOFTPolicyConfig, spec: EnvSpec, *, seed: int) -> OpenVL
         source = from_folder(Path(config.model_path), config.n_action_bins, config.unnorm_key, spec)
     with seeded_weights(seed):
         policy = OpenVLAOFTPolicy(config, spec, source)
+    # First the bounds: they remain where a checkpoint has no statistics.
     policy.normalize_actions.set_statistics(_bounds(spec))
     if config.model_path is not None:
         _read(policy, Path(config.model_path))

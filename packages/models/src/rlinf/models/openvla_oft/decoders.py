@@ -112,6 +112,7 @@ class Regression(nn.Module):
 
     def score(self, answers: Tensor, lm_head: nn.Module, kept: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         del lm_head
+        # Scored as it was drawn: the action itself has gone through the units of the environment.
         logprob = normal_logprob(kept[NORMALIZED], self._mean(answers), self.log_std)
         return logprob, normal_entropy(self.log_std).expand_as(logprob)
 

@@ -232,6 +232,7 @@ def _gemma_config(sizes: GemmaSizes, vocabulary: int) -> GemmaConfig:
         num_key_value_heads=sizes.kv_heads,
         head_dim=sizes.head_dim,
         vocab_size=vocabulary,
+        # Who sees whom is said by our masks; a causal one must not be added.
         use_bidirectional_attention=True,
         bos_token_id=None,
         eos_token_id=None,

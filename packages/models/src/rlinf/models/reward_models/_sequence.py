@@ -30,6 +30,7 @@ def _probe(model: SequenceReward, network: Any) -> None:
     """An architecture that doesn't tell padding from text would give another score in another batch."""
     ids = torch.tensor([[5, 6], [7, 8]], device=network.score.weight.device)
     alone = network(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits.squeeze(-1)
+    # Padding on the left, where a causal model would see it.
     segments = torch.tensor([[0, 1, 1], [0, 1, 1]], device=ids.device)
     if float(
         (model.rewards({"input_ids": torch.cat([ids[:, :1], ids], 1), "segment_ids": segments}) - alone).abs().max()

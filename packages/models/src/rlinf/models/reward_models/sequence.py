@@ -55,6 +55,7 @@ class SequenceReward(nn.Module):
         segments = context.get(SEGMENT_IDS, torch.ones_like(ids)).to(device)
         network: Any = self.network
         positions = restarting_positions(segments)
+        # No attention mask: to these positions padding is a sequence of its own.
         hidden = network.base_model(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
         last = hidden[torch.arange(len(ids), device=device), last_columns(segments)]
         return cast("Tensor", network.score(last)).squeeze(-1).float()

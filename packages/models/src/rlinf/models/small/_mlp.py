@@ -45,6 +45,7 @@ class MLPPolicy(ActorCritic):
         generator = torch.Generator().manual_seed(seed)
         activation = partial(make_activation, config.activation)
         outputs = self.distribution.outputs
+        # A small gain: the mean of a fresh policy is near 0 whatever it sees, so that its noise decides.
         self.actor = perceptron((states, *config.hidden_sizes, outputs), activation, last_gain=0.01, generator=generator)
         self.critic: nn.Sequential | None = None
         if config.add_value_head:
@@ -104,6 +105,7 @@ def perceptron(
     layers: list[nn.Module] = []
     for i, (size_in, size_out) in enumerate(itertools.pairwise(sizes)):
         last = i == len(sizes) - 2
+        # On meta first: the weights that nn.Linear draws itself would move torch's global generator.
         linear = nn.Linear(size_in, size_out, device="meta").to_empty(device="cpu")
         nn.init.orthogonal_(linear.weight, last_gain if last else math.sqrt(2.0), generator=generator)
         nn.init.zeros_(linear.bias)

@@ -114,6 +114,7 @@ class ActorCritic(BasePolicy):
     def _evaluate(self, batch: Batch[Tensor], features: Tensor) -> Rescored[Tensor]:
         normal = self._normal(features)
         if self.distribution.squash:
+            # Not from the action: atanh can't undo a tanh that is ±1 in floating point.
             latent = cast("Context", batch.trajectory.context)[LATENT]
         else:
             latent = batch.trajectory.action.flatten(-2)

@@ -41,4 +41,5 @@ def hash_words(texts: Sequence[str], *, vocab_size: int, max_words: int) -> Tens
 def _number(word: str, vocab_size: int) -> int:
     # Not hash(), which is another one in every process.
     digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+    # From 1 on, for 0 is PAD.
     return 1 + int.from_bytes(digest, "little") % (vocab_size - 1)

@@ -68,6 +68,7 @@ class Manifest:
         """The tensors whose names match one of the patterns, such as "*.lora_A.*"; all if there are no patterns."""
         if not patterns:
             return self
+        # `fnmatch` would not tell case apart on every system.
         return Manifest(tuple(e for e in self.entries if any(fnmatchcase(e.name, pattern) for pattern in patterns)))
 
     def difference(self, other: Manifest, *, cast: bool = False) -> str | None:

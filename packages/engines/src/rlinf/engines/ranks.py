@@ -37,6 +37,7 @@ class Ranks:
 
     def all_gather(self, value: float) -> list[float]:
         """The number of each rank, in order; every rank calls it."""
+        # Each rank writes into a place of its own. Float64 holds whole numbers up to 2⁵³ exactly.
         own = torch.zeros(self.world_size, dtype=torch.float64)
         own[self.rank] = value
         return cast("list[float]", self.all_reduce(own).tolist())  # pyright: ignore[reportUnknownMemberType]
@@ -98,6 +99,7 @@ def join(rank: int, world_size: int, rendezvous: str, *, device: torch.device, t
 
 def _single(backend: str) -> Ranks:
     if not dist.is_initialized():
+        # A store in this process: nobody else is to be met, and no port is needed.
         dist.init_process_group(backend, store=cast("Any", dist).HashStore(), rank=0, world_size=1)
     elif dist.get_world_size() != 1:
         raise ConfigError(

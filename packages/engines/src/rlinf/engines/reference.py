@@ -102,6 +102,7 @@ def reference_of(kind: Literal["none", "device", "cpu", "adapters"], policy: nn.
 
 @torch.no_grad()
 def _swap(one: Tensor, other: Tensor) -> None:
+    # One tensor at a time, so that only one of them is there three times.
     held = one.clone()
     one.copy_(other)
     other.copy_(held)

@@ -83,6 +83,7 @@ def _no_group(ranks: Ranks) -> bool:
 def _wanted(folder: Path, found: Mapping[str, TensorStorageMetadata], module: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
     """Where to read what: the module's own weights, and new tensors for the rest."""
     own: dict[str, Tensor] = {f"model/{name}": tensor.detach() for name, tensor in module.state_dict().items()}
+    # On `meta` they take no memory: names, shapes and types are compared first.
     held = {name: torch.empty(meta.size, dtype=meta.properties.dtype, device="meta") for name, meta in found.items()}
     difference = Manifest.of(own).difference(Manifest.of({name: t for name, t in held.items() if name.startswith("model/")}))
     if difference or "version" not in found:

@@ -121,6 +121,7 @@ class FSDPTrainer(Leaving):
                 for _ in range(len(parts), rounds):
                     self._evaluated(on_device(parts[-1].batch, self.device), parts[-1].packing)
         finally:
+            # No backward pass follows, after which FSDP would give the gathered weights back.
             self._layout.rest()
         return found[0] if len(found) == 1 and parts[0].packing is None else _in_order(parts, found)
 

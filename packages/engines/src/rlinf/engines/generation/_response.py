@@ -37,6 +37,7 @@ class Response:
     ) -> Self:
         """One for the running event loop, with what an aborted one had written."""
         response = cls(
+            # Equal to no name that a caller may give.
             id=object() if request_id is None else request_id,
             prompt=[int(token) for token in prompt],
             sampling=sampling,

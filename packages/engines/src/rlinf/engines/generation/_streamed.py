@@ -138,6 +138,7 @@ class StreamedGenerator:
 
     async def _call(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:
+            # A coroutine that is dropped without it warns that it was never awaited.
             work.close()
             raise ConfigError("generator", "the generator is closed")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
@@ -243,6 +244,7 @@ class _Streams:
     async def _hold(self) -> None:
         """Ends the streams, and waits until no forward pass runs."""
         if not self._held:
+            # First, so that no stream begins while the others are ended.
             self._held = True
             await self._cut(list(self._tasks))
             await self._in_time("a pause", self._engine.pause())

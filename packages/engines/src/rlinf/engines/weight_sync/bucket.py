@@ -186,6 +186,7 @@ def fill(targets: Iterable[Tensor], buckets: Iterator[Tensor]) -> int:
             into[:count].copy_(rest[:count])
             into, rest = into[count:], rest[count:]
     left = rest.numel()
+    # Read to the end all the same, as the sender waits for a receipt of each.
     for bucket in buckets:
         left += bucket.numel()
     return missing + left

@@ -72,6 +72,7 @@ class Checkpointer:
         with self._request:
             try:
                 yield
+            # `KeyboardInterrupt` is no `Exception`.
             except BaseException as error:
                 if not self.stopping:
                     raise
@@ -118,6 +119,7 @@ class Checkpointer:
                 extra(part)
 
         write_checkpoint(folder, write, config=self._config, state=state)
+        # One that was written again is the newest.
         self._written = [*(path for path in self._written if path != folder), folder]
         self._saved_at = time.monotonic()
         self._remove_old()

@@ -74,6 +74,7 @@ def replace_parameters(
     Returns:
         The configuration, and why each dotted path that is gone went, as an entry of its provenance.
     """
+    # Sections of it lose keys below, and `after` is the caller's.
     data, dropped = copy.deepcopy(dict(after)), dict[str, str]()
     for choices in choices_of(schema or task_type_of(after).config):
         old, new = _chosen(choices, before), _chosen(choices, after)
@@ -109,6 +110,7 @@ def _chosen(choices: Choices, data: Section) -> dict[str, str] | None:
 
 
 def _folded(names: Mapping[str, str] | None) -> dict[str, str]:
+    # `module:attr` is Python's, where case counts.
     return {key: name if ":" in name else name.casefold() for key, name in (names or {}).items()}
 
 

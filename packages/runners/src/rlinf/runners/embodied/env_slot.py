@@ -65,6 +65,7 @@ class EnvSlot:
 
     def __init__(self, slot: Slot, env: Any, spec: EnvSpec) -> None:
         self.slot, self.spec = slot, spec
+        # Before the first reset there is no episode to go on with.
         self.ended: Bools = np.ones(slot.num_envs, bool)
         self.episode = np.full(slot.num_envs, -1, np.int64)
         """`[num_envs]`, the number of the episode that each environment is in; below 0 before the first."""

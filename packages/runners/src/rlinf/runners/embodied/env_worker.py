@@ -80,6 +80,7 @@ class EnvWorker(Worker):
         self._executed = 0
         train, topology = self.cfg.env.train, self._connected()
         env_slots = self._with_channels(self._env_slots, requests, answers)
+        # As a rule this was done while the actor trained; not for the first iteration after a start.
         self.prepare(step)
         rows: list[Trajectory[Any]] = []
         results: list[EpisodeResult] = []
@@ -97,6 +98,7 @@ class EnvWorker(Worker):
             for (env_slot, channels), collector in zip(env_slots, collectors, strict=True):
                 # The last request was made for its values, which bootstrap what goes on; its actions are not taken.
                 rows.append(collector.finish(env_slot.answer(channels).decision.value))
+        # A rollout worker ends when each slot that it serves has said so.
         for env_slot, channels in env_slots:
             env_slot.close_requests(channels)
         for rank, part in enumerate(shares(Trajectory.concat(rows), groups=self._groups, parts=topology.actor_ranks)):

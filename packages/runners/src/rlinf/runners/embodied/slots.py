@@ -40,6 +40,7 @@ def layout(total_envs: int, *, ranks: int, stages: int, group_size: int = 1, pla
     slots: list[Slot] = []
     first = 0
     for rank, of_rank in enumerate(_shares(groups, ranks)):
+        # No more stages than groups, so that no slot is empty.
         for of_stage in _shares(of_rank, min(stages, of_rank)):
             size = of_stage * group_size
             slots.append(Slot(index=len(slots), env_rank=rank, first_env=first, num_envs=size))

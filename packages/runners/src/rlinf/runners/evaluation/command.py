@@ -89,9 +89,11 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
     started, overrides = time.monotonic(), cast("list[str]", args.overrides)
     named: str | None = args.checkpoint
     if args.config_name is not None:
+        # argparse takes the first override for the checkpoint.
         overrides = overrides if named is None else [named, *overrides]
         data = compose_recipe(args.config_dir, args.config_name, overrides).data
         return EvaluationCommand(checkpoint=None, data=_without_resuming(data), started=started)
+    # Without a checkpoint, argparse takes the first override for one.
     if named is None or ("=" in named and not Path(named).exists()):
         raise ConfigError("CHECKPOINT", "expected a checkpoint or a recipe, found neither", _WAYS)
     path = Path(named).expanduser().absolute()

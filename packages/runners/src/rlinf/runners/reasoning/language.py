@@ -220,6 +220,7 @@ class Problems:
 
 def encode_prompt(tokenizer: Tokenizer, problem: Problem) -> list[int]:
     """The token ids of a prompt; messages go through the tokenizer's chat template."""
+    # A chat template writes special tokens itself.
     return tokenizer.encode(prompt_text(tokenizer, problem), add_special_tokens=isinstance(problem.prompt, str))
 
 

@@ -111,6 +111,7 @@ class GenerationJobs:
                     raise
                 back.update(ranks)
                 late = self._take_again(ranks, giving, taking, error)
+                # Only to those for whom the send was over; the others have the weights.
                 giving = actor.sync_model_to_rollout(late) if late else giving
         for rank in back:
             self._write_again(rank)

@@ -28,6 +28,7 @@ class RLinfError(Exception):
         text = f"{self.place}: {self.problem}" if self.place else self.problem
         if not self.remedy:
             return text
+        # Such a text ends with the lines of a log.
         return text + self.remedy if text.endswith("\n") else f"{text.rstrip('.;')}. {self.remedy}"
 
 

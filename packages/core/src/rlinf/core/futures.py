@@ -95,6 +95,7 @@ def gather_within(timeout: float, futures: Sequence[Future[Any]], *, remedy: str
     deadline = time.monotonic() + timeout
     pending = list(futures)
     while pending:
+        # If none is done, the first is waited for, but only for a moment: then all are looked at again.
         for future in [f for f in pending if f.done()] or pending[:1]:
             was_done = future.done()
             try:

@@ -74,6 +74,7 @@ def _in_project(project: dict[str, Any], requirement: str) -> str:
         given = [match[2].split(",") for entry in entries if (match := _EXTRAS.match(str(entry))) and match[1] == name]
         if set(wanted) <= _with_implied(name, [extra for extras in given for extra in extras]):
             return f"uv sync --group {group}"
+    # Without `--inexact`, uv removes what else is installed.
     return f"uv sync --inexact --package {name} " + " ".join(f"--extra {extra}" for extra in wanted)
 
 

@@ -58,6 +58,7 @@ def first_fit_decreasing(lengths: Sequence[int], capacity: int, *, bins: int | N
     """
     packed: list[list[int]] = []
     room: list[int] = []
+    # The sort is stable, so that items of one length keep their order.
     for item in sorted(range(len(lengths)), key=lambda item: -lengths[item]):
         at = next((i for i, free in enumerate(room) if free >= lengths[item]), None)
         if at is not None:

@@ -140,6 +140,7 @@ class Trajectory(Generic[A]):
     def columns(self, count: int) -> Trajectory[A]:
         """The first `count` decisions of each row."""
         wide = {k: v for k, v in _fields(self).items() if v is not None and k not in _BY_ROW}
+        # `value` has one column more, for what follows the last decision.
         cut = {k: tree_map(lambda leaf, k=k: leaf[:, : count + (k == "value")], v) for k, v in wide.items()}
         return dataclasses.replace(self, **cut)
 

@@ -68,6 +68,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
         return folder if folder.is_dir() else None
     inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
     found = {int(match[1]): made for made in inside.glob("global_step_*") if (match := _STEP.fullmatch(made.name))}
+    # By number: as texts, 100 comes before 20.
     return found[max(found)] if found else None
 
 

@@ -43,6 +43,7 @@ class WorkerAddress:
             ConfigError: it can't be read.
         """
         group, *ranks = name.split(":")
+        # `isdigit` alone takes superscripts and digits of other scripts.
         if not group or not all(rank.isascii() and rank.isdigit() for rank in ranks):
             raise ConfigError("WorkerAddress", f"'{name}' is no address", "Write group:rank, or group:rank:child.")
         return cls(group, [int(rank) for rank in ranks])

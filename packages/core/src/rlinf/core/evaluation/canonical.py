@@ -106,6 +106,7 @@ def _sha256(data: bytes) -> str:
 
 def _filled(cell: types.CellType) -> bool:
     try:
+        # Reading an empty cell raises.
         return cell.cell_contents is not cell
     except ValueError:
         return False

@@ -68,11 +68,13 @@ class EpisodePlayer:
             raise ConfigError("env", problem, f"Make it with max_episode_steps={wanted}.")
         self._env, self._spec, self._protocol, self._limit = env, spec, protocol, limit
         shape, n = spec.action.shape, int(env.num_envs)
+        # `pop` takes from the end.
         self._waiting = list(reversed(episodes))
         # An environment without an episode of its own plays another's: it can't stand still before its episode has ended.
         self._episodes = [self._waiting.pop() if self._waiting else episodes[0] for _ in range(n if episodes else 0)]
         self._playing: NDArray[np.bool_] = np.asarray(np.arange(n) < len(episodes))
         self._steps = np.zeros(n, np.int64)
+        # For environments that play for nobody: 0, or what is nearest to it within the bounds.
         self._rest = self._clipped(np.zeros(shape, np.float32))
         self._observation: Mapping[str, Any] = {}
         if episodes:

@@ -66,6 +66,7 @@ def _supervise(status: str, watched: list[int], grace_s: float, command: list[st
     asked = _wake_up_on_sigterm() if attached else -1
     child = os.fork()
     if child == 0:
+        # What is ignored stays so in the program that replaces this one.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         if not attached:
@@ -78,6 +79,7 @@ def _supervise(status: str, watched: list[int], grace_s: float, command: list[st
                 os.execvp(command[0], command)  # noqa: S606
         except OSError as error:
             print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        # Without the handlers of the parent, of which this is a fork.
         os._exit(_NOT_FOUND)
     _wait(child, watched, grace_s, asked)
     _, code = os.waitpid(child, 0)
@@ -104,6 +106,7 @@ def _ignore(number: int, frame: object) -> None:
 def _wait(child: int, watched: list[int], grace_s: float, asked: int) -> None:
     """Returns when the program has ended, which is seen to if one of the watched has, or a SIGTERM came."""
     poll = select.poll()
+    # It can be read from when the process has ended, and never means another one, as an id may.
     mine = os.pidfd_open(child)
     poll.register(mine, select.POLLIN)
     if asked >= 0:

@@ -65,5 +65,6 @@ def same(place: str, expected: object, found: object, tolerance: float) -> None:
     if one.shape != two.shape:
         raise ContractError(place, f"expected the shape {one.shape}, found {two.shape}")
     gap = float(np.max(np.abs(one.astype(np.float64) - two.astype(np.float64)), initial=0.0))
+    # Not `>`, which is false of a gap that is no number.
     if not gap <= tolerance:
         raise ContractError(place, f"expected agreement to {tolerance:g}, found a difference of {gap:.3g}")

@@ -98,6 +98,7 @@ def _play(subject: EnvSubject, name: str) -> list[Episode]:
         running &= ~moment.done
         if not running.any():
             return episodes
+        # No step is allowed after an end. What a new episode does is not looked at.
         if moment.done.any():
             subject.reset(env, subject.seeds(6), moment.done)
     raise _endless(limit)

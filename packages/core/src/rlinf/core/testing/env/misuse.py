@@ -36,6 +36,7 @@ def options(subject: EnvSubject) -> None:
     env, count = subject.env, subject.env.num_envs
     subject.reset(env, subject.seeds(1))
     wrong: dict[str, dict[str, Any]] = {
+        # Misspelt on purpose.
         "an option that doesn't exist": {"reset_masc": np.ones(count, np.bool_)},
         "a mask of a wrong length": {"reset_mask": np.ones(count + 1, np.bool_)},
         "a mask that isn't bool": {"reset_mask": np.ones(count, np.int64)},
@@ -82,5 +83,6 @@ def _wrong_actions(env: Any, action: Any) -> dict[str, Any]:
     for side, bound in (("above", env.action_space.high), ("below", env.action_space.low)):
         last = np.asarray(bound).reshape(-1)[-1]
         if np.isfinite(last):
+            # By more than the bound itself, because adding 1 to a large number may change nothing.
             wrong[f"an action {side} the bounds"] = with_last(last + (1 + abs(last)) * (1 if side == "above" else -1))
     return wrong

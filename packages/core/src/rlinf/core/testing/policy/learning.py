@@ -28,8 +28,10 @@ def gradient(subject: PolicySubject) -> None:
     parts = [part for part in (evaluation.logprob, evaluation.entropy, evaluation.value) if part is not None]
     losses: list[Any] = [*(part.sum() for part in parts if part.requires_grad), *_capable(subject)]
     for loss in losses:
+        # The parts share a graph.
         loss.backward(retain_graph=True)
     missed = [name for name, parameter in policy.named_parameters() if parameter.requires_grad and parameter.grad is None]
+    # NumPy has no bfloat16.
     wild = [name for name, p in policy.named_parameters() if p.grad is not None and not np.isfinite(as_numpy(p.grad.float())).all()]
     _forget(policy)
     if missed:

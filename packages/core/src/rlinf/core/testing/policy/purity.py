@@ -81,6 +81,7 @@ def own_memory(subject: PolicySubject) -> None:
     for key, leaf in observation.items():
         if not np.array_equal(before[key], leaf):
             raise ContractError(f"env_obs.{key}", "expected to be left as it was, found it changed")
+    # `as_numpy` may share the memory of the tensor.
     kept = [(path, as_numpy(leaf).copy()) for path, leaf in tree_leaves(decision.context)]
     for leaf in observation.values():
         leaf[...] = np.zeros((), leaf.dtype)

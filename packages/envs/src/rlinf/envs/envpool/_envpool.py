@@ -116,6 +116,7 @@ class _Pools(VectorEnv[Any, Any, Any]):
             held = self._pools[0]
             observation, infos = held.pool.reset(places.astype(np.int32))
         else:
+            # A pool of which no row is left in use is freed, and its threads with it.
             self._pools = [held for held in self._pools if held.drop(mask)]
             held = _Pool(self._build([cast("list[int]", seed)[i] for i in places]), np.arange(len(places), dtype=np.int32), places)
             self._pools.append(held)

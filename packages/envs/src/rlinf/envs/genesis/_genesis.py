@@ -42,6 +42,7 @@ _ABOVE_CUBE: Final = 0.05
 _TOOL: Final = (0.0, 0.0, 0.1034)
 """Between the finger tips, in the frame of the hand."""
 _JITTER: Final = 0.02
+# 9 joint positions, 9 velocities, and five vectors of 3.
 _STATES: Final = 33
 
 

@@ -27,6 +27,7 @@ from rlinf.envs.wrappers.video import RecordVideo
 
 Env = gymnasium.Env[Any, Any]
 Vector = VectorEnv[Any, Any, Any]
+# Any values: `check` only asks whether the arguments fit the signature.
 _ASKED: dict[str, Any] = {"max_episode_steps": 1, "ignore_terminations": False, "render": False}
 _KINDS = "a gymnasium.Env or gymnasium.vector.VectorEnv class, or a function that returns one"
 

@@ -156,6 +156,7 @@ class _WithoutAutoreset(Wrapper):
             self._shown = self._copy()
             self._show(self._ended, self._reader.read(_final_rows(infos, self._ended)))
         executed = ~self.waiting
+        # Their step was the library's reset, whose reward belongs to no action.
         reward[self.waiting] = 0.0
         self.waiting[:] = False
         return self._copy(), reward, terminated, truncated, {"success": success & executed}

@@ -138,6 +138,7 @@ class _NextStep(_Autoreset):
         """One step; what ended before it is reset instead."""
         still = self._ended.copy()
         if still.any():
+            # Reset before the step, as an episode that has ended takes none.
             self._episodes += still
             self._restart(still)
         observation, reward, terminated, truncated, infos = self.env.step(actions)

@@ -135,6 +135,7 @@ def assets_folder(config: Libero) -> Path:
 def suite_tasks(suite: str) -> tuple[str, ...]:
     """The names of a suite's tasks, in LIBERO's order, read from its own table."""
     source = (package_folder() / "benchmark" / "libero_suite_task_map.py").read_text(encoding="utf-8")
+    # Parsed and not imported: LIBERO's first import asks for its paths on the terminal.
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             table: dict[str, list[str]] = ast.literal_eval(node.value)

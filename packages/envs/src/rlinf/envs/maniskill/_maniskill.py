@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rlinf.envs.maniskill.maniskill import ManiSkill
 
 _FRAME = 320
+# Each of these modules has `RenderMaterial` under a name of its own, so each must be given the other one.
 _RENDER_MATERIAL_HOLDERS = ("sapien.render", "sapien.pysapien.render", "sapien.wrapper.urdf_loader")
 _LATE_HOLDER = "mani_skill.utils.building._mjcf_loader"
 _INSTALL_VULKAN = "Install a Vulkan driver, such as Mesa's mesa-vulkan-drivers 25 or later"
@@ -105,6 +106,7 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         self._terminates = not ignore_terminations
         self._rewards_success = simulation.reward_mode == "none"
         self._numbered = numbered_states(simulation)
+        # A rendered simulation is rebuilt by each reset, which would undo this.
         if not rendered:
             shorten(simulation)
         with torch.inference_mode():
@@ -166,6 +168,7 @@ def _import_simulator() -> str | None:
 def _renderer(render: ModuleType) -> str | None:
     """The device that SAPIEN can render with, asked by making a renderer: no cheaper question is answered truthfully."""
     device: Any = importlib.import_module("sapien").Device
+    # That a device can't render is an answer here, not an error to be logged.
     render.set_log_level("off")
     try:
         for name in ("cuda", "cpu"):

@@ -142,6 +142,7 @@ class _Task(gymnasium.Env[Info, Any]):
         number = choose(_plain((options or {}).get("task")), seed, self._names, self.metadata.get("tasks", ()))
         self._let_go()
         self._number = number
+        # For the same task, the one that was given back just now.
         self._simulation = self._pool.take(self._names[self._number])
         return self._observe(self._simulation.reset(seed)), ({"task": number} if len(self._names) > 1 else {})
 

@@ -86,6 +86,7 @@ class Parallel:
             max_episode_steps=max_episode_steps,
             ignore_terminations=ignore_terminations,
             render=render,
+            # Our own interpreter imports what we do; the entry `''` of `sys.path` is the working directory.
             paths=() if self.python else tuple(os.path.abspath(path) for path in sys.path),
             lend=self.python is not None,
             variables=self.variables,

@@ -46,6 +46,7 @@ class Dataset:
         self._episodes = self._frames = self._files = 0
         self._shard: _Shard | None = None
         shutil.rmtree(self._staging, ignore_errors=True)
+        # `info.json` is written last, so where it is missing nothing was ever committed.
         if (folder / "meta" / "info.json").exists():
             try:
                 self._continue()
@@ -159,6 +160,7 @@ class Dataset:
             for row in rows:
                 self._count(row)
         at = self._at()
+        # A killed process leaves at most the files of one commit, and they have the next number.
         for path in (_DATA.format(**at), *(_VIDEO.format(video_key=key, **at) for key in info["features"])):
             (self._folder / path).unlink(missing_ok=True)
 
@@ -239,7 +241,7 @@ class _Shard:
 
     def _add_frame(self, key: str, path: Path) -> Any:
         if key not in self._films:
-            # A `quality` would add a setting beside -crf, and a block larger than 1 would let imageio resize frames.
+            # With a `quality` imageio would add a -crf of its own, and with a block larger than 1 resize frames.
             settings = {"codec": "libx264", "quality": None, "macro_block_size": 1, "output_params": list(_ENCODING)}
             self._films[key] = _imageio.get_writer(path, fps=self._fps, **settings)
         return self._films[key]

@@ -27,6 +27,7 @@ def join(parts: Sequence[tuple[int, Infos]]) -> Infos:
 
 
 def _join(parts: Sequence[tuple[int, Any]]) -> Any:
+    # In a partial batch, answers to resets lack the keys of a step.
     known = next(value for _, value in parts if value is not None)
     if isinstance(known, dict):
         return join([(n, value or {}) for n, value in parts])

@@ -50,7 +50,6 @@ class SimulatorProcess:
         self.process = start(launch, folder, index, memory)
         self.connection = self.process.connection
         self._closed = False
-        # Gymnasium's `VectorEnv.__del__` closes too, and runs in a fork as well.
         self._owner = os.getpid()
         self._send_hello(index, rows)
 

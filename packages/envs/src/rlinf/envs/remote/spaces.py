@@ -93,6 +93,7 @@ _READERS: Mapping[str, Callable[[Json], Any]] = {
 
 def _numbers(array: NDArray[Any]) -> Any:
     """One number where all are the same, else all of them in a row."""
+    # As a rule all bounds of an image are the same, and thousands of numbers are saved.
     flat = array.reshape(-1)
     return flat[0].item() if flat.size and (flat == flat[0]).all() else flat.tolist()
 

@@ -114,6 +114,7 @@ class Processes(VectorEnv[Any, Any, Any]):
             self._run(calls, slot)
             for shard in self._shards:
                 if shard not in calls:
+                    # The slot is another one than before, and has nothing of these environments yet.
                     shard.query("show", slot)
                 if shard.lost.any():
                     self._show_last(shard, slot)
@@ -141,6 +142,7 @@ class Processes(VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the processes."""
         for shard in self._shards:
+            # All are asked before any is waited for, so that they close at the same time.
             shard.simulator.request_close()
         for shard in self._shards:
             shard.close()
@@ -191,6 +193,7 @@ class Processes(VectorEnv[Any, Any, Any]):
         """
         answered: list[tuple[Shard, Infos]] = []
         while sum(len(shard.rows) for shard, _ in answered) < least:
+            # One at a time, so that answers beyond `least` stay for the next call.
             for simulator, outcome in wait_for(list(self._pending), most=1).items():
                 shard = self._pending.pop(simulator)
                 infos = shard.result(outcome)
@@ -283,6 +286,7 @@ class Processes(VectorEnv[Any, Any, Any]):
         lost = shard.lost.copy()
         if not lost.any():
             return infos
+        # A partial batch shows the first observation of the repetition instead, see `Asynchronous`.
         if slot != PARTIAL:
             self._show_last(shard, slot)
         rows = shard.rows.start + np.flatnonzero(lost)
@@ -299,6 +303,7 @@ class Processes(VectorEnv[Any, Any, Any]):
 
     def _photographs(self, shard: Shard) -> list[Frame]:
         if shard not in self._frames:
+            # Frames come with the answer, so no slot is written.
             fields, payload = shard.query("render", PARTIAL)
             self._frames[shard] = list(unpack(fields["frames"], payload).values())
         return self._frames[shard]

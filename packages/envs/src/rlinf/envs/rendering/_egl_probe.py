@@ -21,6 +21,7 @@ def works(library: str) -> bool:
     egl.eglGetProcAddress.argtypes = [ctypes.c_char_p]
     egl.eglInitialize.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     query, display = (egl.eglGetProcAddress(name) for name in (b"eglQueryDevicesEXT", b"eglGetPlatformDisplayEXT"))
+    # Both are extensions, which an old EGL may lack.
     if not (query and display):
         return False
     devices, count = (ctypes.c_void_p * _MAX_DEVICES)(), ctypes.c_int()

@@ -44,6 +44,7 @@ def _curve(rewards: Sequence[float], pixels: tuple[int, int]) -> NDArray[np.uint
     canvas.text((c.SIZE - 10, 7), last, c.INK, "ra")
     if rewards:
         low, high = min(*rewards, 0.0), max(*rewards, 0.0)
+        # All rewards may be 0.
         span = (high - low) or 1.0
         steps = max(len(rewards) - 1, 1)
         points = [(0.06 + 1.88 * i / steps, 0.1 + 0.66 * (r - low) / span) for i, r in enumerate(rewards)]

@@ -136,6 +136,7 @@ class Cameras:
     def frame(self, camera: str) -> NDArray[np.uint8]:
         """What a camera sees, `[size, size, 3]`, the right way up."""
         model = self._env.sim.model._model
+        # A context holds the meshes and textures of its model; a reset may have built another one.
         if self._renderer is None or self._model is not model:
             self.close()
             self._model, self._renderer = model, ModelRenderer(model, self._size, self._look, hidden=(_COLLISION_SHAPES,))

@@ -67,6 +67,7 @@ class PickPlace:
         opening = np.clip(world["opening"] + np.where(action[:, 3] > 0.0, 0.5, -0.5), 0.0, 1.0)
         blocks = world["blocks"].copy()
         for i in range(2):
+            # A held block moves first, so that it falls from where the hand opens.
             blocks[:, i] = np.where((world["held"] == i)[:, None], hand, blocks[:, i])
         held = self._held(world["held"], hand, blocks, world["opening"], opening)
         for i in range(2):

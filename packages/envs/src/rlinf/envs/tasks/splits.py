@@ -23,6 +23,7 @@ def split_of(key: str, *, seed: int, validation_share: float) -> Split:
         seed: another seed parts the same problems differently.
         validation_share: of all keys, in (0, 1).
     """
+    # By the key alone, so that asking for more problems moves none to the other split.
     drawn = keyed_seed(seed, f"split of {key}") % _STEPS
     return "validation" if drawn < validation_share * _STEPS else "train"
 

@@ -164,6 +164,7 @@ class EnforceContract(Wrapper):
         if _is_number(seed):
             seed = [int(seed) + i for i in range(self.num_envs)]
         entries = self._column(seed, mask, "seed")
+        # Not from the global generator, which somebody may have seeded the same in every process.
         drawn = np.random.default_rng().integers(_MAX_SEED, size=self.num_envs)
         seeds = [int(drawn[i]) if s is None else int(s) for i, s in enumerate(entries)]
         wrong = [s for s in seeds if not 0 <= s < _MAX_SEED]

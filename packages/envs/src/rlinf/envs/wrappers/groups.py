@@ -114,6 +114,7 @@ class GroupReset(Wrapper):
         self._episode = self._next(mask)
         starts = np.full(self.num_envs, self._updates) if self._fixed else self._episode
         ids = np.array([self._id(int(group), int(start)) for group, start in zip(self._group, starts, strict=True)])
+        # The others are still in the episodes that they had.
         self._current = ids if mask is None else np.where(mask, ids, self._current)
         given["init_id"] = (ids // max(self._tasks, 1)).tolist()
         if self._tasks:

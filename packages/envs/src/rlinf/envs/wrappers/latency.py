@@ -77,6 +77,7 @@ class Latency(Wrapper):
         """One step of every environment, with the actions that have arrived."""
         given, active = unmasked(actions, self.num_envs)
         values = as_numpy(given)
+        # Environments that stand still need some valid action, which isn't executed.
         executed = self._last.copy()
         for row in np.flatnonzero(active):
             executed[row] = self._executed(int(row), values[row])

@@ -94,6 +94,7 @@ class _Table:
         self._env.close()
 
     def _observe(self, seen: Mapping[str, Any]) -> Observation:
+        # The words of the last subtask stay when the whole chain is solved.
         subtask = self._chain[min(self._solved, len(self._chain) - 1)]
         return {
             "main_images": picture(seen["rgb_obs"]["rgb_static"]),

@@ -70,6 +70,7 @@ class _TwoArms:
             chosen = seed if attempt == 0 else keyed_seed(seed, "robotwin", attempt) % 2**31
             with contextlib.chdir(self._root):
                 self.close()
+                # Before the scene is built: one that turns out unstable must be closed, too.
                 self._open = True
                 try:
                     self._env.setup_demo(now_ep_num=0, seed=chosen, is_test=True, **self._settings)

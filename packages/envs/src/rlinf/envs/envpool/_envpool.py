@@ -92,6 +92,7 @@ class _Pools(VectorEnv[Any, Any, Any]):
         self._config = config
         self._terminates = not ignore_terminations
         self._stream = config.seeds == "stream"
+        # An empty source takes all of an observation.
         self._reader: Any = ObservationReader(spec.observation_space, {"states": ()})
         self.single_observation_space = self._reader.space
         self.observation_space = batch_space(self._reader.space, num_envs)

@@ -180,6 +180,7 @@ class _WithoutAutoreset(Wrapper):
     def _success(self, infos: Infos, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """`[N]`; where the episode ended within the step, what the library tells of the end, not of the reset."""
         success = np.zeros(self.num_envs, np.bool_)
+        # A step that the library spent on a reset tells nothing of the task.
         told = ~ended & ~self.waiting
         if self._success_key is None:
             return success

@@ -84,6 +84,7 @@ class ManiSkill:
     def description(self) -> str:
         """The sentence that `task_descriptions` say."""
         task_id = self.task_id.rpartition(":")[2]
+        # Capitals in a row, such as YCB, are one word.
         words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", task_id.rpartition("-v")[0])
         return self.task_description or _SENTENCES.get(task_id) or " ".join(words).lower()
 

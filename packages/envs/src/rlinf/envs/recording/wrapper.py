@@ -79,6 +79,7 @@ class RecordEpisodes(Wrapper):
 
     def close(self, **kwargs: Any) -> None:
         """Completes the recording and frees the simulators."""
+        # One that was reset and never stepped is no loss.
         lost = sum(1 for running in self._running if running is not None and running.actions)
         if lost:
             logger.info("%d episodes that had not ended are not recorded", lost)

@@ -17,6 +17,7 @@ PROTOCOL = 2
 """Changes whenever a message or the layout of the memory does; both sides compare it before anything else."""
 # Flags, integers, floats and texts; the bytes of an array of objects would be addresses.
 _KINDS = "biufU"
+# No usual number is wider, so that arrays within a payload are aligned.
 _ALIGNMENT = 8
 
 

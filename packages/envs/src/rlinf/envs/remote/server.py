@@ -74,6 +74,7 @@ class Server:
                 try:
                     fields, payload = answers[asked["call"]](asked)
                 except Exception as error:  # noqa: BLE001
+                    # To the log as well, where it stands among what the simulator printed.
                     traceback.print_exc()
                     fields, payload = {"error": _describe(error)}, b""
                 self._connection.send({**fields, "number": asked["number"]}, payload)

@@ -68,6 +68,7 @@ class Processes(VectorEnv[Any, Any, Any]):
             start = partial(SimulatorProcess, launch, self._folder, index, rows, self._shared)
             self._shards.append(Shard(rows, launch, start, self._budget))
         try:
+            # What was started must not outlive a constructor that fails, by an interrupt either.
             self._attach(launch)
         except BaseException:
             self.close()

@@ -78,6 +78,7 @@ def use_rendering(place: str) -> None:
 
 def _works(backend: str) -> bool:
     if backend == "glfw":
+        # glfw draws only where there is a window system.
         return "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     return _egl_works() if backend == "egl" else backend == "osmesa" and _library("osmesa") is not None
 

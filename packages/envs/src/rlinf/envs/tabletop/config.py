@@ -21,6 +21,7 @@ from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
 from rlinf.envs.wrappers.video import Frame, RecordVideo, Shot
 
+# Scenes hold no state, so all environments may share them.
 _SCENES: dict[str, Scene] = {scene.name: scene for scene in (Reach(), Push(), Slots(), PickPlace())}
 _VIDEO_SIZE = 256
 _SIZES = (8, 512)

@@ -111,6 +111,7 @@ class Dataset:
     def _keyed(self, path: str) -> Iterator[tuple[str, tuple[str, Row]]]:
         """The rows with the question that each asks, and where each stands."""
         for place, row in _rows(Path(path).expanduser(), self.limit):
+            # As JSON a list of messages can be a key, too.
             yield json.dumps(_field(row, self.prompt_key, place), ensure_ascii=False), (place, row)
 
     def _problem(self, number: int, place: str, row: Row) -> Problem:

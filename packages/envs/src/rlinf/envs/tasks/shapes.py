@@ -141,6 +141,7 @@ class Shapes:
         possible = _possible(asked, self.most)
         places = choosing.permutation(len(possible)) if self.shuffled else range(len(possible))
         order = [possible[int(place)] for place in places]
+        # There may be fewer answers than letters, never more.
         listed = " ".join(f"{letter} {word}" for letter, word in zip(LETTERS, order, strict=False))
         letter = LETTERS[order.index(answer)]
         return Scene(shapes, f"{question} {listed}", letter, f"{answer} ({letter})")

@@ -100,6 +100,7 @@ class Imagination:
             before = self._offered(self._state)
             action = self._offered({"": actions})[""]
             predicted = self._model.predict(before, action, *noise)
+            # A key that `predict` leaves out stays as it was.
             self._state = self._state | self._accepted(predicted)
             verdict: Mapping[str, Any] = self._judge(before, action, self._offered(self._state))
         self._step += 1

@@ -93,6 +93,7 @@ class EpisodeStatistics(Wrapper):
         self._length = np.zeros(env.num_envs, np.int32)
         # Summed in float64 and told in float32: single precision would lose small rewards in a long sum.
         self._return = np.zeros(env.num_envs, np.float64)
+        # Two names of one array do no harm, as neither is ever written in place.
         self._success = self._success_once = np.zeros(env.num_envs, np.bool_)
         self._terminated = self._truncated = np.zeros(env.num_envs, np.bool_)
 

@@ -302,4 +302,5 @@ def _weights(count: int, wanted: int) -> Singles:
     # Pixels have their centres at halves, as in Pillow.
     middle = (np.arange(wanted) + 0.5) * scale
     weights = np.clip(1 - np.abs(np.arange(count) + 0.5 - middle[:, None]) / reach, 0, None)
+    # At the border fewer pixels are in reach, and their weights must add up to 1 all the same.
     return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)

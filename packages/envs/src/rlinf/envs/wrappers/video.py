@@ -141,6 +141,7 @@ class RecordVideo(Wrapper):
             super().close(**kwargs)
 
     def _look(self, observations: Mapping[str, Any]) -> None:
+        # A camera of the simulator's own needs no `states`.
         self._states = as_numpy(observations.get("states", np.zeros((self.num_envs, 0), np.float32)))
         self._descriptions = observations.get("task_descriptions")
 

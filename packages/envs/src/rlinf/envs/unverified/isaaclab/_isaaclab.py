@@ -43,6 +43,7 @@ def make(
     for path, value in config.overrides.items():
         _override(cfg, path, value)
     if max_episode_steps is not None:
+        # Isaac Lab measures an episode in seconds of simulation.
         cfg.episode_length_s = max_episode_steps * cfg.decimation * cfg.sim.dt
     simulation: Any = gymnasium.make(config.task_id, cfg=cfg, disable_env_checker=True).unwrapped
     waived = _ALWAYS if config.exact_resets else {**_ALWAYS, "seeds": _ONE_CALL}

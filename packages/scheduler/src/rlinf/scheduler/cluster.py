@@ -80,6 +80,7 @@ class Cluster:
             self._placement = HybridComponentPlacement(None, self)
             self._placement.check(simulated=self._config.backend == "local")
         except BaseException:
+            # The nodes may have been joined before the fault was found.
             self.shutdown()
             raise
         # In place: other modules have imported the list itself.
@@ -353,6 +354,7 @@ class Cluster:
         return self._nodes
 
     def _start(self) -> Backend:
+        # Before anything starts, so that a start that is interrupted leaves nothing.
         atexit.register(self.shutdown)
         if self._config.backend == "local":
             return LocalBackend(self._config, self._run)

@@ -98,6 +98,7 @@ def interface_of(ip: str) -> str:
                 found = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:
                 continue
+            # A `struct ifreq`: 16 bytes of name, then family and port in 4 bytes, then the address.
             if socket.inet_ntoa(found[20:24]) == ip:
                 return name
     return ""

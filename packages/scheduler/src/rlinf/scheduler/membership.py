@@ -153,6 +153,7 @@ def _written_ranks(arrivals: Iterable[JoinedNode]) -> dict[int, JoinedNode]:
     ranks: dict[int, JoinedNode] = {}
     for arrival in arrivals:
         text = arrival.written or ""
+        # `int` would also read ` 1`, `+1` and `1_0`.
         if not (text.isascii() and text.isdigit()):
             raise ConfigError(RANK_VARIABLE, f"expected 0, 1, 2, …, found '{text}' on {arrival.ip}", _START)
         other = ranks.setdefault(int(text), arrival)
@@ -165,6 +166,7 @@ def _natural(arrival: JoinedNode) -> tuple[object, ...]:
     """The order of nodes that have no rank. Nodes at one address, which only tests have, follow by port."""
     kind = arrival.machine.node.accelerator_type if arrival.machine is not None else ""
     try:
+        # As a number: 10.0.0.10 comes after 10.0.0.9.
         numeric = ipaddress.ip_address(arrival.ip)
         address = (numeric.version, int(numeric), "")
     except ValueError:

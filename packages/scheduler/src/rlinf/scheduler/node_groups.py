@@ -95,6 +95,7 @@ class NodeGroupConfig:
     def __post_init__(self) -> None:
         if self.label in RESERVED:
             raise ConfigError("label", f"'{self.label}' always exists", "Choose another label.")
+        # A placement separates labels by commas.
         if not self.label or "," in self.label or self.label != self.label.strip():
             raise ConfigError("label", f"'{self.label}' can't be a label", "Use text without commas and outer spaces.")
         read_spans(self.node_ranks, place="node_ranks")

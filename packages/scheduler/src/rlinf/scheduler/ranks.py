@@ -59,6 +59,7 @@ def parse_ranks(value: int | str, count: int, *, place: str, what: str = "node")
     spans = read_spans(value, place=place)
     if spans is None:
         return tuple(range(count))
+    # Before the ranges become ranks one by one: a typing error shall not fill the memory.
     if spans[-1].stop > count:
         have = f"there are {count} {what}s (0-{count - 1})" if count > 1 else f"there is 1 {what} (0)"
         raise ConfigError(place, f"'{value}' names {what} {spans[-1].stop - 1}, but {have if count else f'there is no {what}'}")

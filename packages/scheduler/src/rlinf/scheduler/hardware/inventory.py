@@ -174,6 +174,7 @@ class Inventory:
     def _fill(self, names: tuple[str, ...], on_nodes: bool, place: str) -> Pool:
         groups = [self.group(name, place=place) for name in names]
         types = [self.type_of(group) for group in groups]
+        # If one of the groups counts nodes, all do: the ranks of a placement number one kind of thing.
         plain = on_nodes or None in types
         found: list[Resource] = []
         for group, kind in zip(groups, types, strict=True):
@@ -186,6 +187,7 @@ class Inventory:
         return [Resource(rank, "", 0, rank, group.label) for rank in group.nodes]
 
     def _hardware_of(self, group: NodeGroup, kind: str) -> list[Resource]:
+        # One name whatever the type, so that an accelerator of two groups is seen to be the same one.
         name = ACCELERATOR if self._is_accelerator(kind) else kind
         firsts = self.first_ranks(name)
         return [

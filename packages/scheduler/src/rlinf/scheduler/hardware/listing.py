@@ -68,6 +68,7 @@ class _Listing:
             replace(node, hardware={**node.hardware, **{name: tuple(devices) for name, devices in more.items()}})
             for node, more in zip(self._nodes, self._hardware, strict=True)
         ]
+        # Groups with faults may name nodes that are not there; their types can be checked all the same.
         inventory = Inventory(found, None if self._faults else groups)
         self._check_types(inventory, groups)
         if not self._faults:

@@ -64,6 +64,7 @@ def visible(devices: tuple[Device, ...], names: Sequence[str]) -> tuple[Device, 
     chosen: list[Device] = []
     for name in (name.strip() for name in names):
         if name.isascii() and name.isdigit():
+            # No machine has so many devices, and `int` raises for thousands of digits.
             found = list(devices[int(name[:9]) : int(name[:9]) + 1])
         else:
             found = [device for device in devices if device.uuid.startswith(name)] if name[:1].isalpha() else []

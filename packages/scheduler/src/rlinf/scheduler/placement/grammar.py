@@ -209,6 +209,7 @@ def _parts_of(processes: Sequence[tuple[int, ...]]) -> Iterator[Part]:
     """Neighbours of one shape joined: as few parts as there can be."""
     held: Part | None = None
     for part in _atoms(processes):
+        # Products instead of quotients: either count may be the larger one.
         if held is not None and held[0] + held[1] == part[0] and held[1] * part[3] == held[3] * part[1]:
             held = (held[0], held[1] + part[1], held[2], held[3] + part[3])
             continue

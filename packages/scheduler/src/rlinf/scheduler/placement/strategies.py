@@ -103,6 +103,7 @@ class FlexiblePlacementStrategy:
     """
 
     def __init__(self, hardware_ranks_list: Sequence[Sequence[int]], node_group_label: Labels = None) -> None:
+        # By a slice, because a list may be empty, which `plan` refuses with a message.
         self.processes = sorted((tuple(sorted(ranks)) for ranks in hardware_ranks_list), key=lambda ranks: ranks[:1])
         self.node_group_label = node_group_label
 

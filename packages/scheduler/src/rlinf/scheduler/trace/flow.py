@@ -216,6 +216,7 @@ class _Transfers:
         if item.get is not None:
             self.consumer_methods.add(item.get.within)
             self.get_waited += item.get.waited / item.get.items
+            # The put knows the bytes of this item, a get only those of its batch.
             self.bytes += 0 if item.put is not None else item.get.bytes / item.get.items
         if item.put is not None and item.get is not None:
             # Who asked before the item came has not let it lie.

@@ -133,6 +133,7 @@ class Recorder:
 
     async def call_async(self, who: str, method: str, run: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """The same for an async call, which is shown in a line of its own: others run while it waits."""
+        # The lowest free line, so that there are no more lines than calls at a time.
         line, start = heappop(self._free) if self._free else next(self._async_lines), time.monotonic_ns()
         self._lines.append(f'["begin",{self._quote(who)},{line},{self._quote(method)},{start}]\n')
         self.flush()

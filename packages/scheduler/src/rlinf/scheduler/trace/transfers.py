@@ -87,6 +87,7 @@ class TracedTransport(Transport):
             if operation.problem is None:
                 waited = time.monotonic_ns() - start if maxsize else 0
                 recorder.record(kind, wait.who, name, key, start, waited=waited, sizes=(1, size), ids=(number,), route=route)
+            # No room is an answer to `put_nowait`, not a failure.
             elif operation.problem[0] != "full":
                 failed()
 
@@ -140,6 +141,7 @@ class _TracedGet:
     def take(self, wait: Wait) -> list[Blobs]:
         try:
             items = self._operation.take(wait)
+        # No item is an answer to `get_nowait`, not a failure.
         except ChannelEmpty:
             raise
         except BaseException:

@@ -91,6 +91,7 @@ def merged(waiters: Iterable[Waiter]) -> list[str]:
     lines: dict[tuple[str, str], tuple[Waiter, list[int]]] = {}
     for waiter in waiters:
         group, bracket, rank = waiter.who.rstrip("]").rpartition("[")
+        # Lines without a rank, as the driver's, are never joined.
         key = (group, waiter.describe("")) if bracket else (waiter.who, str(len(lines)))
         lines.setdefault(key, (waiter, []))[1].append(int(rank) if bracket else 0)
     return [
@@ -103,6 +104,7 @@ def _way_back(start: str, edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]
     """The shortest way from a waiter back to itself; () if there is none."""
     paths: list[tuple[str, ...]] = [(start,)]
     seen: set[str] = set()
+    # The list grows while it is read, so that the search goes in breadth and the first way is the shortest.
     for path in paths:
         for peer in sorted(edges.get(path[-1], ())):
             if peer == start:

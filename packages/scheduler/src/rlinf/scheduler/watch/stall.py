@@ -48,8 +48,10 @@ class Stalls:
                 error.add_note(graph)
                 return
             error.remedy = f"{error.remedy}\n{graph}" if error.remedy else graph
+            # What unpickling calls the constructor with.
             error.args = (error.place, error.problem, error.remedy)
             with self._lock:
+                # Under the lock: of several waits that end at the same time, one has the stacks.
                 due = time.monotonic() - self._last >= QUIET_S
                 self._last = time.monotonic() if due else self._last
             if due:

@@ -73,6 +73,7 @@ class Watcher:
                 uses = uses_of(self._transport.queues, names)
             else:
                 uses = self._transport.controls.ask("uses", names, hosts=[host], timeout=ANSWER_S).get(host, [])
+            # A host that has not answered leaves its queues out.
             found.update({(host, name): use for name, use in zip(names, uses, strict=False)})
         return found
 

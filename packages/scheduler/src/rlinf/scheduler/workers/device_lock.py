@@ -34,7 +34,7 @@ class Claim:
     devices: tuple[int, ...]
     method: str = ""
     """What the worker was doing; "" outside of calls."""
-    pid: int = field(default_factory=os.getpid)
+    pid: int = field(default_factory=os.getpid)  # tells a process from the one that takes its place
     number: int = field(default_factory=lambda: next(_NUMBERS))
     """Tells the claims of one process apart."""
 

@@ -188,6 +188,7 @@ class RayBackend:
                 problem = f"its process did not start in {self._config.timeout_s:g} s"
                 raise DeadlineExceeded(info.label, problem, longer(None)) from error
             except RayError as error:
+                # If one of Ray's own processes has ended, that is the cause, and is raised instead.
                 self._services.check()
                 self.failures.check()
                 problem = f"its process did not start: {_gist(error)}"
@@ -226,6 +227,7 @@ class RayBackend:
 
         def handle_exit(incarnation: int = known) -> None:
             process.handle_exit(incarnation)
+            # `DriverTransport` expects its return from when it was lost.
             self._untraced.directory.settle(host)
 
         threading.Thread(target=handle_exit, name="rlinf-burial", daemon=True).start()

@@ -105,6 +105,7 @@ class Nodes:
         chosen = roll.wait()
         started = roll.machine(self.here)
         self._changes = {} if started is None else changes_since(started.environment, os.environ)
+        # What Ray was told counts, as by `ray start --num-cpus`, not what the machine has.
         cores = {node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in ray.nodes()}
         return tuple(_info(rank, arrival, cores) for rank, arrival in enumerate(chosen))
 

@@ -138,6 +138,7 @@ class RayProcess:
             while True:
                 self.failures.check()
                 if not future.done() and (how := self._launcher.failed_start(self)):
+                    # The search for how it ended may have found that Ray itself has.
                     self.failures.check()
                     problem = f"its process died before it had started ({how})"
                     raise WorkerError(self._info.group, self._info.rank, "__init__", problem)
@@ -167,6 +168,7 @@ class RayProcess:
         """The worker is built: it takes calls from now on."""
         with self._line:
             self._state, self._construct = "up", None
+            # In their order, and under the lock, so that no later call overtakes them.
             for call in list(self.calls):
                 self._send(call)
 

@@ -198,7 +198,7 @@ def _build(config: Gymnasium, spec: EnvSpec, render_mode: str | None) -> gymnasi
 
 def _renderer(env: Any) -> Any:
     """What MuJoCo draws the environment with; None for one that it doesn't."""
-    # An environment on MuJoCo has imported it when it was built; nothing else should load it.
+    # Whoever built an environment on MuJoCo has imported it by now; others should not have to.
     if "mujoco" not in sys.modules:
         return None
     from rlinf.envs.rendering._mujoco import find_renderer

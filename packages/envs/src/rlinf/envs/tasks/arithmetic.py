@@ -154,7 +154,7 @@ class Arithmetic:
         if generator.random() >= self.guessed_share:
             return answer
         off = int(generator.integers(1, _FARTHEST + 1))
-        # Upwards where the guess would otherwise fall below 0.
+        # Upwards where the guess would otherwise be below 0.
         return answer + off if answer < off or generator.integers(2) else answer - off
 
     def _drawn(self) -> Iterator[Expression]:

@@ -177,8 +177,8 @@ def _rows(path: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
         found = enumerate(read_rows(path, limit), start=1)
         yield from ((f"{path}:{number}", row) for number, row in found)
         return
+    # Read as bytes, so that a line that is no UTF-8 can be named.
     with path.open("rb") as file:
-        # Read as bytes, so that a line that is no UTF-8 can be named.
         read = 0
         for number, line in enumerate(file, start=1):
             if line.strip() and (limit is None or read < limit):

@@ -66,5 +66,6 @@ def recompute(blocks: Sequence[nn.Module]) -> None:
         problem = "the model has no repeated blocks"
         remedy = "Name classes in actor.fsdp_config.wrap_policy.transformer_layer_cls_to_wrap."
         raise ConfigError("actor.fsdp_config.gradient_checkpointing", problem, remedy)
+    # The reentrant variant gives no gradients where no input of a block needs one.
     for block in blocks:
         block.forward = functools.partial(_checkpointing.checkpoint, block.forward, use_reentrant=False)

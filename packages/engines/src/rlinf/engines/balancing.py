@@ -61,6 +61,7 @@ def split_by_tokens(batch: Batch[Any], parts: int, *, whole_groups: bool = True)
     Raises:
         ShapeError: the context is not that of a language model, or there are fewer groups (or rows) than parts.
     """
+    # A row without a token is a row all the same: weights must be positive.
     lengths = np.maximum(np.asarray(token_lengths(batch)), 1)
     names = as_numpy(batch.trajectory.group) if whole_groups else np.arange(len(batch))
     groups, member = np.unique(names, return_inverse=True)

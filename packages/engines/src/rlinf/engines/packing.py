@@ -79,6 +79,7 @@ def plan_packing(lengths: Sequence[int], max_tokens: int) -> list[PacksRows]:
     plans: list[PacksRows] = []
     while left:
         sizes = [lengths[row] for row in left]
+        # Rows without a token still have a column.
         width = max(1, *sizes)
         bins = first_fit_decreasing(sizes, width, bins=max(1, max_tokens // width))
         plans.append(PacksRows(width, tuple(tuple(left[item] for item in one) for one in bins)))

@@ -11,6 +11,7 @@ from torch import Tensor
 def random_state() -> dict[str, Tensor]:
     """The state of torch's generators."""
     state = {"cpu": torch.get_rng_state()}
+    # Asked for its state, a GPU that nobody uses would be initialised.
     return {**state, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_initialized() else state
 
 

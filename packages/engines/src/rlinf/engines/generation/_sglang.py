@@ -134,6 +134,7 @@ def _sampling(asked: Asked) -> dict[str, Any]:
         "top_p": s.top_p,
         "stop_token_ids": list(s.stop_token_ids),
         "ignore_eos": True,
+        # The stop token belongs to the response.
         "no_stop_trim": True,
         "sampling_seed": asked.seed,
     }

@@ -78,6 +78,7 @@ def sampling_arguments(asked: Asked) -> dict[str, Any]:
         "temperature": 0.0,
         "logprobs": 0,
         "detokenize": False,
+        # Nothing but the stop tokens of the request ends it.
         "ignore_eos": True,
         "stop_token_ids": list(s.stop_token_ids),
         "extra_args": {EXTRA: {**how, "seed": asked.seed, "offset": asked.written}},
@@ -137,6 +138,7 @@ def _logging(folder: WeightFolder) -> Any:
     }
     configuration = {
         "version": 1,
+        # The loggers of the program that imports vLLM stay as they are.
         "disable_existing_loggers": False,
         "formatters": {"plain": {"format": "%(levelname)s %(asctime)s vllm[%(process)d] %(message)s"}},
         "handlers": handlers,

@@ -38,6 +38,7 @@ def likely_causes(scores: Scores[Tensor]) -> list[Cause]:
     """What accounts for at least half of the gap, the strongest first."""
     gap = gap_of(scores)
     size = float(gap.abs().mean())
+    # The other tests measure means, which such numbers spoil.
     if not torch.isfinite(gap).all():
         return [_not_finite(scores)]
     tests = (_weights, _noise, _temperature, _shift, _ends, _precision)
@@ -129,6 +130,7 @@ def _ends(scores: Scores[Tensor], size: float) -> Cause | None:
     parts = {"first": (order == 1) & mask, "last": (order == mask.sum(-1, keepdim=True)) & mask}
     share = {name: float((gap_of(scores).abs() * part).mean()) / size for name, part in parts.items()}
     name = max(share, key=lambda part: share[part])
+    # In rows of one or two decisions, the ends are most of what there is.
     if int(parts[name].sum()) * 2 > int(mask.sum()):
         return None
     remedy = "Look at the stop token: it belongs to the response." if name == "last" else "Look at where the prompt ends."

@@ -73,6 +73,7 @@ class StepZeroGate:
         outside = beyond(gap, self.tolerance)
         if float(outside.sum()) <= self.allowed_share * gap.numel():
             return self.measure(scores)
+        # What is no number counts as the worst.
         worst = float(torch.exp(gap[torch.expm1(gap).abs().nan_to_num(torch.inf).argmax()]))
         problem = (
             f"expected ratios of 1 ± {self.tolerance:g} before any update, found {worst:.3g}, "

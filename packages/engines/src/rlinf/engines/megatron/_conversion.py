@@ -61,6 +61,7 @@ class Conversion:
             if entry.stage == self._groups.stage:
                 part = held[entry.name]
                 parts = self._groups.all_gather(part, self._over(entry)) if entry.division.divided else [part]
+                # Only contiguous memory can be broadcast.
                 found = [tensor.contiguous() for tensor in entry.division.merge(parts)]
             else:
                 found = [torch.empty(self._shapes[source], dtype=dtype, device=device) for source in entry.sources]

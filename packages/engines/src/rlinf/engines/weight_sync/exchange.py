@@ -187,6 +187,7 @@ class Publication:
         """What a receiver says in this session."""
         while True:
             answer = self._comm.recv(self._group, rank, tag=UP, timeout=self._timeout_s)
+            # It names no session, as a process that is new knows of none.
             if isinstance(answer, Ready):
                 if Ready in kinds:
                     return answer

@@ -151,6 +151,7 @@ def task_type_of(data: Section) -> TaskType:
 
     def fit(task_type: TaskType) -> tuple[int, int]:
         known = {field.name for field in keyed_fields(task_type.config)}
+        # A section that a task type does not know counts more than one that is left out.
         return len(set(data) - known), len(known - set(data))
 
     return min(map(TASK_TYPES.get, TASK_TYPES.names()), key=fit)

@@ -96,6 +96,7 @@ def _layers(config_dir: Path, name: str, package: str, parents: tuple[str, ...])
             yield own
         else:
             yield from _layers(config_dir, option, inner_package, (*parents, name))
+    # Without `_self_`, Hydra merges a file's own values last.
     if all(option != _SELF for option, _ in entries):
         yield own
 
@@ -121,6 +122,7 @@ def _entries(path: Path, defaults: object) -> Iterator[tuple[str, str]]:
 def _text(path: Path) -> str:
     content = path.read_bytes()
     try:
+        # Some editors begin a file with a byte order mark.
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
@@ -130,6 +132,7 @@ def _text(path: Path) -> str:
 
 def _content(path: Path, text: str) -> Mapping[str, Any]:
     try:
+        # Interpolations may refer to other files, and are resolved when all are merged.
         content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
     except (OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(str(path), " ".join(str(error).split()), "Write it as YAML.") from error

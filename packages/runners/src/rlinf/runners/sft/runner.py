@@ -71,8 +71,10 @@ class SFTRunner:
         """The loss of the examples held out, in nats a token, and its exponential; keeps the weights if it is the lowest so far."""
         with self.checkpoints.saved_if_it_fails():
             (per_rank,) = self.phases.wait(self.actor.validate())
+        # All ranks say the same, as they have added up.
         loss = means(per_rank[0])["nll"]
         self.checkpoints.evaluated("eval/loss", loss, protocol=self._protocol()["hash"], lower_is_better=True)
+        # `exp` overflows above 709.
         return {"eval/loss": loss, "eval/perplexity": math.exp(min(loss, 700.0))}
 
     def save_checkpoint(self) -> Path:

@@ -14,6 +14,7 @@ from rlinf.core.errors import UnknownName, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# A context variable, because async calls of one worker overlap.
 _CALL: ContextVar[dict[str, float] | None] = ContextVar("rlinf_call_timers", default=None)
 
 

@@ -218,6 +218,7 @@ class WorkerContext:
         """The environment variables that tell libraries such as torch which rank this is."""
         names = {"GROUP_NAME": self.group, "WORKER_NAME": f"{self.group}:{self.rank}"}
         ranks = {"RANK": self.rank, "WORLD_SIZE": self.world_size, "CLUSTER_NODE_RANK": self.node, **_ONE_PROCESS}
+        # What the cluster says comes last, and counts.
         return {**names, **{name: str(value) for name, value in ranks.items()}, "MASTER_ADDR": "127.0.0.1", **self.environment}
 
 

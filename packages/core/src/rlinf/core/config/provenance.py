@@ -24,6 +24,7 @@ def flatten(config: object, place: str = "") -> dict[str, Any]:
         entries = dict(cast("Mapping[str, Any]", config))
     else:
         return {place: config}
+    # An empty section is a value, which would else be lost.
     if not entries:
         return {place: {}}
     flat: dict[str, Any] = {}

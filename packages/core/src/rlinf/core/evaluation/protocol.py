@@ -72,6 +72,7 @@ class EvalProtocol(ABC):
             raise ConfigError(f"{place}.kind", f"expected one of {', '.join(kinds)}, found {data['kind']!r}")
         # Not `isinstance`, to which a bool is an int, too.
         fields = {key: list(range(value)) if key in _NUMBERED and type(value) is int else value for key, value in data.items()}
+        # `to_dict` writes these beside the fields.
         protocol = read(cls, fields, place=place, allowed=("kind", cls.result.counted, "hash"))
         wanted = data.get("hash", protocol.hash)
         if wanted != protocol.hash:

@@ -80,6 +80,7 @@ class ChildProcess:
                 if self._connection is not None:
                     self._connection.close()
                 raise
+        # Unlike `__del__`, this is certain to run at the end of the interpreter, too.
         self._finalizer = weakref.finalize(self, self._group.kill)
 
     @property

@@ -89,6 +89,7 @@ def _pure(contract: AdvantageContract) -> None:
 def _padding(contract: AdvantageContract) -> None:
     trajectory = contract.trajectory()
     longer = contract.trajectory(rows=1, horizon=trajectory.horizon + 3)
+    # What is joined with a longer trajectory is padded.
     padded = Trajectory.concat([trajectory, longer]).rows(slice(0, len(trajectory)))
     expected, found = contract.advantage(trajectory), contract.advantage(padded)
     columns = as_numpy(found.advantage)[:, : trajectory.horizon]
@@ -97,6 +98,7 @@ def _padding(contract: AdvantageContract) -> None:
 
 def _permutation(contract: AdvantageContract) -> None:
     trajectory = contract.trajectory()
+    # Groups change places, and the members of each stay together.
     order = np.arange(len(trajectory)).reshape(-1, contract.group_size)[::-1].reshape(-1)
     index = contract.as_array(np.ascontiguousarray(order))
     expected = as_numpy(contract.advantage(trajectory).advantage)[order]
@@ -145,8 +147,10 @@ def _on_two_ranks(advantage: Advantage, *parts: Trajectory[Any]) -> list[Credit[
             barrier.wait()
         except Exception as error:  # noqa: BLE001 - raised again by the thread that started this one
             results[rank] = error
+            # The other rank would wait for all of its patience.
             barrier.abort()
 
+    # A thread that waits for ever must not keep the process from ending.
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(len(parts))]
     for thread in threads:
         thread.start()

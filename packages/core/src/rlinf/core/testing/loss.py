@@ -138,6 +138,7 @@ def _masked(contract: LossContract) -> None:
     outside = ~as_numpy(case.batch.trajectory.mask)
     noisy = Case(case.batch, case.logprob.copy(), case.value.copy(), case.entropy.copy())
     for array in (noisy.logprob, noisy.value, noisy.entropy):
+        # Large, so that even a small weight of it shows.
         array[outside] = 1e3
     expected, found = contract.judge(case), contract.judge(noisy)
     same("LossOutput.total, with noise where masked", expected.total, found.total, contract.tolerance)

@@ -105,6 +105,7 @@ def _family(pid: int) -> Iterator[int]:
     for task in (_PROC / str(pid) / "task").glob("*/children"):
         try:
             children = task.read_text().split()
+        # It has ended since it was listed.
         except OSError:
             continue
         for child in children:

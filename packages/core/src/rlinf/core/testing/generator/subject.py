@@ -78,12 +78,14 @@ class GeneratorSubject:
         finally:
             for task in tasks:
                 task.cancel()
+            # So that nothing of them is in flight any more when somebody looks.
             await asyncio.wait(tasks)
 
     def agrees(self, prompt: Sequence[int], found: Completion[Any], *, since: int = 0, until: int | None = None) -> None:
         """Compares the log-probabilities of a part of a completion with the oracle's."""
         expected = np.asarray(self.score(prompt, tokens_of(found))[0])[since:until]
         gap = np.abs(expected - as_numpy(found.logprob)[since:until])
+        # Not `>`, which is false of what is no number.
         if gap.size and not float(gap.max()) <= self.tolerance:
             at = int(gap.argmax())
             told = f"{expected[at]:.6f} (within {self.tolerance:g}), found {as_numpy(found.logprob)[since + at]:.6f}"
@@ -113,6 +115,7 @@ def sound(found: Completion[Any], sampling: SamplingConfig) -> None:
     if not tokens.shape == logprob.shape == version.shape == (len(tokens),):
         shapes = f"{tokens.shape}, {logprob.shape} and {version.shape}"
         raise ContractError("Completion", f"expected [L] tokens, log-probabilities and versions, found {shapes}")
+    # Rounding may bring the logarithm of a certain token a little above 0.
     if not np.isfinite(logprob).all() or (logprob > 1e-6).any():
         raise ContractError("Completion.logprob", f"expected finite numbers up to 0, found {logprob.tolist()}")
     stops = np.isin(tokens, sampling.stop_token_ids)

@@ -325,13 +325,12 @@ class _Pair:
         if self._device is None:
             work.wait(timedelta(seconds=seconds))
             return
-        # A wait in NCCL could not be given up, so that this looks until the work is over.
         deadline = time.monotonic() + seconds
         while not work.is_completed():
             if self.problem or time.monotonic() > deadline:
                 raise RuntimeError(self.problem or f"{seconds:g} s have passed")
             time.sleep(POLL_S)
-        work.wait()
+        work.wait()  # it is over: this raises what went wrong
 
 
 _devices: dict[str, Any] = {}  # of gloo: a thread for all groups that listen on an address

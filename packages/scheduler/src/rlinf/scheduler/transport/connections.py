@@ -109,6 +109,7 @@ class Connections:
         asked: list[tuple[Connection, RemoteRequest]] = []
         for connection in [self._open[host] for host in hosts if host in self._open]:
             with contextlib.suppress(RLinfError):
+                # Frames are read in their order: the answer says that all before it has arrived.
                 asked.append((connection, connection.start("ask", "arrived", ((),), (), wait)))
         for connection, request in asked:
             if not connection.read_until(request, deadline - time.monotonic()):

@@ -200,6 +200,7 @@ def fill(target: Any, item: Any, place: str) -> Any:
         np.copyto(target, item.numpy() if is_tensor(item) else item)
         return target
     torch: Any = sys.modules["torch"]
+    # The target may be a parameter, which autograd does not let change in place.
     with torch.no_grad():
         target.copy_(item if is_tensor(item) else torch.from_numpy(item))
     return target

@@ -97,6 +97,7 @@ class PeerMessenger:
                 self._explained(to, lambda: self._transport.put(to, queue, 0, blobs, 0, wait))
                 sent = True
             finally:
+                # The parts that it has left here would be kept for ever if nobody came for them.
                 self._transport.routes.settle(blobs, sent=sent)
 
         tasks = self._sending.get(to)

@@ -287,6 +287,7 @@ class Queues:
             queue.putters.clear()
         if queue.putters:
             self._admit(queue, done)
+        # What a get takes makes room for a put, whose item may be what the next get waits for.
         while queue.entries and queue.getters and self._serve(queue, ended is not None, done):
             self._admit(queue, done)
         if ended is not None and not queue.entries:

@@ -163,6 +163,7 @@ class SocketTransport(Transport):
         name: str = queue[0]
         if name not in self._known:
             place = f"channel '{name}'"
+            # Asked once: later news come over the control connection.
             status: Status = self.ask("channel", "status", name, wait=Wait(self._who, place, "its status"))[0]
             if status.ended:
                 self.connections.ended[name] = status.ended

@@ -55,6 +55,7 @@ class RunInfo:
 
     def over(self, node: str) -> bool:
         """Whether a process of that node can see that the run has ended."""
+        # Its folder is removed at the end of the run.
         return node == self.driver.node and not Path(self.driver.path).parent.is_dir()
 
 

@@ -111,6 +111,7 @@ class WorkerChild:
         wait = Wait(label(address(origin.fields["group"], origin.path[:-1])), self._label, "its end")
         self._end: Work[None] = Work(wait, origin.run_info.timeout_s)
         command = [sys.executable, "-c", "from rlinf.scheduler.workers.children import main; main()"]
+        # Enough to find this module; then the child takes over the path as it is here.
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         # What it is sent must wait until its imports are done, which takes long on a busy machine.
         self._process = ChildProcess(command, env=variables, connect=True, send_s=origin.run_info.timeout_s)

@@ -59,6 +59,7 @@ class LocalTransport(Transport):
     def in_worker(self) -> bool:
         try:
             return self._scheduler.me().name != DRIVER
+        # A thread that takes no part in the cluster.
         except RLinfError:
             return False
 

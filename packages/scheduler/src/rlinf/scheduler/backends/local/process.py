@@ -213,5 +213,6 @@ class LocalProcess:
                 if self._ended:
                     return
                 self._calls.popleft()[1]()
+            # The cluster, or the group, was shut down.
             except ChannelClosed:
                 return

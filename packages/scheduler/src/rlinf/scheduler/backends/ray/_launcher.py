@@ -113,6 +113,7 @@ class GroupLauncher:
 
     def kill(self, process: RayProcess) -> None:
         """See `ActorLauncher`. Ray asks a process to end, which one that is stopped does not hear."""
+        # Until a start has told its id, the one that is known may be that of the start before.
         known = process.incarnations.get(process.info.pid) == process.incarnation
         if known and self._is_here(self._plans[process.info.rank]):
             with contextlib.suppress(ProcessLookupError):
@@ -176,6 +177,7 @@ class GroupLauncher:
         variables |= network_variables(inherited, interface, spans_nodes=_spans_nodes(self._plans))
         seen = plan if self._options.isolate_gpu else replace(plan, devices=())
         own = process_environment(self._context.inventory, seen, inherited=inherited)
+        # The last one counts: what a node group says stands above what the driver has in its environment.
         return {**variables, **nodes.changes(plan.node), **own}
 
 

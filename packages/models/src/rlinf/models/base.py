@@ -124,6 +124,7 @@ class Versioned(nn.Module):
             WeightSyncError: a name or a shape differs; nothing was changed.
         """
         own = self.weights().tensors
+        # All are compared before the first is copied, so that a misfit changes nothing.
         for name in sorted(own.keys() | weights.tensors.keys()):
             expected, found = _shape(own.get(name)), _shape(weights.tensors.get(name))
             if expected != found:

@@ -58,6 +58,7 @@ def check_policy(args: Sequence[str]) -> int:
     parser.add_argument("--tolerance", type=float, default=1e-5, help="of log-probabilities that must agree (1e-5, for float32)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (0)")
     given = parser.parse_args(list(args))
+    # After parsing, so that help and refusals load no torch.
     import torch
 
     def generator(seed: int) -> torch.Generator:

@@ -157,6 +157,7 @@ def load_adapter_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
         WeightSyncError: a name or a shape differs; nothing was changed.
     """
     own = adapter_state(module)
+    # All are compared before the first is copied.
     for name in sorted(own.keys() | state.keys()):
         expected, found = (_shape(tensors.get(name)) for tensors in (own, state))
         if expected != found:

@@ -68,6 +68,7 @@ class Normalizer(nn.Module):
         for key in keys:
             if key not in statistics:
                 raise ConfigError(f"statistics.{key}", f"missing; '{self.scheme}' needs it", f"There are {sorted(statistics)}.")
+        # Everything is checked before a buffer changes.
         first, second = (self._checked(self.first, statistics[key], key) for key in keys)
         mask = self._checked(self.mask, statistics["mask"], "mask") if "mask" in statistics else self.mask
         if bool((self._spread(first, second) < 0.0).any()):

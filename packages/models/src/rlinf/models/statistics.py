@@ -77,6 +77,7 @@ class RunningStatistics:
         rows = rows.reshape(-1, len(self.mean))
         if not np.isfinite(rows).all():
             raise ConfigError("values", "expected finite numbers, found infinity or not a number", "Leave such rows out.")
+        # No rows have no mean.
         if len(rows):
             mean = rows.mean(axis=0)
             squares = ((rows - mean) ** 2).sum(axis=0)
@@ -197,6 +198,7 @@ def _find(path: Path) -> Path:
 def _layout(content: Any, file: Path, dataset: str | None) -> dict[str, dict[str, Any]]:
     """By quantity and name, as it stands there."""
     sections: dict[str, Any] = {key: value for key, value in _items(content) if isinstance(value, dict)}
+    # Ours; openpi's file, or OpenVLA's config.json; in all others the entries are at the top.
     inner = dict(_items(sections.get("statistics") or sections.get("norm_stats") or sections))
     if _quantities(inner):
         return {_OURS.get(quantity, quantity): named for quantity, named in inner.items()}

@@ -165,6 +165,7 @@ def _greatest(horizon: int, scale: float) -> int:
 def _texts(chunks: NDArray[np.float64], scale: float) -> list[str]:
     """One character for each coefficient, low frequencies first."""
     greatest = _greatest(chunks.shape[1], scale)
+    # Frequencies before dimensions, so that flattening puts the low ones of all dimensions first.
     coefficients = np.einsum("kt,bta->bka", _cosines(chunks.shape[1]), np.clip(chunks, -1.0, 1.0))
     numbers = np.clip(np.rint(coefficients * scale), -greatest, greatest).astype(np.int64) + greatest + _FIRST
     return ["".join(map(chr, row)) for row in numbers.reshape(len(chunks), -1)]

@@ -133,6 +133,7 @@ def _description(path: Path) -> _Description:
     if not content:
         return _Description(place=str(path))
     if content.get("format") != FORMAT:
+        # transformers writes `model_type`, LeRobot `type`.
         name = content.get("model_type") or content.get("type")
         return _Description(place=str(file), model_type=name, params={"model_path": str(path)}, reads_itself=True)
     if content.get("format_version") != FORMAT_VERSION:

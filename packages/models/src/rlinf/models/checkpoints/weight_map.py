@@ -168,6 +168,7 @@ class Split:
 
 @cache
 def _pattern(template: str) -> re.Pattern[str]:
+    # `**` comes first, or it would be read as two single stars.
     parts = re.split(r"(\*\*|\*)", template)
     return re.compile("".join({"**": "(.*)", "*": r"([^.]+)"}.get(part) or re.escape(part) for part in parts))
 

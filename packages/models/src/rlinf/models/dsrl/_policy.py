@@ -59,6 +59,7 @@ class DSRLPolicy(BasePolicy):
             layers += [nn.Linear(size_in, size_out), nn.ReLU()]
         self.actor = nn.Sequential(*layers, nn.Linear((self.encoder.width, *config.hidden_sizes)[-1], 2 * size))
         q_head = MultiQHead(self.encoder.width, size, config.num_q_heads, config.hidden_sizes)
+        # The critics' own encoder lies below `critic`, with the learning rate of the critics.
         eyes = SmallEncoder(spec, config.image_size, config.feature_size)
         self.critic = nn.ModuleDict({"encoder": eyes, "q_head": q_head})
 

@@ -70,6 +70,7 @@ def _vision_config(shape: VisionShape) -> SiglipVisionConfig:
         intermediate_size=shape.feed_forward,
         image_size=shape.image_size,
         patch_size=shape.patch_size,
+        # GR00T reads the patches; nobody would call the tower's pooling.
         vision_use_head=False,
     )
 

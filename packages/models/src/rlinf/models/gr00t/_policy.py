@@ -302,6 +302,7 @@ def _prepared(policy: GR00TPolicy, *, seed: int) -> GR00TPolicy:
         policy.backbone.vision.requires_grad_(False)
         policy.backbone.connector.requires_grad_(False)
     if config.lora is not None:
+        # After freezing, so that the adapters of a frozen backbone are trained.
         apply_lora(policy.backbone, config.lora, seed=seed)
     return policy.eval()
 

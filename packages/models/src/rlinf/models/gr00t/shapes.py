@@ -168,6 +168,7 @@ _VISION_KEYS = {
     "image_size": "image_size",
     "patch_size": "patch_size",
 }
+# Without the number of layers: Eagle's file has those of the whole model, of which GR00T keeps the first few.
 _LANGUAGE_KEYS = {
     "hidden_size": "width",
     "num_attention_heads": "heads",

@@ -84,6 +84,7 @@ class BatchRenorm(nn.Module):
         if len(rows) < 2:
             raise ShapeError("BatchRenorm(x)", f"expected at least 2 rows in training, found {len(rows)}", "Pass training=False.")
         mean = rows.mean(0)
+        # The paper's variance of a batch is the biased one.
         std = (rows.var(0, correction=0) + self.eps).sqrt()
         with torch.no_grad():
             r_max = 1.0 + (self.r_max - 1.0) * self._ramp(self.r_ramp)

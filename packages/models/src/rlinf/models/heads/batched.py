@@ -27,6 +27,7 @@ class BatchedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, N, O]` of `[B, N, I]`."""
+        # One product for all N networks: a loop would launch N small ones.
         return torch.einsum("bni,nio->bno", x, self.weight) + self.bias
 
 

@@ -77,6 +77,7 @@ def _characters(alphabet: str, corpus: Iterable[str]) -> Tokenizer:
     # Not a dot, which leaves out line breaks.
     tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = Fuse()
+    # Otherwise the split would cut them into characters.
     tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
 

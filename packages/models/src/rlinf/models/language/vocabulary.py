@@ -57,6 +57,7 @@ def folder_end_tokens(folder: Path) -> tuple[int, ...]:
         try:
             content: Any = json.loads(file.read_text(encoding="utf-8"))
             own: object = content.get("eos_token_id")
+            # Models that also see have it in the section of their text.
             found = content.get("text_config", {}).get("eos_token_id") if own is None else own
         except (OSError, ValueError, AttributeError) as error:
             raise CheckpointError(str(file), f"can't be read ({error})", "Use another checkpoint.") from error

@@ -54,6 +54,7 @@ def cameras_of(spec: EnvSpec, keys: Sequence[str] | None, place: str) -> tuple[C
         if key not in present:
             hint = did_you_mean(key, present, label="The environment has")
             raise ConfigError(f"{place}.cameras", f"no camera named '{key}'", hint)
+    # In the order of CAMERAS, whatever that of the configuration is.
     chosen = present if keys is None else [key for key in present if key in keys]
     if not chosen:
         found = f"expected images under one of {', '.join(CAMERAS)}, found {sorted(spec.observation)}"

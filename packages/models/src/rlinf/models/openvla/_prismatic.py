@@ -126,6 +126,7 @@ def llama_config(text: TextConfig) -> Any:
         rms_norm_eps=text.rms_norm_eps,
         rope_parameters={"rope_type": "default", "rope_theta": text.rope_theta},
         initializer_range=text.initializer_range,
+        # Llama-2 has an output embedding of its own.
         tie_word_embeddings=False,
         attention_dropout=0.0,
         attn_implementation="sdpa",

@@ -151,6 +151,7 @@ class OpenVLAOFTPolicy(BasePolicy):
         layout = lay_out(bos, torch.cat(seen, 1), text, valid, stop, slots=slots)
         output = self.vlm.language_model.model(
             inputs_embeds=layout.embeddings,
+            # transformers takes a mask of four axes as it is; from one of two it would make a causal one.
             attention_mask=layout.attention(),
             position_ids=layout.positions(),
             use_cache=False,

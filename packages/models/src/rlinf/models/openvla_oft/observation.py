@@ -43,6 +43,7 @@ def pictures(env_obs: Tree[Any], *, count: int, size: int, crop: bool) -> Tensor
     if len(views) < count:
         problem = f"expected {count} pictures from {', '.join(CAMERAS)}, found {len(views)} among the keys {sorted(found)}"
         raise ShapeError(_PLACE, problem, "Lower num_images_in_input, or let the environment give more cameras.")
+    # The last camera may have more views than are missing.
     return torch.stack(views[:count], dim=1)
 
 

@@ -135,6 +135,7 @@ class PiNetwork(nn.Module):
             The velocity `[B, H, D]` and the states `[B, H, W]` that it was read from, float32 at least.
         """
         core, dit = self.core, self.core.model.dit
+        # Projections stay in float32 where the transformers are in bfloat16.
         outer = core.action_out_proj.weight.dtype
         condition: Tensor | None = None
         if self.kind == "pi0":

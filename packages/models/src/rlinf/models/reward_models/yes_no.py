@@ -40,6 +40,7 @@ class YesNoRewardConfig:
     def build(self, *, seed: int) -> YesNoReward:
         """The reward model; see `VisionLanguageConfig.build`."""
         asked = self.vlm or self.causal_lm
+        # Refused by __post_init__ already, which a type checker can't know.
         if asked is None:
             raise ConfigError("vlm", "expected exactly one of vlm and causal_lm", "Set one of them.")
         return YesNoReward(asked.build(seed=seed), yes_id=self.yes_id, no_id=self.no_id)

@@ -157,6 +157,7 @@ class CMAPolicy(ActorCritic):
         context = self._context(env_obs)
         memory = self._remember(context)
         decision = self._decide(context, memory[..., self.memory_size :], mode, generator)
+        # Recorded, too: by it `_remember` sees whether the next column follows this one.
         following = torch.cat([memory, self.distribution.unit(decision.action)], -1)
         return dataclasses.replace(decision, context={**cast("Context", decision.context), NEXT_STATE: following})
 

@@ -24,6 +24,7 @@ def made_up_weights(shapes: Mapping[str, tuple[int, ...]], *, scale: float = 1.0
 
 def _tensor(name: str, shape: tuple[int, ...], scale: float) -> NDArray[np.float32]:
     seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    # Philox by name: default_rng may stand for another generator in another NumPy.
     noise = np.random.Generator(np.random.Philox(seed)).standard_normal(shape)
     if len(shape) > 1:
         return (noise * (scale / np.sqrt(np.prod(shape[1:])))).astype(np.float32)

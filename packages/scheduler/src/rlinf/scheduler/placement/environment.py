@@ -39,6 +39,7 @@ def process_environment(inventory: Inventory, plan: ProcessPlan, *, inherited: M
     base = os.environ if inherited is None else inherited
     variables = on_top(inventory.groups[plan.node_group].env_vars.get(plan.node, {}), base)
     node = inventory.nodes[plan.node]
+    # Last: which devices are its own is not for a node group's variables to say.
     if plan.devices and not node.virtual and node.accelerator_type:
         ids = [device.id or str(index) for device, index in zip(plan.hardware, plan.local, strict=True)]
         variables.update(ACCELERATORS.get(node.accelerator_type)().environment(ids))

@@ -83,6 +83,7 @@ def is_full(part: Part) -> bool:
     """Whether the process stopped recording because its file became too long."""
     with part.path.open("rb") as file:
         file.seek(0, 2)
+        # It is the last line: nothing is written after it.
         file.seek(max(0, file.tell() - 256))
         return b'["full"' in file.read()
 

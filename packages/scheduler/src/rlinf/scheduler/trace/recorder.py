@@ -175,6 +175,7 @@ class Recorder:
             if self._file is None or not data:
                 return
             self._left -= len(data)
+            # The limit is looked at before the write, so that the file ends with a whole line.
             if self._left < 0:
                 data = json.dumps(["full", time.monotonic_ns()]).encode() + b"\n"
                 self._closed.set()

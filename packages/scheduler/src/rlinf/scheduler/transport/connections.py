@@ -167,6 +167,7 @@ class Connections:
             queue = cast("tuple[Hashable, ...]", name)
             if len(queue) == 2:
                 with contextlib.suppress(RLinfError):
+                    # A driver that is gone, too, has nothing to add.
                     return self.fate(str(queue[0]), host)
         return f"{label(host)}, which hosts it, is {how}"
 

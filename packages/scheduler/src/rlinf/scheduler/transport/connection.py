@@ -241,6 +241,7 @@ class Connection:
                             self._receive()
                     finally:
                         self._reading.release()
+                        # After the release: who is woken must find it free.
                         self._wake_next()
                 elif lock is None:  # once it can be woken, it must look again whether the other one has just left
                     lock = _held_lock()
@@ -270,6 +271,7 @@ class Connection:
 
     def count(self, name: Any, *, puts: int = 0, gets: int = 0) -> None:
         """Counts what went into a channel's queue, or came out of it."""
+        # Only queues of channels have names of two parts.
         if type(name) is tuple and len(queue := cast("tuple[Hashable, ...]", name)) == 2:
             self._owner.count(queue[0], self._host, puts, gets)
 

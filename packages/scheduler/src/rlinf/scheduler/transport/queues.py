@@ -261,6 +261,7 @@ class Queues:
 
     def _line_up_put(self, queue: _Queue, put: Put, done: list[Request]) -> None:
         if put.maxsize:
+            # A host learns the bound of a queue from the puts.
             queue.maxsize = put.maxsize
             queue.putters.append(put)
         elif self._closed or (self._ended and _channel(put.name) in self._ended):

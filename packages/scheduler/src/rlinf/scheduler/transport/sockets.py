@@ -79,6 +79,7 @@ def connect(place: Location, node: str, authkey: bytes, hello: object, seconds: 
     else:
         raise ConnectionRefusedError(f"{place.path} is on another node")
     try:
+        # A host that is cut off refuses nothing, and the kernel would try to reach it for minutes.
         limit = seconds if place.node == node else min(seconds, SILENCE_S)
         sock.settimeout(limit)
         _reach(sock, target, limit)

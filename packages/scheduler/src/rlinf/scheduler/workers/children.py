@@ -145,6 +145,7 @@ class WorkerChild:
     def _watch(self) -> None:
         failed = ""
         with contextlib.suppress(ConnectionLost):
+            # A child that ends well, or is killed, says nothing.
             failed = self._process.connection.wait()[0]["failed"]
         code = self._process.wait()
         if code and not self._stopped:

@@ -184,6 +184,7 @@ class CooperativeScheduler:
                 task.verdict = ChannelClosed(task.name, self._stopped)
                 return task
             if task.deadline is not None and task.wait is not None and now >= task.deadline:
+                # What it waits for may have come meanwhile.
                 if not task.ready():
                     task.verdict = task.wait.expired(task.wait.timeout or 0.0, self._late(now - task.deadline))
                 return task

@@ -176,6 +176,7 @@ class Registry(Generic[T]):
         try:
             return claim.load()
         except ModuleNotFoundError as error:
+            # Whether the module itself is missing, and not something that it needs.
             own = f"{claim.owner.partition(':')[0]}.".startswith(f"{error.name}.")
             remedy = FIND_MODULE if own else f"It is provided by {claim.owner}; install what it needs."
             raise MissingExtra(place, f"the {self.kind} '{name}' needs the module '{error.name}'", remedy) from error

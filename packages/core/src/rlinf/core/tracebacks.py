@@ -44,6 +44,7 @@ class _Folded(traceback.StackSummary):
             hidden = range(start + 1, end)
             plural = "frame" if len(hidden) == 1 else "frames"
             of = " of rlinf" if all(ours[index] for index in hidden) else ""
+            # Frames of a recursion are equal, so that only their identity tells them apart.
             self._lines |= {id(self[index]): "" for index in hidden}
             if hidden:
                 self._lines[id(self[hidden[0]])] = f"  [{len(hidden)} more {plural}{of}]\n"

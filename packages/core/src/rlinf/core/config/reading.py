@@ -66,6 +66,7 @@ def _read_dataclass(cls: type[Any], data: object, place: str, faults: list[Confi
             values[name] = _convert(hints[name], mapping[name], _join(place, name), faults)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             faults.append(ConfigError(_join(place, name), "missing", f"Expected {_describe(hints[name])}."))
+    # Without all values, `__post_init__` would complain of what is no fault.
     if len(faults) > before:
         return None
     try:

@@ -113,6 +113,7 @@ class EpisodePlayer:
         """
         chunk, playing = self._chunk(as_numpy(actions)), self._playing
         if not playing.all():
+            # What `broadcast_to` gives can't be written to; `astype` makes a copy.
             whole = np.broadcast_to(self._rest, (len(playing), *chunk.shape[1:])).astype(chunk.dtype)
             whole[playing] = chunk
             chunk = whole

@@ -32,6 +32,7 @@ def log_tail(log: Path, lines: int = LINES, *, size: int = 1 << 15) -> str:
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - size))
+            # The first byte may be in the midst of a character.
             text = file.read().decode(errors="replace")
     except OSError:
         return ""

@@ -38,6 +38,7 @@ def command_line(
 ) -> list[str]:
     """The command that runs another one under a supervisor; see above."""
     mode = "detached" if detached else "attached"
+    # Isolated and without `site`, so that it starts fast and finds no modules of the user's.
     return [sys.executable, "-ISE", __file__, status, ",".join(map(str, watched)), str(grace_s), mode, *command]
 
 
@@ -159,6 +160,8 @@ def _oom_kills() -> int:
     try:
         with open("/proc/self/cgroup") as file:
             groups = dict(line.strip().split(":", 2)[1:] for line in file)
+        # Version 1 of control groups has a line for each controller, version 2 has one line without a name. In a container, the
+        # files of its own group may stand at the top.
         if "memory" in groups:
             folders = [f"/sys/fs/cgroup/memory{groups['memory']}/memory.oom_control", "/sys/fs/cgroup/memory/memory.oom_control"]
         else:

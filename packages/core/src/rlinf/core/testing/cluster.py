@@ -147,6 +147,7 @@ def _constructor(suite: ClusterContract) -> None:
     name = f"{suite.prefix}-refused"
     error = _worker_error(lambda: Subject.create_group(-1, word="").launch(suite.cluster, name=name), "a constructor that raises")
     _expect_equal((error.group, error.rank, error.method), (name, 0, "__init__"), "WorkerError.group, rank, method")
+    # The name is free again.
     Subject.create_group(1, word="").launch(suite.cluster, name=name)
 
 

@@ -103,6 +103,7 @@ def partial_reset(subject: EnvSubject) -> None:
     if "pure_reset" in subject.waived or before.done[1:].any():
         return
     touched = subject.step(env, actions[2])
+    # Where environments share state, the same one plays once more.
     other = env if "instances" in subject.waived else subject.other
     subject.replay(other, subject.seeds(1), actions[:2])
     alone = subject.step(other, actions[2])

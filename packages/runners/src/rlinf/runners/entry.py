@@ -41,6 +41,7 @@ def describe(error: RLinfError) -> str:
     """One screen about an error: what failed first, the worker's own part of its traceback, and what followed from it."""
     notes: Sequence[str] = getattr(error, "__notes__", ())
     lines = [f"{type(error).__name__}: {error}", *notes]
+    # Not the parsed arguments, as an error may come before they are read.
     if "--traceback" in sys.argv or os.environ.get("RLINF_TRACEBACK") == "1":
         if isinstance(error, WorkerError) and error.remote_traceback:
             lines += ["", f"All frames of {error.group}[{error.rank}]:", error.remote_traceback.rstrip()]

@@ -144,6 +144,7 @@ def _without(data: Mapping[str, Any], paths: Collection[str], place: str = "") -
 
 def _composed(config_dir: Path, name: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     try:
+        # Hydra takes absolute paths only.
         with initialize_config_dir(str(config_dir.resolve()), version_base="1.3"):
             composed = compose(config_name=name, overrides=list(overrides))
         return cast("Mapping[str, Any]", OmegaConf.to_container(composed, resolve=True))

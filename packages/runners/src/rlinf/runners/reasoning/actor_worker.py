@@ -84,6 +84,7 @@ class ReasoningActor(Worker):
         policy = placed(build_policy(self.cfg, starting_weights=True), self)
         check_temperature(policy, self.cfg.rollout.sampling_params)
         config, source = self.cfg.actor.trainer, self.cfg.reference.source
+        # A trainer that can keep the weights at the start saves a second model.
         refers = source == "initial" and not topology.inference_ranks and isinstance(config, KeepsReference)
         if refers:
             config = cast("KeepsReference", config).keeping_reference()

@@ -49,6 +49,7 @@ def read_examples(
         ConfigError: there is none, or problems show pictures that the model can't read.
     """
     whole = task.problems(split)
+    # Asked of the whole split, of which the first problems may show nothing.
     sight, problems = build_sight(model, whole), whole[:limit]
     examples = [example(problem, tokenizer, sight) for problem in problems if problem.solution is not None]
     short = [each for each in examples if len(each) <= max_length]

@@ -26,6 +26,7 @@ def publish(trainer: Trainer, sync: WeightSync, messenger: Messenger, *, rank: i
     """
     if isinstance(trainer, LazyWeights):
         weights = trainer.lazy_weights()
+        # The other ranks only help to put weights together.
         sync.send(messenger, weights, group, receivers if rank == 0 else ())
         return weights.version
     weights = trainer.weights()

@@ -127,6 +127,7 @@ class ProblemSource:
 
     def _permutation(self, number: int) -> NDArray[np.intp]:
         if self._pass is None or self._pass[0] != number:
+            # From the seed and the number of the pass alone, so that a run that goes on needs nothing but the position.
             shuffled = keyed_generator(self._seed, "data", number).permutation(len(self._numbers))
             self._pass = (number, shuffled if self._shuffle else np.arange(len(self._numbers)))
         return self._pass[1]

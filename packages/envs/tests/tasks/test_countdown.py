@@ -75,3 +75,9 @@ def test_the_same_each_time_and_another_with_another_seed():
 def test_faults_are_named(settings, message):
     with pytest.raises(ConfigError, match=message):
         Countdown(**settings)
+
+
+def test_operations_that_fit_few_pairs_still_make_puzzles_with_a_solution():
+    problems = Countdown(operations=("-",), train=30, validation=2).problems("train")
+    assert len(problems) == 30
+    assert all(problem.solution for problem in problems)

@@ -64,10 +64,10 @@ class Processes(VectorEnv[Any, Any, Any]):
         self._asynchronous = False
         self._frames: dict[Shard, list[Frame]] = {}
         self.num_envs = num_envs
-        for index, rows in enumerate(_partition(num_envs, processes)):
-            start = partial(SimulatorProcess, launch, self._folder, index, rows, self._shared)
-            self._shards.append(Shard(rows, launch, start, self._budget))
         try:
+            for index, rows in enumerate(_partition(num_envs, processes)):
+                start = partial(SimulatorProcess, launch, self._folder, index, rows, self._shared)
+                self._shards.append(Shard(rows, launch, start, self._budget))
             # What was started must not outlive a constructor that fails, by an interrupt either.
             self._attach(launch)
         except BaseException:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Problem, Split
 from rlinf.core.random import keyed_generator
@@ -96,17 +98,24 @@ class Countdown:
         while True:
             allowed = 0
             for row in generator.integers(1, self.largest + 1, size=(_DRAWS, self.numbers)).tolist():
-                left = list(row)
-                while len(left) > 1:
-                    first, second = (left.pop(int(generator.integers(len(left)))) for _ in range(2))
-                    made = combined(first, second, self.operations)
-                    left.append(made[int(generator.integers(len(made)))][0] if made else 0)
-                if 1 <= left[0] <= self.largest_target:
+                target = self._combined(row, generator)
+                if target is not None and target <= self.largest_target:
                     allowed += 1
-                    yield Puzzle(tuple(row), left[0])
+                    yield Puzzle(tuple(row), target)
             if not allowed:
                 found = f"{_DRAWS} draws, of which none comes to 1 … {self.largest_target}"
                 raise ConfigError("countdown.largest_target", f"expected targets in reach, found {found}", "Raise it.")
+
+    def _combined(self, row: Sequence[int], generator: np.random.Generator) -> int | None:
+        """What the numbers come to in a random way; None if that is 0, or if with - or / alone no operation fits a pair."""
+        left = list(row)
+        while len(left) > 1:
+            first, second = (left.pop(int(generator.integers(len(left)))) for _ in range(2))
+            made = combined(first, second, self.operations)
+            if not made:
+                return None
+            left.append(made[int(generator.integers(len(made)))][0])
+        return left[0] or None
 
 
 def solve(numbers: Sequence[int], target: int, operations: Sequence[Sign]) -> str | None:

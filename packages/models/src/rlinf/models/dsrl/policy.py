@@ -1,4 +1,4 @@
-"""The configuration of DSRL; the model is in `policy`."""
+"""The configuration of DSRL; the model is in `_policy`."""
 
 from __future__ import annotations
 

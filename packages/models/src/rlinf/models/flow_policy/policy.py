@@ -1,4 +1,4 @@
-"""The configuration of the flow policy; the model is in `policy`, and with Q-functions in `soft`."""
+"""The configuration of the flow policy; the models, with and without Q-functions, are in `_policy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of the MLP policy; light to import, the model is in `mlp_policy`."""
+"""The configuration of the MLP policy; light to import, the model is in `_mlp`."""
 
 from __future__ import annotations
 

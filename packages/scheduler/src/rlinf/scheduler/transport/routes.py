@@ -1,6 +1,6 @@
 """The routes of items, chosen by where they go: within a process, through shared memory on a node, else through a socket.
 
-The large parts of a message from worker to worker may go by a process group of torch instead; see `_collective`.
+The large parts of a message from worker to worker may go by a process group of torch instead; see `_process_groups`.
 """
 
 from __future__ import annotations

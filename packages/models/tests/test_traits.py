@@ -1,5 +1,7 @@
 """What a configuration says of its policy is what the policy does."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -43,3 +45,15 @@ def test_traits(name, params):
     if traits.entropy is not None:
         evaluation = policy.default_forward(contract.batch([decision]))
         assert (evaluation.entropy is not None) == traits.entropy
+
+
+@pytest.mark.parametrize("name", ["flow_policy", "pi0", "gr00t"])
+def test_a_policy_with_learned_noise_can_be_steered(name):
+    config = MODELS.build(name, {"preset": "tiny"} if name != "flow_policy" else {}, place="model")
+    config = replace(config, sampling=replace(config.sampling, noise_method="flow_noise"))
+    policy = config.build(TINY, seed=0)
+    contract = PolicyContract(
+        policy=policy, spec=TINY, as_array=torch.as_tensor, generator=lambda seed: torch.Generator().manual_seed(seed)
+    )
+    action = policy.steer(contract.observation(2), torch.zeros(2, *policy.noise_shape))
+    assert action.isfinite().all()

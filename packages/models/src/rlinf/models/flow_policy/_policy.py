@@ -134,7 +134,9 @@ class FlowPolicy(BasePolicy):
     def steer(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
         """The action `[B, K, A]` that noise `[B, H, D]` becomes by the ODE; see `rlinf.core.capabilities.HasNoiseSteering`."""
         seen = self._seen(self._states(env_obs))
-        chain = sample_chain(self.field(seen), noise, self.config.sampling, noise_level=self.noise_level, train=False)
+        chain = sample_chain(
+            self.field(seen), noise, self.config.sampling, noise_level=self.noise_level, train=False, spread=self.noise_net
+        )
         return self.executed(chain.action)
 
     @torch.no_grad()
@@ -148,7 +150,7 @@ class FlowPolicy(BasePolicy):
         weight = prefix_weights(horizon, delay=delay, known=known.shape[1])
         field = guided(self.field(seen), torch.nn.functional.pad(known, (0, 0, 0, horizon - known.shape[1])), weight)
         noise = draw_noise((len(states), *self.noise_shape), seen, generator)
-        chain = sample_chain(field, noise, self.config.sampling, noise_level=self.noise_level, train=False)
+        chain = sample_chain(field, noise, self.config.sampling, noise_level=self.noise_level, train=False, spread=self.noise_net)
         return self._decision(states, chain)
 
     def set_global_step(self, step: int) -> None:

@@ -19,7 +19,7 @@ from rlinf.core.tree import Tree, tree_map
 from rlinf.models._tokenizers import read_tokenizer, tiny_tokenizer
 from rlinf.models.base import BasePolicy
 from rlinf.models.flow import ExploreNoiseNet, initial_noise, sample_chain, score_chain
-from rlinf.models.flow.chain import Chain, ChainScore, Field
+from rlinf.models.flow.chain import Chain, ChainScore, Field, Spread
 from rlinf.models.flow.density import of_decision
 from rlinf.models.flow.draws import draw, draw_noise
 from rlinf.models.flow.guidance import guided, prefix_weights
@@ -98,7 +98,7 @@ class GR00TPolicy(BasePolicy):
             sampling,
             noise_level=self.noise_level,
             train=train,
-            spread=self._spread if self.noise_net else None,
+            spread=self._noise,
             generator=generator,
         )
         return self._decision(context, given, chain)
@@ -149,12 +149,19 @@ class GR00TPolicy(BasePolicy):
         target[:, : executed.shape[1], : self.action_size] = executed
         return self._regress(self._condition(leaves), target, generator)
 
+    @property
+    def _noise(self) -> Spread | None:
+        """The noise network of flow_noise, if there is one."""
+        return self._spread if self.noise_net else None
+
     @torch.no_grad()
     def steer(self, env_obs: Tree[Any], noise: Any) -> Tensor:
         """The action `[B, K, A]` that the noise `[B, H, D]` becomes; see `rlinf.core.capabilities.HasNoiseSteering`."""
         given = self._condition(self._context(env_obs))
         start = torch.as_tensor(noise, device=given.state.device)
-        chain = sample_chain(self._field(given), start, self.config.sampling, noise_level=self.noise_level, train=False)
+        chain = sample_chain(
+            self._field(given), start, self.config.sampling, noise_level=self.noise_level, train=False, spread=self._noise
+        )
         return self._to_env(chain.action)
 
     def continue_chunk(
@@ -168,7 +175,7 @@ class GR00TPolicy(BasePolicy):
         weight = prefix_weights(self.noise_shape[0], delay=delay, known=min(previous.shape[1], self.noise_shape[0]))
         noise = draw_noise(known.shape, known, generator)
         field = guided(self._field(given), known, weight)
-        chain = sample_chain(field, noise, self.config.sampling, noise_level=self.noise_level, train=False)
+        chain = sample_chain(field, noise, self.config.sampling, noise_level=self.noise_level, train=False, spread=self._noise)
         return self._decision(context, given, chain)
 
     def set_global_step(self, step: int) -> None:
@@ -225,7 +232,7 @@ class GR00TPolicy(BasePolicy):
             context["denoise_inds"],
             context["noise_level"],
             self.config.sampling,
-            spread=self._spread if self.noise_net else None,
+            spread=self._noise,
         )
 
     def _value(self, given: Conditioning) -> Tensor | None:

@@ -176,7 +176,9 @@ class PiPolicy(BasePolicy):
             raise ShapeError(
                 "steer(noise)", f"expected [B, {self.noise_shape[0]}, {self.noise_shape[1]}], found {tuple(start.shape)}"
             )
-        chain = sample_chain(self._field(state, prefix), start, self.config.sampling, noise_level=0.0, train=False)
+        chain = sample_chain(
+            self._field(state, prefix), start, self.config.sampling, noise_level=0.0, train=False, spread=self.noise_net
+        )
         return self._executed(chain.action)
 
     @torch.no_grad()

@@ -52,6 +52,8 @@ class ControlConnection:
                     case ("closed", reason):
                         self._on_closed(reason)
                     case ("ask", number, question, detail):
+                        if question not in self._answers:
+                            continue  # a child of a worker answers less; this thread must go on, as it hears of the driver's end
                         function, waits = self._answers[question]
                         if waits:
                             # A function that waits must not keep the next question waiting.

@@ -235,8 +235,9 @@ class RayBackend:
 
     def _stopped(self, host: str, pid: int, seconds: float) -> None:
         """A process, or a child of one, has been stopped for too long: it is taken for failed."""
-        while host not in self._processes and "." in host:
-            host = host.rpartition(".")[0]
+        # The address of a child is that of its worker and more: `rollout.1:3`.
+        while host not in self._processes and (end := max(host.rfind("."), host.rfind(":"))) > 0:
+            host = host[:end]
         process = self._processes.get(host)
         if process is not None and not self._stopping:
             how = f"the process died (killed, as pid {pid} was stopped, state T, for {seconds:.0f} s; see cluster.stopped_grace_s)"

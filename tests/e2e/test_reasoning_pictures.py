@@ -60,7 +60,7 @@ def test_a_warm_start_and_two_iterations(app: ReasoningApp) -> None:
     exported = VisionLanguageConfig(model_path=str(app.logs / "grpo_shapes/checkpoints/global_step_2/actor/huggingface"))
     (picture,) = problems.problems("train")[0].images
     preset = VisionLanguageConfig(preset="tiny", overrides={"vision_config": {"patch_size": 8}})
-    found, expected = (config.sight().read([IMAGE, 5], [picture]).shown["image_patches"] for config in (exported, preset))
+    found, expected = (config.image_processor().read([IMAGE, 5], [picture]).shown["image_patches"] for config in (exported, preset))
     assert (found == expected).all(), "the folder has the image processor"
     assert list((app.logs / "warm_starts").glob("*/checkpoints/global_step_1"))
 

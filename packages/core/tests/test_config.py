@@ -209,6 +209,37 @@ def test_faults_of_sections_within_sections_are_one_list() -> None:
     refuse([])
 
 
+@dataclass(frozen=True)
+class Checked:
+    a: int = 0
+    b: int = 0
+
+    def __post_init__(self) -> None:
+        refuse([ConfigError(name, "must be 0", "Leave it out.") for name in ("a", "b") if getattr(self, name)], place="checked")
+
+
+def test_several_faults_of_a_dataclass_itself_keep_their_paths() -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        read(Checked, {"a": 1, "b": 1}, place="actor.checked")
+    assert [str(fault) for fault in caught.value.faults] == [
+        "actor.checked.a: must be 0. Leave it out.",
+        "actor.checked.b: must be 0. Leave it out.",
+    ]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    number: Literal[1, "one"] | None = None
+    flag: Literal[True] | None = None
+
+
+@pytest.mark.parametrize(("key", "value"), [("number", True), ("number", 1.0), ("flag", 1)])
+def test_a_choice_is_of_its_own_type(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=rf"^{key}: no choice '{value}'"):
+        read(Chosen, {key: value})
+    assert read(Chosen, {"number": 1, "flag": True}) == Chosen(1, True)
+
+
 def test_a_range_is_closed_unless_it_is_open() -> None:
     expect_range("gamma", None, 0.0, 1.0)
     for value in (0.0, 1.0):

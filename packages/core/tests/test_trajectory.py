@@ -146,6 +146,15 @@ def test_concat_pads_a_shorter_horizon_with_masked_columns(kind: Convert) -> Non
     same(joined.rows(slice(1, 2)), long)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_is_zero_whatever_it_follows(kind: Convert) -> None:
+    short = make([0], horizon=1)
+    short = dataclasses.replace(short, reward=np.full((1, 1), np.inf), logprob=np.full((1, 1), -np.inf, np.float32)).map(kind)
+    joined = Trajectory.concat([short, make([1], horizon=3, seed=1).map(kind)])
+    assert as_numpy(joined.reward)[0].tolist() == [np.inf, 0.0, 0.0]
+    assert as_numpy(joined.logprob)[0].tolist() == [-np.inf, 0.0, 0.0]
+
+
 def test_concat_of_nothing_is_refused() -> None:
     with pytest.raises(ShapeError, match="expected at least one trajectory"):
         Trajectory.concat([])

@@ -84,12 +84,12 @@ def test_every_view_is_seen():
 def test_one_encoder_or_many():
     spec = spec_of({"main_images": image(16, 16), "extra_view_images": image(2, 16, 16)})
     many, one = SMALL.build(spec, seed=0), dataclasses.replace(SMALL, share_encoder=True).build(spec, seed=0)
-    assert (len(many.sight.encoders), len(one.sight.encoders)) == (3, 1)
+    assert (len(many.camera_encoder.encoders), len(one.camera_encoder.encoders)) == (3, 1)
     x = {"main_images": torch.zeros(4, 16, 16, 3).byte(), "extra_view_images": torch.zeros(4, 2, 16, 16, 3).byte()}
-    parts = one.sight(x).chunk(3, -1)
+    parts = one.camera_encoder(x).chunk(3, -1)
     torch.testing.assert_close(parts[0], parts[2])
     x["extra_view_images"][:, 1] = torch.randint(256, (4, 16, 16, 3)).byte()
-    torch.testing.assert_close(one.sight(x).chunk(3, -1)[2], one.sight.encoders[0](x["extra_view_images"][:, 1]))
+    torch.testing.assert_close(one.camera_encoder(x).chunk(3, -1)[2], one.camera_encoder.encoders[0](x["extra_view_images"][:, 1]))
 
 
 def test_only_the_critics_train_what_they_share(bandit):
@@ -97,10 +97,10 @@ def test_only_the_critics_train_what_they_share(bandit):
     observation = observe(bandit.seeded(), 3)
     action, logprob = policy.sample_action(observation, generator=bandit.seeded(1))
     (logprob.sum() + action.sum()).backward()
-    assert all(parameter.grad is None for parameter in policy.sight.parameters())
+    assert all(parameter.grad is None for parameter in policy.camera_encoder.parameters())
     assert all(parameter.grad is not None for parameter in policy.actor.parameters())
     policy.q_values(observation, action.detach()).sum().backward()
-    assert all(parameter.grad is not None for parameter in policy.sight.parameters())
+    assert all(parameter.grad is not None for parameter in policy.camera_encoder.parameters())
 
 
 def test_images_stay_bytes():

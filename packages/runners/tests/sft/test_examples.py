@@ -81,7 +81,7 @@ def test_what_has_no_solution_or_is_too_long_is_left_out():
 class Doubling:
     """A model whose every picture takes two tokens 99, before the prompt."""
 
-    def sight(self):
+    def image_processor(self):
         return self
 
     def read(self, prompt, images):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -57,6 +57,12 @@ def as_like(like: object, array: np.ndarray[Any, Any]) -> Any:
 def full_like(like: object, shape: Sequence[int], value: float, dtype: str) -> Any:
     """One value everywhere, in the kind of `like`, on its device."""
     return as_like(like, np.full(tuple(shape), value, dtype))
+
+
+def zeros_like(array: A) -> A:
+    """Zeros of the kind, type, shape and device of an array."""
+    # Not `array * 0`, which is not a number where the array is infinite.
+    return sys.modules["torch"].zeros_like(array) if is_tensor(array) else np.zeros_like(cast("Any", array))
 
 
 def as_numpy(array: object) -> np.ndarray[Any, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from rlinf.core.arrays import A, Array, as_like, as_numpy, concatenate, full_like, stack
+from rlinf.core.arrays import A, Array, as_like, as_numpy, concatenate, full_like, stack, zeros_like
 from rlinf.core.data import Decision
 from rlinf.core.errors import ShapeError
 from rlinf.core.tree import Tree, tree_combine, tree_concatenate, tree_leaves, tree_map
@@ -210,9 +210,7 @@ def _pad(trajectory: Trajectory[A], horizon: int) -> Trajectory[A]:
     def widen(leaf: Any) -> Any:
         swapped = leaf.swapaxes(0, 1)
         tail = concatenate([swapped[-1:]] * missing)
-        # Operators, as NumPy and torch share them. A bool times 0 is a whole number.
-        zeros = tail & False if str(tail.dtype).endswith("bool") else tail * 0
-        return concatenate([swapped, zeros]).swapaxes(0, 1)
+        return concatenate([swapped, zeros_like(tail)]).swapaxes(0, 1)
 
     wide = {k: v if v is None or k in _BY_ROW else tree_map(widen, v) for k, v in _fields(trajectory).items()}
     return Trajectory(**wide)

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, cast
 
-from rlinf.core.errors import ConfigError, did_you_mean, refuse
+from rlinf.core.errors import ConfigError, did_you_mean, each_fault, refuse
 
 T = TypeVar("T")
 
@@ -72,7 +72,10 @@ def _read_dataclass(cls: type[Any], data: object, place: str, faults: list[Confi
     try:
         return cls(**values)
     except ConfigError as error:
-        faults.append(type(error)(_join(place, error.place) if error.place else place, error.problem, error.remedy))
+        # Each by itself: an error that reports several has no place of its own.
+        for fault in each_fault(error):
+            below = _join(place, fault.place) if fault.place else place
+            faults.append(type(fault)(below, fault.problem, fault.remedy))
     except ValueError as error:
         faults.append(ConfigError(place, str(error)))
     return None
@@ -123,7 +126,8 @@ def _convert_union(members: tuple[Any, ...], value: object, place: str, faults: 
 
 
 def _convert_literal(choices: tuple[Any, ...], value: object, place: str, faults: list[ConfigError]) -> object:
-    if value in choices:
+    # By type, too: to Python, 1 is True and 1.0.
+    if any(type(value) is type(choice) and value == choice for choice in choices):
         return value
     hint = did_you_mean(str(value), [str(c) for c in choices], label="Choices")
     faults.append(ConfigError(place, f"no choice '{value}'", hint))

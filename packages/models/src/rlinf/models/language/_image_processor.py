@@ -19,7 +19,7 @@ _MOST_PIXELS: Final = 28 * 28 * 1280
 """Of a picture for a preset, as for Qwen2-VL."""
 
 
-class QwenSight:
+class QwenImageProcessor:
     """Cuts pictures into patches, and widens each image mark to the tokens that the model sees of its picture.
 
     Wang et al., "Qwen2-VL" (2024), arXiv:2409.12191: pictures keep their shape, and m × m patches are merged into one token.
@@ -67,8 +67,8 @@ class QwenSight:
         return np.asarray(found["pixel_values"], np.float32), np.asarray(found["image_grid_thw"], np.int64)
 
 
-def qwen_sight(own: Any, folder: str | None) -> QwenSight:
-    """The sight of a model of transformers.
+def qwen_image_processor(own: Any, folder: str | None) -> QwenImageProcessor:
+    """The image processor of a model of transformers.
 
     Args:
         own: the model's configuration.
@@ -82,7 +82,7 @@ def qwen_sight(own: Any, folder: str | None) -> QwenSight:
     if not {"patch_size", "temporal_patch_size", "spatial_merge_size"} <= set(vision):
         raise ConfigError("architecture", f"'{own.model_type}' is shown no pictures here", "Use qwen2_5_vl or qwen3_vl.")
     if folder is not None:
-        return QwenSight(_of_folder(folder), own.image_token_id)
+        return QwenImageProcessor(_of_folder(folder), own.image_token_id)
     patch, merge = vision["patch_size"], vision["spatial_merge_size"]
     processor = _hf.Qwen2VLImageProcessorPil(
         patch_size=patch,
@@ -90,7 +90,7 @@ def qwen_sight(own: Any, folder: str | None) -> QwenSight:
         merge_size=merge,
         size={"shortest_edge": (patch * merge) ** 2, "longest_edge": _MOST_PIXELS},
     )
-    return QwenSight(processor, own.image_token_id)
+    return QwenImageProcessor(processor, own.image_token_id)
 
 
 def _of_folder(folder: str) -> Any:

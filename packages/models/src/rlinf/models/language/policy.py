@@ -170,7 +170,7 @@ class VisionLanguageConfig(LanguageConfig):
 
         return build_vision(self, seed=seed)
 
-    def sight(self) -> ImageProcessor:
+    def image_processor(self) -> ImageProcessor:
         """What turns pictures into patches as the model reads them: the image processor of `model_path`, or one that fits a preset.
 
         Raises:
@@ -179,10 +179,10 @@ class VisionLanguageConfig(LanguageConfig):
             MissingExtra: transformers or Pillow is not installed.
         """
         require_modules("transformers", "PIL", place="vlm", extra="rlinf-models[language,images]")
-        from rlinf.models.language._image_processor import qwen_sight
+        from rlinf.models.language._image_processor import qwen_image_processor
         from rlinf.models.language._policy import vision_sizes
 
-        return qwen_sight(vision_sizes(self), self.model_path)
+        return qwen_image_processor(vision_sizes(self), self.model_path)
 
 
 def check_folder(path: str | None, place: str) -> None:

@@ -103,23 +103,23 @@ class CNNPolicy(ActorCritic):
         self.distribution = ActionDistribution(config, action, "cnn_policy")
         self.log_std = self.distribution.free_log_std()
         with seeded_weights(seed):
-            self.sight = CameraEncoder(config, cameras, states)
+            self.camera_encoder = CameraEncoder(config, cameras, states)
             self.value_head: ValueHead | None = None
             if config.add_value_head:
-                self.value_head = ValueHead(self.sight.width, config.hidden_sizes, config.activation)
-        sizes = (self.sight.width, *config.hidden_sizes, self.distribution.outputs)
+                self.value_head = ValueHead(self.camera_encoder.width, config.hidden_sizes, config.activation)
+        sizes = (self.camera_encoder.width, *config.hidden_sizes, self.distribution.outputs)
         generator = torch.Generator().manual_seed(seed)
         self.actor = perceptron(sizes, partial(make_activation, config.activation), last_gain=0.01, generator=generator)
 
     def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
         like = next(self.actor.parameters())
-        context = {camera.key: read_images(env_obs, camera, "cnn_policy", like.device) for camera in self.sight.cameras}
-        if self.sight.state_size is not None:
-            context[STATES] = read_states(env_obs, self.sight.state_size, "cnn_policy", like)
+        context = {camera.key: read_images(env_obs, camera, "cnn_policy", like.device) for camera in self.camera_encoder.cameras}
+        if self.camera_encoder.state_size is not None:
+            context[STATES] = read_states(env_obs, self.camera_encoder.state_size, "cnn_policy", like)
         return context
 
     def _features(self, context: Context) -> Tensor:
-        return self.sight(context)
+        return self.camera_encoder(context)
 
     def _output(self, features: Tensor) -> Tensor:
         return cast("Tensor", self.actor(features))
@@ -136,4 +136,4 @@ class CNNQPolicy(QFunctions, CNNPolicy):
     ) -> None:
         super().__init__(config, cameras=cameras, states=states, action=action, seed=seed)
         with seeded_weights(seed):
-            self.q_head = make_q_head(config, self.sight.width, self.distribution.size)
+            self.q_head = make_q_head(config, self.camera_encoder.width, self.distribution.size)

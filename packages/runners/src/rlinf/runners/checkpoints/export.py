@@ -14,7 +14,7 @@ HUGGINGFACE = "huggingface"
 
 
 def export_network(
-    policy: LanguageModelPolicy, weights: Weights[Any], tokenizer: Tokenizer, sight: ImageProcessor | None, folder: Path
+    policy: LanguageModelPolicy, weights: Weights[Any], tokenizer: Tokenizer, images: ImageProcessor | None, folder: Path
 ) -> None:
     """Writes model, tokenizer and image processor in the layout of Hugging Face, adapters merged and without a critic.
 
@@ -22,11 +22,11 @@ def export_network(
         policy: takes the weights, and is of no use to anybody afterwards.
         weights: whole.
         tokenizer: that of the model.
-        sight: how it reads pictures; None if it is shown none.
+        images: how it reads pictures; None if it is shown none.
         folder: where; made if it is not there.
     """
     policy.network_weights(weights)
     policy.save_network(folder)
     tokenizer.save_pretrained(str(folder))
-    if sight is not None:
-        sight.save_pretrained(str(folder))
+    if images is not None:
+        images.save_pretrained(str(folder))

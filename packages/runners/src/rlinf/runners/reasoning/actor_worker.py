@@ -23,7 +23,7 @@ from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.export import export_network
 from rlinf.runners.reasoning.inference_worker import ReferencePolicy
-from rlinf.runners.reasoning.language import build_policy, build_sight, build_tokenizer, check_temperature
+from rlinf.runners.reasoning.language import build_image_processor, build_policy, build_tokenizer, check_temperature
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import (
     Found,
@@ -194,8 +194,8 @@ class ReasoningActor(Worker):
         if self.rank == 0:
             # A policy of its own, as adapters are merged into it.
             policy, tokenizer = build_policy(self.cfg, starting_weights=False), build_tokenizer(self.cfg)
-            sight = build_sight(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
-            export_network(policy, weights, tokenizer, sight, Path(folder))
+            processor = build_image_processor(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
+            export_network(policy, weights, tokenizer, processor, Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""

@@ -39,15 +39,15 @@ class HasEndTokens(Protocol):
 
 
 @runtime_checkable
-class Sighted(Protocol):
+class HasImageProcessor(Protocol):
     """A model's configuration that knows how the model reads pictures."""
 
-    def sight(self) -> ImageProcessor:
+    def image_processor(self) -> ImageProcessor:
         """What turns pictures into what the model reads."""
         ...
 
 
-def build_sight(model: Any, problems: Sequence[Problem]) -> ImageProcessor | None:
+def build_image_processor(model: Any, problems: Sequence[Problem]) -> ImageProcessor | None:
     """What turns the pictures of problems into what a model reads; None if there are none.
 
     Args:
@@ -59,19 +59,19 @@ def build_sight(model: Any, problems: Sequence[Problem]) -> ImageProcessor | Non
     """
     if not any(problem.images for problem in problems):
         return None
-    if not isinstance(model, Sighted):
+    if not isinstance(model, HasImageProcessor):
         found = f"{type(model).__name__} can't read pictures, and the problems show some"
         raise ConfigError("actor.model.model_type", found, "Choose vlm, or a task without pictures.")
-    return model.sight()
+    return model.image_processor()
 
 
-def check_sight(problems: Problems, generator: Generator) -> None:
+def check_images(problems: Problems, generator: Generator) -> None:
     """Refuses a generator that can't see what the training problems show.
 
     Raises:
         ConfigError: it can't.
     """
-    if problems.sight("train") is not None and not isinstance(generator, HasImages):
+    if problems.image_processor("train") is not None and not isinstance(generator, HasImages):
         found = f"{type(generator).__name__} can't read pictures, and the problems show some"
         raise ConfigError("rollout.rollout_backend", found, "Choose hf.")
 
@@ -85,7 +85,7 @@ async def complete(
     request_id: str,
     partial: Completion[Any] | None,
 ) -> Completion[Any]:
-    """A completion of a prompt, with its pictures where it has any; see `Generator.generate` and `check_sight`."""
+    """A completion of a prompt, with its pictures where it has any; see `Generator.generate` and `check_images`."""
     if len(prompt.at):
         seeing = cast("HasImages", generator)
         return await seeing.generate_with_images(prompt, sampling, seed=seed, request_id=request_id, partial=partial)
@@ -149,28 +149,28 @@ class Problems:
         named = self._model.end_tokens() if isinstance(self._model, HasEndTokens) else ()
         self._ends = tuple(dict.fromkeys((tokenizer.eos_token_id, *named)))
         self._splits: dict[Split, Sequence[Problem]] = {}
-        self._sights: dict[Split, ImageProcessor | None] = {}
+        self._image_processors: dict[Split, ImageProcessor | None] = {}
         self._sizes: dict[tuple[tuple[int, ...], ...], int] = {}
 
     def get(self, split: Split, number: int) -> Problem:
         """The problem at a place of a split."""
         return self._all(split)[number]
 
-    def sight(self, split: Split) -> ImageProcessor | None:
-        """What turns the pictures of a split into what the model reads; see `build_sight`."""
-        if split not in self._sights:
-            self._sights[split] = build_sight(self._model, self._all(split))
-        return self._sights[split]
+    def image_processor(self, split: Split) -> ImageProcessor | None:
+        """What turns the pictures of a split into what the model reads; see `build_image_processor`."""
+        if split not in self._image_processors:
+            self._image_processors[split] = build_image_processor(self._model, self._all(split))
+        return self._image_processors[split]
 
     def prompt(self, split: Split, number: int) -> ShownPrompt:
         """A problem's prompt as the model reads it; messages go through the tokenizer's chat template.
 
         In a split with pictures every prompt has the leaves of what is shown; in one without, none has.
         """
-        problem, sight = self.get(split, number), self.sight(split)
+        problem, processor = self.get(split, number), self.image_processor(split)
         tokens = encode_prompt(self._tokenizer, problem)
-        if sight is not None:
-            return sight.read(tokens, problem.images)
+        if processor is not None:
+            return processor.read(tokens, problem.images)
         return ShownPrompt(tokens=tuple(tokens), at=np.zeros(0, np.int64), shown={})
 
     def length(self, split: Split, number: int, *, enough: int | None) -> int:
@@ -187,13 +187,13 @@ class Problems:
 
     def _shown(self, split: Split, problem: Problem) -> int:
         """Tokens of pictures beside their marks, which depend on no more than sizes."""
-        sight = self.sight(split)
-        if sight is None or not problem.images:
+        processor = self.image_processor(split)
+        if processor is None or not problem.images:
             return 0
         sizes = tuple(np.shape(image) for image in problem.images)
         if sizes not in self._sizes:
             tokens = encode_prompt(self._tokenizer, problem)
-            self._sizes[sizes] = len(sight.read(tokens, problem.images).tokens) - len(tokens)
+            self._sizes[sizes] = len(processor.read(tokens, problem.images).tokens) - len(tokens)
         return self._sizes[sizes]
 
     def count(self, split: Split) -> int:

@@ -24,7 +24,7 @@ from rlinf.core.random import keyed_seed
 from rlinf.core.worker import Worker, idempotent
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.prompt_lengths import PromptLengths, longest_prompt, measure
-from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_sight, check_temperature, complete
+from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_images, check_temperature, complete
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, WrittenGroup, queue_name
 from rlinf.runners.training.tensors import to_numpy
@@ -72,7 +72,7 @@ class ReasoningRolloutWorker(Worker):
         self._held = policy.weights()
         generator = self.cfg.rollout.generator.build(policy, rank=self.rank, world_size=self.world_size)
         problems = Problems(self.cfg, build_tokenizer(self.cfg))
-        check_sight(problems, generator)
+        check_images(problems, generator)
         self._engine = _Engine(generator, topology, problems)
 
     def measure_prompts(self, splits: Sequence[Split]) -> list[PromptLengths]:

@@ -105,7 +105,7 @@ class ReasoningRunner:
     def run(self) -> None:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
-        with recorded(config, self.folder, self.checkpoints, step=self.step) as record:
+        with recorded(self.cfg, self.folder, self.checkpoints, step=self.step) as record:
             interim = self.evaluator.protocol(final=False)
             record.progress.note(evaluation_plan(interim, self.evaluator.protocol(final=True), config))
             if self.step == 0 and config.val_check_interval:

@@ -20,7 +20,7 @@ from rlinf.core.trajectory import Batch
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.export import export_network
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
-from rlinf.runners.reasoning.language import build_sight, build_tokenizer
+from rlinf.runners.reasoning.language import build_image_processor, build_tokenizer
 from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, laid_out, packed, read_examples
 from rlinf.runners.sft.schema import SFTConfig
 from rlinf.runners.training.data_shares import share_of
@@ -121,8 +121,8 @@ class SFTActor(Worker):
         state = self._ready()
         weights: Weights[Any] = state.trainer.weights()
         if self.rank == 0:
-            sight = build_sight(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
-            export_network(self._policy(), weights, state.tokenizer, sight, Path(folder))
+            processor = build_image_processor(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
+            export_network(self._policy(), weights, state.tokenizer, processor, Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""

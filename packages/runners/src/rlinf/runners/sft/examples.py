@@ -16,7 +16,7 @@ from rlinf.core.problems import ImageProcessor, Problem, ShownPrompt, Split, Tas
 from rlinf.core.random import keyed_generator
 from rlinf.core.sequences import first_fit_decreasing
 from rlinf.core.trajectory import Batch, Trajectory
-from rlinf.runners.reasoning.language import build_sight, encode_prompt
+from rlinf.runners.reasoning.language import build_image_processor, encode_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ def read_examples(
     """
     whole = task.problems(split)
     # Asked of the whole split, of which the first problems may show nothing.
-    sight, problems = build_sight(model, whole), whole[:limit]
-    examples = [example(problem, tokenizer, sight) for problem in problems if problem.solution is not None]
+    processor, problems = build_image_processor(model, whole), whole[:limit]
+    examples = [example(problem, tokenizer, processor) for problem in problems if problem.solution is not None]
     short = [each for each in examples if len(each) <= max_length]
     if not short:
         found = f"{len(problems)} problems, {len(examples)} of them with a solution, none so short"
@@ -59,13 +59,13 @@ def read_examples(
     return short
 
 
-def example(problem: Problem, tokenizer: Tokenizer, sight: ImageProcessor | None = None) -> Example:
-    """The tokens of a problem's prompt, with its pictures if there is a sight, and of its solution with the tokenizer's end."""
+def example(problem: Problem, tokenizer: Tokenizer, processor: ImageProcessor | None = None) -> Example:
+    """The tokens of a problem's prompt, with its pictures if the model reads any, and of its solution with the tokenizer's end."""
     response = (*tokenizer.encode(problem.solution or "", add_special_tokens=False), tokenizer.eos_token_id)
     prompt = encode_prompt(tokenizer, problem)
-    if sight is None:
+    if processor is None:
         return Example(tuple(prompt), response)
-    seen = sight.read(prompt, problem.images)
+    seen = processor.read(prompt, problem.images)
     return Example(seen.tokens, response, seen)
 
 

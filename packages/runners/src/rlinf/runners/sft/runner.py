@@ -58,7 +58,7 @@ class SFTRunner:
     def run(self) -> Path:
         """Runs the loop to its end, then saves, validates, exports and writes the summary; returns the last checkpoint."""
         config = self.cfg.runner
-        with recorded(config, self.folder, self.checkpoints, step=self.step) as record:
+        with recorded(self.cfg, self.folder, self.checkpoints, step=self.step) as record:
             with self.checkpoints.stoppable(record.progress.note):
                 while self.step < config.max_steps:
                     self._train(record)

@@ -64,7 +64,7 @@ def final_observation(subject: EnvSubject) -> None:
     problem = "the observation after the last step is not the final one but that of the next episode"
     for index, (one, other) in enumerate(zip(first, second, strict=True)):
         expect(not _meet(one, other), "env.step", f"{problem}: environment {index} ends in the same state whatever the actions")
-    back = [episode.sights[0] == episode.sights[-1] != episode.sights[-2] for episode in (*first, *second)]
+    back = [episode.observations[0] == episode.observations[-1] != episode.observations[-2] for episode in (*first, *second)]
     expect(not all(back), "env.step", f"{problem}: every episode ends exactly where it began")
     if "pure_reset" not in subject.waived:
         for index, (one, again) in enumerate(zip(first, _play(subject, "first"), strict=True)):
@@ -86,12 +86,12 @@ def played(subject: EnvSubject, name: str) -> list[Episode]:
 def _play(subject: EnvSubject, name: str) -> list[Episode]:
     env, limit = subject.env, _limit(subject)
     moment = subject.reset(env, subject.seeds(1))
-    episodes = [Episode([moment.sight(i)], [moment.row(i)]) for i in range(env.num_envs)]
+    episodes = [Episode([moment.seen(i)], [moment.row(i)]) for i in range(env.num_envs)]
     running = np.ones(env.num_envs, np.bool_)
     for _, action in zip(range(limit), _choices(subject, name), strict=False):
         moment = subject.step(env, action)
         for index in np.flatnonzero(running).tolist():
-            episodes[index].sights.append(moment.sight(index))
+            episodes[index].observations.append(moment.seen(index))
             episodes[index].answers.append(moment.row(index))
             episodes[index].terminated = bool(moment.terminated[index])
             episodes[index].truncated = bool(moment.truncated[index])
@@ -106,9 +106,9 @@ def _play(subject: EnvSubject, name: str) -> list[Episode]:
 
 def _meet(one: Episode, other: Episode) -> bool:
     """Whether two episodes parted, stayed apart up to their ends, and ended in the same state nevertheless."""
-    apart = [a != b for a, b in zip(one.sights[:-1], other.sights[:-1], strict=False)]
+    apart = [a != b for a, b in zip(one.observations[:-1], other.observations[:-1], strict=False)]
     parted = True in apart and all(apart[apart.index(True) :]) and sum(apart) > 1
-    return parted and one.moves and other.moves and one.sights[-1] == other.sights[-1]
+    return parted and one.moves and other.moves and one.observations[-1] == other.observations[-1]
 
 
 class _Tally:

@@ -39,7 +39,7 @@ class Moment:
         parts += [flags[index] for flags in (self.reward, self.terminated, self.truncated) if flags is not None]
         return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
 
-    def sight(self, index: int) -> bytes:
+    def seen(self, index: int) -> bytes:
         """The observation of one environment, to the bit."""
         return b"".join(np.ascontiguousarray(array[index]).tobytes() for array in self.observation.values())
 
@@ -93,7 +93,7 @@ def expect_error(call: Callable[[], object], place: str, wanted: str) -> None:
 class Episode:
     """The first episode of one environment after a reset of all."""
 
-    sights: list[bytes]
+    observations: list[bytes]
     """Its observations, the one after the reset first."""
     answers: list[bytes]
     """All that was said at the reset and at each step."""
@@ -103,9 +103,9 @@ class Episode:
     @property
     def length(self) -> int:
         """Steps taken."""
-        return len(self.sights) - 1
+        return len(self.observations) - 1
 
     @property
     def moves(self) -> bool:
         """Whether no observation but the last came twice, as in every world of real numbers."""
-        return len(set(self.sights[:-1])) == self.length
+        return len(set(self.observations[:-1])) == self.length

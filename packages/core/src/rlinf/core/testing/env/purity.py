@@ -46,7 +46,7 @@ def place(subject: EnvSubject) -> None:
     action = np.repeat(subject.actions(1)[0][:1], env.num_envs, axis=0)
     for words, moment in (("reset", subject.reset(env, [subject.seed] * env.num_envs)), ("step", subject.step(env, action))):
         for index in range(1, env.num_envs):
-            equal = moment.sight(index) == moment.sight(0)
+            equal = moment.seen(index) == moment.seen(0)
             expect(equal, f"env.{words}", f"with the same seed and action, environment {index} differs from environment 0")
 
 
@@ -59,10 +59,10 @@ def init_id(subject: EnvSubject) -> None:
     _disturb(subject)
     second = subject.replay(env, subject.seeds(4), actions, init_id=numbers, **task)
     expect_same(first, second, "env.reset", "with an init_id, the state still depends on the seed or the past")
-    expect(first[0].sight(0) != first[0].sight(1), "env.reset", "init_id 0 and 1 are the same state")
+    expect(first[0].seen(0) != first[0].seen(1), "env.reset", "init_id 0 and 1 are the same state")
     if "place" not in subject.waived:
         swapped = subject.reset(env, subject.seeds(5), init_id=[1 - number for number in numbers], **task)
-        moved = swapped.sight(0) != first[0].sight(1) or swapped.sight(1) != first[0].sight(0)
+        moved = swapped.seen(0) != first[0].seen(1) or swapped.seen(1) != first[0].seen(0)
         expect(not moved, "env.reset", "an init_id means another state in another place of the vector")
     mixed: list[Any] = [None] * env.num_envs
     mixed[0] = 0
@@ -98,7 +98,7 @@ def partial_reset(subject: EnvSubject) -> None:
     before = subject.replay(env, subject.seeds(1), actions[:2])[-1]
     after = subject.reset(env, subject.seeds(4), mask)
     for index in range(1, env.num_envs):
-        untouched = after.sight(index) == before.sight(index)
+        untouched = after.seen(index) == before.seen(index)
         expect(untouched, "env.reset", f"a reset of environment 0 changed the observation of environment {index}")
     if "pure_reset" in subject.waived or before.done[1:].any():
         return

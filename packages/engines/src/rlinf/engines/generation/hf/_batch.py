@@ -125,14 +125,14 @@ class Batch:
     def _read(self, first: int, requests: Sequence[Request]) -> None:
         """Reads all tokens but the last of requests in consecutive rows."""
         ids = [[*request.prompt, *request.tokens][:-1] for request in requests]
-        if self._inputs is None or all(request.sight is None for request in requests):
+        if self._inputs is None or all(request.shown is None for request in requests):
             self._read_rows(first, ids)
         else:
             self._read_seeing(first, ids, requests, self._inputs)
 
     def _read_seeing(self, first: int, ids: list[list[int]], requests: Sequence[Request], inputs: Inputs) -> None:
         """The same of rows of which some show pictures; notes where the positions of what follows begin."""
-        arguments = inputs(seen_context(ids, [request.sight for request in requests], self.device))
+        arguments = inputs(seen_context(ids, [request.shown for request in requests], self.device))
         self._cache.target.read(first)
         self._network.base_model(**arguments, past_key_values=self._cache, use_cache=True)
         highest = arguments["position_ids"].reshape(-1, len(ids), max(map(len, ids)))[-_AXES:].amax(0)

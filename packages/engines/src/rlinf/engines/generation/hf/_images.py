@@ -14,12 +14,12 @@ Inputs = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """See `rlinf.core.capabilities.VisionLanguagePolicy.network_inputs`."""
 
 
-def seen_context(ids: Sequence[Sequence[int]], sights: Sequence[ShownPrompt | None], device: torch.device) -> dict[str, Tensor]:
+def seen_context(ids: Sequence[Sequence[int]], prompts: Sequence[ShownPrompt | None], device: torch.device) -> dict[str, Tensor]:
     """`input_ids` and `segment_ids` `[n, W]`, filled up on the right, and leaves `[n, W, *]` of what is shown.
 
     Args:
         ids: n rows of tokens, the prompts first.
-        sights: what each row shows, at least one of them anything; None for text.
+        prompts: what each row shows, at least one of them anything; None for text.
         device: where the network is.
     """
     shape = len(ids), max(map(len, ids))
@@ -27,11 +27,11 @@ def seen_context(ids: Sequence[Sequence[int]], sights: Sequence[ShownPrompt | No
     for row, tokens in enumerate(ids):
         context["input_ids"][row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
         context["segment_ids"][row, : len(tokens)] = 1
-    for row, sight in enumerate(sights):
-        if sight is None:
+    for row, prompt in enumerate(prompts):
+        if prompt is None:
             continue
-        for name, values in sight.shown.items():
+        for name, values in prompt.shown.items():
             tensor = torch.as_tensor(values)
             leaf = context.setdefault(name, torch.zeros((*shape, *tensor.shape[1:]), dtype=tensor.dtype))
-            leaf[row, torch.as_tensor(sight.at)] = tensor
+            leaf[row, torch.as_tensor(prompt.at)] = tensor
     return {name: leaf.to(device) for name, leaf in context.items()}

@@ -24,7 +24,7 @@ class Request(Response):
     """One for each position of the response."""
     prefix: bytes = field(init=False)
     """All tokens of the prompt but the last, and its pictures: what completions of the same prompt share in the cache."""
-    sight: ShownPrompt | None = None
+    shown: ShownPrompt | None = None
     """What the prompt shows; None for text."""
     shift: int = 0
     """By how much the positions of what follows the prompt differ from its columns; known once the prompt was read."""
@@ -56,6 +56,6 @@ def new_request(
     tokens = prompt.tokens if isinstance(prompt, ShownPrompt) else prompt
     request = Request.asked(tokens, sampling, seed=seed, request_id=request_id, partial=partial)
     if isinstance(prompt, ShownPrompt) and len(prompt.at):
-        request.sight = prompt
+        request.shown = prompt
         request.prefix += b"".join(np.ascontiguousarray(prompt.shown[name]).tobytes() for name in sorted(prompt.shown))
     return request

@@ -17,7 +17,7 @@ def picture(rows, columns, seed=0):
 
 
 def test_a_mark_becomes_as_many_tokens_as_the_picture_has_blocks():
-    found = TINY.sight().read([5, IMAGE, 6, IMAGE, 7], [picture(8, 16), picture(24, 8)])
+    found = TINY.image_processor().read([5, IMAGE, 6, IMAGE, 7], [picture(8, 16), picture(24, 8)])
     assert found.tokens == (5, IMAGE, IMAGE, 6, IMAGE, IMAGE, IMAGE, 7)
     assert found.at.tolist() == [1, 2, 4, 5, 6]
     assert found.shown["image_grid"].tolist() == [[1, 2, 4], [0, 0, 0], [1, 6, 2], [0, 0, 0], [0, 0, 0]]
@@ -28,7 +28,7 @@ def test_a_mark_becomes_as_many_tokens_as_the_picture_has_blocks():
 def test_patches_are_pixels_in_the_order_of_the_paper():
     """Blocks of 2 × 2 patches, row after row; in a patch colour, frame (twice the same), row, column; CLIP's mean and deviation."""
     image = picture(8, 16)
-    patches = TINY.sight().read([IMAGE, 5], [image]).shown["image_patches"].reshape(2, 2, 2, 3, 2, 4, 4)
+    patches = TINY.image_processor().read([IMAGE, 5], [image]).shown["image_patches"].reshape(2, 2, 2, 3, 2, 4, 4)
     for block in range(2):
         for down in range(2):
             for right in range(2):
@@ -40,8 +40,8 @@ def test_patches_are_pixels_in_the_order_of_the_paper():
 
 
 def test_columns_are_those_of_image_columns():
-    sight = TINY.sight()
-    found = sight.read([5, IMAGE, 6], [picture(16, 16)])
+    processor = TINY.image_processor()
+    found = processor.read([5, IMAGE, 6], [picture(16, 16)])
     ids = torch.tensor([found.tokens])
     whole = {name: torch.zeros(1, ids.shape[1], leaf.shape[1]) for name, leaf in found.shown.items()}
     for name, leaf in found.shown.items():
@@ -53,7 +53,7 @@ def test_columns_are_those_of_image_columns():
 
 
 def test_a_prompt_without_pictures_has_leaves_all_the_same():
-    found = TINY.sight().read([5, 6], [])
+    found = TINY.image_processor().read([5, 6], [])
     assert found.tokens == (5, 6)
     assert {name: leaf.shape for name, leaf in found.shown.items()} == {"image_patches": (0, 384), "image_grid": (0, 3)}
 
@@ -68,26 +68,26 @@ def test_a_prompt_without_pictures_has_leaves_all_the_same():
 )
 def test_marks_and_pictures_must_fit(prompt, images, words):
     with pytest.raises(ConfigError, match=words):
-        TINY.sight().read(prompt, [picture(8, 8)] * images)
+        TINY.image_processor().read(prompt, [picture(8, 8)] * images)
 
 
 def test_the_sight_of_a_folder_is_the_one_that_was_saved(tmp_path):
     save_language_model(TINY.build(seed=0), tmp_path)
     config = VisionLanguageConfig(model_path=str(tmp_path))
     with pytest.raises(CheckpointError, match=r"preprocessor_config\.json"):
-        config.sight()
+        config.image_processor()
     own = transformers.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size={"shortest_edge": 16 * 16, "longest_edge": 6400})
     own.save_pretrained(str(tmp_path))
-    sight = config.sight()
+    processor = config.image_processor()
     (tmp_path / "preprocessor_config.json").unlink()
-    sight.save_pretrained(str(tmp_path))
-    found = config.sight().read([IMAGE, 5], [picture(8, 8)])
+    processor.save_pretrained(str(tmp_path))
+    found = config.image_processor().read([IMAGE, 5], [picture(8, 8)])
     assert found.tokens == (*[IMAGE] * 4, 5), "a picture of 8 × 8 is enlarged to 16 × 16"
 
 
 def test_architectures_that_look_in_another_way_are_refused():
     with pytest.raises(ConfigError, match="'llava' is shown no pictures here"):
-        VisionLanguageConfig(preset="base", architecture="llava").sight()
+        VisionLanguageConfig(preset="base", architecture="llava").image_processor()
 
 
 @pytest.mark.parametrize("tokens", [None, TokensConfig(kind="characters", alphabet="ab")])

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,35 @@ def test_a_failure_while_writing_leaves_the_last_checkpoint_whole(tmp_path: Path
     with pytest.raises(OSError, match="disk full"):
         write_checkpoint(folder, failing, config={}, state={})
     assert read_checkpoint(folder).model_file.read_bytes() == b"weights"
+
+
+def test_everything_is_on_the_disk_before_the_name_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut after the rename must not leave a checkpoint whose files or folders are empty."""
+    events: list[tuple[str, int]] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def synced(fd: int) -> None:
+        events.append(("sync", os.fstat(fd).st_ino))
+        fsync(fd)
+
+    def renamed(self: Path, target: Path) -> Path:
+        events.append(("rename", self.stat().st_ino))
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+
+    def actor(part: Path) -> None:
+        (part / "shards").mkdir()
+        (part / "shards/0.safetensors").write_bytes(b"weights")
+
+    folder = tmp_path / "global_step_1"
+    write_checkpoint(folder, actor, config={}, state={})
+    made = events.index(("rename", folder.stat().st_ino))
+    before = {inode for _, inode in events[:made]}
+    for path in (folder, *folder.rglob("*")):
+        assert path.stat().st_ino in before, f"{path} was not synced before the rename"
+    assert ("sync", tmp_path.stat().st_ino) in events[made:], "the rename itself"
 
 
 def test_a_run_folder_stands_for_its_last_checkpoint(tmp_path: Path) -> None:

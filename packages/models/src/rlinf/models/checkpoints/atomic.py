@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rlinf.core.disk import flush_to_disk, rename_on_disk
 from rlinf.core.errors import CheckpointError
 
 MARK = "config.json"
@@ -32,8 +33,7 @@ def fresh_folder(folder: Path, *, overwrite: bool) -> Generator[Path]:
     made.chmod(0o755)
     try:
         yield made
-        for file in made.rglob("*"):
-            _flush(file)
+        flush_to_disk(made)
         _replace(made, folder)
     # KeyboardInterrupt, too, must leave nothing behind.
     except BaseException:
@@ -49,8 +49,8 @@ def fresh_file(file: Path) -> Generator[Path]:
     made = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         yield made
-        _flush(made)
-        made.replace(file)
+        flush_to_disk(made)
+        rename_on_disk(made, file)
     finally:
         made.unlink(missing_ok=True)
 
@@ -71,17 +71,10 @@ def refuse_existing(folder: Path, *, overwrite: bool) -> None:
 
 def _replace(made: Path, folder: Path) -> None:
     if not folder.exists():
-        made.rename(folder)
+        rename_on_disk(made, folder)
         return
     old = made.with_suffix(".old")
     # A rename can't replace a folder that holds something.
     folder.rename(old)
-    made.rename(folder)
+    rename_on_disk(made, folder)
     shutil.rmtree(old)
-
-
-def _flush(path: Path) -> None:
-    """Onto the disk before the rename, or a power cut could leave a name without content."""
-    if path.is_file():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""A checkpoint is one folder that is either whole or not there: files first, manifest last, then one rename.
+"""A checkpoint is one folder that is either whole or not there: files first, manifest last, all on the disk, then one rename.
 
 global_step_40/
 actor/…          what the trainer writes: model.safetensors, optimizer, random state
@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from rlinf.core.disk import flush_to_disk, rename_on_disk
 from rlinf.core.errors import CheckpointError
 
 MANIFEST = "manifest.json"
@@ -69,12 +69,13 @@ def write_checkpoint(
     _write_json(partial / "state.json", state)
     files = {str(p.relative_to(partial)): _fingerprint(p) for p in sorted(partial.rglob("*")) if p.is_file()}
     _write_json(partial / MANIFEST, {"format": FORMAT, "files": files})
+    flush_to_disk(partial)
     # A folder can't be renamed onto one that holds files.
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         folder.rename(old)
-    partial.rename(folder)
+    rename_on_disk(partial, folder)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -166,7 +167,4 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with path.open("w") as file:
-        json.dump(content, file, indent=1, default=str)
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_text(json.dumps(content, indent=1, default=str))

@@ -1,5 +1,6 @@
 import asyncio
 import math
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -224,6 +225,20 @@ def test_each_worker_writes_its_own_log(tmp_path: Path) -> None:
         group.talk().wait()
     for rank in (0, 1):
         assert f"hello from {rank}" in (tmp_path / "worker_logs" / "talker" / f"rank_{rank}.log").read_text()
+
+
+def test_a_launch_that_fails_closes_the_logs_of_its_workers(tmp_path: Path) -> None:
+    class Fragile(Worker):
+        def __init__(self) -> None:
+            super().__init__()
+            raise ValueError("broken")
+
+    with Cluster(cluster_cfg={"backend": "local", "log_dir": str(tmp_path)}) as cluster:
+        with pytest.raises(WorkerError, match="broken"):
+            Fragile.create_group().launch(cluster, name="fragile", placement_strategy=NodePlacementStrategy([0, 0]))
+        opened = {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
+        assert not [path for path in opened if path.endswith(".log")]
+    assert "broken" in (tmp_path / "worker_logs" / "fragile" / "rank_0.log").read_text()
 
 
 def test_a_channel_can_be_created_without_naming_its_cluster() -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -300,6 +301,24 @@ def test_tasks_of_one_event_loop_take_turns() -> None:
     asyncio.run(main())
     assert order in (["a in", "a out", "b in", "b out"], ["b in", "b out", "a in", "a out"])
     assert not service._tickets
+
+
+def test_more_tasks_may_wait_than_the_event_loop_has_threads() -> None:
+    lock = DeviceLock(Locks(lambda: ThreadMonitor(5.0)), "w[0]", [0])
+    entered: list[int] = []
+
+    async def step(number: int) -> None:
+        async with lock:
+            entered.append(number)
+            await asyncio.sleep(0.0)
+
+    async def main() -> None:
+        # One thread stands for the few that asyncio's own has.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        await asyncio.gather(*(step(number) for number in range(8)))
+
+    asyncio.run(main())
+    assert sorted(entered) == list(range(8))
 
 
 @contextmanager

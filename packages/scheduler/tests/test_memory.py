@@ -350,6 +350,30 @@ def test_more_large_items_than_files_can_be_open() -> None:
     assert done.stdout == "all came\n", done.stderr[-2000:]
 
 
+def test_threads_map_and_give_back_at_once(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest mapping is looked for while another thread gives back all of them."""
+
+    class Slow(shared_memory._Mapping):
+        @property
+        def used(self) -> float:
+            if threading.current_thread() is threading.main_thread():
+                threads.append(threading.Thread(target=shared_memory.trim, args=(time.monotonic() + 1.0,)))
+                threads[-1].start()
+                threads[-1].join(0.2)
+            return 0.0
+
+    threads: list[threading.Thread] = []
+    mappings: dict[bytes, shared_memory._Mapping] = {}
+    for name in (b"a", b"b"):
+        mappings[name] = Slow.__new__(Slow)
+    monkeypatch.setattr(shared_memory, "_mappings", mappings)
+    monkeypatch.setattr(shared_memory, "MAPPINGS", 2)
+    held(arena, 5)
+    for thread in threads:
+        thread.join(5.0)
+        assert not thread.is_alive()
+
+
 def test_a_view_is_a_copy_where_no_file_can_be_opened(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EMFILE, "too many open files")

@@ -1,3 +1,6 @@
+import contextlib
+import os
+import resource
 import socket
 import subprocess
 import sys
@@ -212,6 +215,31 @@ def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Pa
         finally:
             clients.kill()
             serving.stop()
+
+
+def test_a_server_without_file_descriptors_accepts_again_when_it_has_some(tmp_path: Path) -> None:
+    place = Location("here", str(tmp_path / "s"))
+    serving = server.Server(place, b"k", queues())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened: list[int] = []
+    # The kernel has a descriptor ready for the first client before it comes.
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        serving.start()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 2, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    opened.append(os.open(os.devnull, os.O_RDONLY))
+            first.connect(place.path)
+            second.connect(place.path)
+            time.sleep(0.2)  # it tries to accept in vain
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        second.settimeout(10.0)
+        assert second.recv(1), "the challenge, as it has been accepted"
+        serving.stop()
 
 
 def test_a_server_that_accepts_nobody_is_not_waited_for_in_vain(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,26 @@ def test_handles_reduce_durations_and_are_awaited(local: Cluster) -> None:
     assert asyncio.run(handle.async_wait()) == [1.0, 3.0]
     with pytest.raises(UnknownName, match="no reduction 'median'"):
         handle.consume_duration("median")  # type: ignore[arg-type]
+
+
+def test_more_handles_may_be_awaited_than_the_event_loop_has_threads() -> None:
+    class Call:
+        def __init__(self, label: str, opens: threading.Event, waits_for: threading.Event) -> None:
+            self.label, self._opens, self._waits_for = label, opens, waits_for
+
+        def wait(self, timeout: float | None = None) -> Outcome:
+            self._opens.set()
+            assert self._waits_for.wait(5.0), "the other one is not waited for"
+            return Outcome(value=self.label, seconds=0.0)
+
+    first, second = threading.Event(), threading.Event()
+    calls: Any = [Call("a", first, second), Call("b", second, first)]
+
+    async def main() -> list[list[str]]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        return await asyncio.gather(*(Handle[str]("g.work()", [call], 5.0).async_wait() for call in calls))
+
+    assert asyncio.run(main()) == [["a"], ["b"]]
 
 
 def test_views(local: Cluster) -> None:

@@ -14,6 +14,7 @@ them: so the items that a process has put are there before whatever it asks next
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -57,6 +58,9 @@ class _Service:
 
 GREET_S = 10.0
 """How long a client may take to show that it belongs to the run."""
+SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What the kernel says when it can open no further file now, but later may."""
+SHORTAGE_S = 0.1
 GREETINGS = 128
 """How many clients may be about to show it at a time, each in a thread of its own; the next ones wait to be accepted."""
 
@@ -109,8 +113,12 @@ class Server:
             # The client was gone before it was accepted.
             except ConnectionError:
                 continue
-            except OSError:
-                return
+            except OSError as error:
+                # It is closed, unless the process has too many files open: the clients wait until it has fewer.
+                if error.errno not in SHORTAGE:
+                    return
+                time.sleep(SHORTAGE_S)
+                continue
             self._greeted[connection] = time.monotonic()
             while not self._room.acquire(timeout=GREET_S / 4):
                 self._hurry()

@@ -198,7 +198,8 @@ class Arena:
         for segment in segments:
             self._segments.remove(segment)
             # A mapping would keep the memory.
-            _mappings.pop(segment.name, None)
+            with _lock:
+                _mappings.pop(segment.name, None)
 
 
 class _Segment:
@@ -235,7 +236,7 @@ class _Mapping:
 
 
 _mappings: dict[bytes, _Mapping] = {}
-"""What this process has mapped, by the segment's name."""
+"""What this process has mapped, by the segment's name. Changed and iterated over with `_lock`."""
 _arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
 _lock = threading.Lock()
 _tending = threading.Event()
@@ -285,9 +286,9 @@ def _tend() -> None:
 
 def trim(before: float) -> None:
     """Gives back the segments and mappings of this process that were not used since a `time.monotonic()`."""
-    for name, mapping in list(_mappings.items()):
-        if mapping.used < before:
-            _mappings.pop(name, None)
+    with _lock:
+        for name in [name for name, mapping in _mappings.items() if mapping.used < before]:
+            del _mappings[name]
     for arena in list(_arenas):
         arena.trim(before)
 

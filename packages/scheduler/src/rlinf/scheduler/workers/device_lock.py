@@ -14,13 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError
 from rlinf.scheduler.ranks import format_ranks
 from rlinf.scheduler.transport.waits import Monitor, Wait, current_method
+from rlinf.scheduler.workers.loops import in_own_thread
 
 _NUMBERS = itertools.count()
 
@@ -213,20 +213,20 @@ class DeviceLock:
             self.acquire()
             return
         claim = Claim(self._owner, self._devices, current_method())
-        granted = _elsewhere(self._service.acquire, claim, self._wait(None))
+        granted = in_own_thread(self._service.acquire, claim, self._wait(None))
         try:
             await asyncio.shield(granted)
         except asyncio.CancelledError:
             # Its thread runs on. The release below ends its wait; the callback's is for a claim that comes only after that.
-            granted.add_done_callback(lambda done: None if done.exception() else _elsewhere(self._service.release, claim))
-            _elsewhere(self._service.release, claim)
+            granted.add_done_callback(lambda done: None if done.exception() else in_own_thread(self._service.release, claim))
+            in_own_thread(self._service.release, claim)
             raise
         self._held[me] = (claim, 1)
 
     async def __aexit__(self, *exception: object) -> None:
         claim = self._left()
         if claim is not None and self._in_thread:
-            await asyncio.shield(_elsewhere(self._service.release, claim))
+            await asyncio.shield(in_own_thread(self._service.release, claim))
         elif claim is not None:
             self._service.release(claim)
 
@@ -266,9 +266,3 @@ def _holder() -> object:
         if task is not None:
             return task
     return threading.current_thread()
-
-
-def _elsewhere(function: Callable[..., None], *args: Any) -> asyncio.Future[None]:
-    """Runs a function in a thread of the event loop's, with this task's context."""
-    context = copy_context()
-    return asyncio.get_running_loop().run_in_executor(None, lambda: context.run(function, *args))

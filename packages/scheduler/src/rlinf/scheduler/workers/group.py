@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
@@ -15,6 +14,7 @@ from rlinf.scheduler.newest import newest
 from rlinf.scheduler.transport.waits import longer
 from rlinf.scheduler.workers.calls import Outcome, Process, RankCall, Unsendable, WorkerInfo
 from rlinf.scheduler.workers.group_registry import kind_of
+from rlinf.scheduler.workers.loops import in_own_thread
 from rlinf.scheduler.workers.remote_groups import find, in_worker
 
 W = TypeVar("W")
@@ -108,8 +108,8 @@ class Handle(Generic[R]):
 
     async def async_wait(self, timeout: float | None = None) -> list[R]:
         """`wait` for asyncio; on the `local` back-end nothing else of the driver runs meanwhile."""
-        # On the local back-end a thread of asyncio's would be no task, and may not wait.
-        return self.wait(timeout) if self._cooperative else await asyncio.to_thread(self.wait, timeout)
+        # On the local back-end another thread would be no task, and may not wait.
+        return self.wait(timeout) if self._cooperative else await in_own_thread(self.wait, timeout)
 
     def __await__(self) -> Generator[Any, None, list[R]]:
         return self.async_wait().__await__()

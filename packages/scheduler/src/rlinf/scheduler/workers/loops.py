@@ -10,8 +10,13 @@ import asyncio
 import selectors
 import threading
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Protocol
+from contextvars import copy_context
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Ready = list[tuple[selectors.SelectorKey, int]]
 Select = Callable[[float | None], Ready]
@@ -134,6 +139,25 @@ class Coroutines:
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._turn:
             loop.run_forever()
+
+
+def in_own_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+    """Runs a function that waits in a thread of its own, with the context of the task that calls.
+
+    `asyncio.to_thread` has a few threads for all: tasks that wait in them keep out the one that would end their waits.
+    """
+    context = copy_context()
+    future: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(context.run(function, *args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            future.set_exception(error)
+
+    future.set_running_or_notify_cancel()
+    threading.Thread(target=run, name="rlinf-wait", daemon=True).start()
+    return asyncio.wrap_future(future)
 
 
 def _look() -> None:

@@ -143,7 +143,7 @@ class LocalBackend:
         processes = self._processes[group] = list[LocalProcess]()
         calls: list[LocalCall] = []
         self._sizes[group] = len(plans)
-        logs = self._logs.setdefault(group, [])
+        logs = self._logs[group] = list[WorkerLog]()
         for plan in plans:
             info = WorkerContext(**plan_fields(group, plan, plans)).info
             log = WorkerLog(f"{WORKERS}.{address(group, plan.rank)}", self._log_dir, group, plan.rank)
@@ -156,7 +156,9 @@ class LocalBackend:
         except Exception:
             for process in processes:
                 process.end()
-            del self._sizes[group], self._processes[group]
+            for log in logs:
+                log.close()
+            del self._sizes[group], self._processes[group], self._logs[group]
             raise
         return list(processes)
 

@@ -38,7 +38,7 @@ class CountingLoop:
         self.cfg, self.counter, self.folder, self.phases = cfg, counter, folder, Phases(cfg.runner.timeout_s)
     def init_workers(self): ...
     def run(self):
-        with MetricsLog(self.folder, self.cfg.runner.logger) as log:
+        with MetricsLog(self.folder, self.cfg) as log:
             for step in range(self.cfg.runner.max_steps):
                 (counts,) = self.phases.timed("count", self.counter.count())
                 log.write(step + 1, {"count": float(sum(counts))})

@@ -35,11 +35,6 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
-    def tensorboard(self) -> Path:
-        """Holds TensorBoard event files."""
-        return self.path / "tensorboard"
-
-    @property
     def video(self) -> Path:
         """An episode of the last evaluation."""
         return self.path / "video" / "eval.mp4"

@@ -11,6 +11,7 @@ from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import chosen_parts, keyed_fields
+from rlinf.runners.reporting.loggers.registry import KEY, check_logger
 
 
 def check_run(cfg: RunConfig) -> None:
@@ -23,6 +24,8 @@ def check_run(cfg: RunConfig) -> None:
     for key, path in _weights(cfg):
         _collect(faults, key, lambda path=path, key=key: find_weights(path, place=key))
     _collect(faults, "runner.resume_dir", lambda: check_resume(cfg))
+    for name in cfg.runner.logger.logger_backends:
+        _collect(faults, KEY, lambda name=name: check_logger(name))
     refuse(faults)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.data import EnvSpec
@@ -12,6 +12,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.models import Model, build_model
 from rlinf.core.protocols import Advantage, Gate, Loss, TrainerConfig, WeightSync
 from rlinf.core.registry import ADVANTAGES, GATES, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS, Registry
+from rlinf.runners.reporting.loggers.registry import LOGGERS
 
 _LONGEST_NAME = 200
 """Bytes: file systems take 255, and the names of locks and of earlier runs are a little longer."""
@@ -63,8 +64,15 @@ class LoggerConfig:
 
     log_path: str = "logs"
     """The run writes to `<log_path>/<experiment_name>`."""
-    logger_backends: tuple[Literal["tensorboard"], ...] = ("tensorboard",)
-    """Where metrics go beside the console."""
+    logger_backends: tuple[str, ...] = ("tensorboard",)
+    """Where metrics go beside the console and `metrics.jsonl`: registered loggers (tensorboard, csv, stdout, wandb, swanlab), or
+    `module:Class`."""
+    project_name: str = "rlinf"
+    """The project of Weights & Biases or SwanLab to which the run belongs; there its name is `runner.experiment_name`."""
+
+    def __post_init__(self) -> None:
+        for name in self.logger_backends:
+            LOGGERS.get(name, place="logger_backends")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

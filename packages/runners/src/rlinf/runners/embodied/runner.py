@@ -95,7 +95,7 @@ class EmbodiedRunner:
     def run(self) -> None:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
         config = self.cfg.runner
-        with recorded(config, self.folder, self.checkpoints, step=self.step) as record:
+        with recorded(self.cfg, self.folder, self.checkpoints, step=self.step) as record:
             told = evaluation_plan(episode_protocol(self.cfg, final=False), episode_protocol(self.cfg, final=True), config)
             record.progress.note(told)
             with self.checkpoints.stoppable(record.progress.note):

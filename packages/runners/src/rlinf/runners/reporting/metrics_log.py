@@ -1,14 +1,14 @@
-"""Where a run's numbers go: TensorBoard and `metrics.jsonl`."""
+"""Where a run's numbers go: `metrics.jsonl`, and the loggers that it names."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 from rlinf.runners.checkpoints.run_folder import RunFolder
-from rlinf.runners.config.schema import LoggerConfig
+from rlinf.runners.config.schema import RunConfig
+from rlinf.runners.reporting.loggers.registry import LoggedRun, open_loggers
 
 
 class MetricsLog:
@@ -16,31 +16,28 @@ class MetricsLog:
 
     Args:
         folder: the run's folder.
-        config: which backends.
+        cfg: names the run and its loggers.
     """
 
-    def __init__(self, folder: RunFolder, config: LoggerConfig) -> None:
+    def __init__(self, folder: RunFolder, cfg: RunConfig) -> None:
+        runner, logger = cfg.runner, cfg.runner.logger
+        run = LoggedRun(folder=folder.path, project=logger.project_name, name=runner.experiment_name, config=cfg.source)
+        self._loggers = open_loggers(logger.logger_backends, run)
         # A run that goes on appends to the same file.
         self._lines = folder.metrics.open("a")
-        self._writer: Any = None
-        if "tensorboard" in config.logger_backends:
-            from torch.utils.tensorboard.writer import SummaryWriter
-
-            self._writer = SummaryWriter(str(folder.tensorboard))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Records the scalars of iteration `step`."""
         self._lines.write(json.dumps({"step": step, **scalars}) + "\n")
         # What was logged must outlive a process that is killed.
         self._lines.flush()
-        if self._writer is not None:
-            for name, value in scalars.items():
-                self._writer.add_scalar(name, value, step)
+        for logger in self._loggers:
+            logger.write(step, scalars)
 
     def __enter__(self) -> MetricsLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._lines.close()
-        if self._writer is not None:
-            self._writer.close()
+        for logger in self._loggers:
+            logger.close()

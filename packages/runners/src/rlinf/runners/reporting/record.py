@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
 from rlinf.runners.checkpoints.run_folder import RunFolder
-from rlinf.runners.config.schema import RunnerConfig
+from rlinf.runners.config.schema import RunConfig, RunnerConfig
 from rlinf.runners.reporting.metrics_log import MetricsLog
 from rlinf.runners.reporting.progress import ProgressDisplay
 from rlinf.runners.training.finite import SkippedSteps
@@ -61,14 +61,14 @@ class RunRecord:
 
 
 @contextmanager
-def recorded(config: RunnerConfig, folder: RunFolder, checkpoints: Checkpointer, *, step: int) -> Generator[RunRecord]:
+def recorded(cfg: RunConfig, folder: RunFolder, checkpoints: Checkpointer, *, step: int) -> Generator[RunRecord]:
     """Inside, a run records its iterations; its files are closed at the end.
 
     Args:
-        config: of the run.
+        cfg: of the run.
         folder: where it writes.
         checkpoints: where it is saved.
         step: the iteration that it begins with.
     """
-    with MetricsLog(folder, config.logger) as log, ProgressDisplay(config.max_steps, step) as progress:
-        yield RunRecord(config=config, checkpoints=checkpoints, log=log, progress=progress)
+    with MetricsLog(folder, cfg) as log, ProgressDisplay(cfg.runner.max_steps, step) as progress:
+        yield RunRecord(config=cfg.runner, checkpoints=checkpoints, log=log, progress=progress)

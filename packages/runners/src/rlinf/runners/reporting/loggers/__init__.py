@@ -1,0 +1,1 @@
+"""Where a run's numbers go: what a logger is, how it is named, and those that come with this package."""

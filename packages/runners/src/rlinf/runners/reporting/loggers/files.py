@@ -1,0 +1,91 @@
+"""Loggers that write to this machine: TensorBoard, a table, and lines of text."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlinf.runners.reporting.loggers.registry import LoggedRun
+
+
+class TensorBoardLogger:
+    """`tensorboard`: event files in the folder `tensorboard` of the run."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(run.folder / "tensorboard"))
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Adds a point to the curve of each number."""
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Closes the event file."""
+        self._writer.close()
+
+
+class CSVLogger:
+    """`csv`: the table `metrics.csv` with a row for each iteration, and a column for each number that any of them had."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        self._path = run.folder / "metrics.csv"
+        self._columns = _header(self._path)
+        # A run that goes on appends to the same file.
+        self._file = self._path.open("a", newline="", encoding="utf-8")
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Appends a row; a number that no iteration had before becomes a column, empty in the rows above."""
+        new = [name for name in ("step", *scalars) if name not in self._columns]
+        if new:
+            self._widen(new)
+        csv.DictWriter(self._file, self._columns).writerow({"step": step, **scalars})
+        # What was logged must outlive a process that is killed.
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _widen(self, new: list[str]) -> None:
+        self._file.close()
+        with self._path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self._columns = [*self._columns, *new]
+        # Written beside the old one and moved over it, so that a reader never finds half a table.
+        partial = self._path.with_name(f".{self._path.name}.partial")
+        with partial.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self._columns)
+            writer.writeheader()
+            writer.writerows(rows)
+        os.replace(partial, self._path)
+        self._file = self._path.open("a", newline="", encoding="utf-8")
+
+
+class StdoutLogger:
+    """`stdout`: a line `step 3  env/return=0.5 …` for each iteration, for a terminal or the log of a batch system."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        self._name = run.name
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Prints the numbers with five digits, in alphabetical order."""
+        numbers = " ".join(f"{name}={scalars[name]:.5g}" for name in sorted(scalars))
+        sys.stdout.write(f"{self._name} step {step}  {numbers}\n")
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+def _header(path: Path) -> list[str]:
+    """The columns of a table; none if it is not there yet."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return next(csv.reader(file), list[str]())

@@ -1,0 +1,190 @@
+"""Where the numbers of a run go."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+
+from rlinf.core.errors import ConfigError, MissingExtra
+from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.config.checks import check_run
+from rlinf.runners.config.schema import RunConfig
+from rlinf.runners.embodied.rules import read_embodied
+from rlinf.runners.reporting.loggers.registry import LOGGERS, LoggedRun, open_loggers, register_logger
+from rlinf.runners.reporting.metrics_log import MetricsLog
+
+
+class Remembering:
+    """Keeps what it was given."""
+
+    opened: ClassVar[list[Any]] = []
+
+    def __init__(self, run: LoggedRun) -> None:
+        self.run, self.written, self.closed = run, list[Any](), False
+        self.opened.append(self)
+
+    def write(self, step: int, scalars: Any) -> None:
+        self.written.append((step, dict(scalars)))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Failing(Remembering):
+    """Can't begin."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        raise OSError("no disk")
+
+
+register_logger("remembering", Remembering)
+
+
+@pytest.fixture(autouse=True)
+def nothing_opened() -> None:
+    Remembering.opened.clear()
+
+
+@pytest.fixture
+def configured(toy_data: dict[str, Any]) -> Any:
+    def read(*backends: str, **logger: Any) -> RunConfig:
+        toy_data["runner"]["logger"] = {"logger_backends": list(backends), **logger}
+        return read_embodied(toy_data)
+
+    return read
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> LoggedRun:
+    return LoggedRun(folder=tmp_path, project="robots", name="toy", config={"runner": {"seed": 1}})
+
+
+def not_there(module: str) -> bool:
+    return False
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_writes_to_all_loggers_that_it_names(configured: Any, tmp_path: Path) -> None:
+    cfg = configured("csv", "remembering", "tensorboard", project_name="robots")
+    with MetricsLog(RunFolder(tmp_path), cfg) as log:
+        log.write(1, {"env/return": 0.5})
+    (logger,) = Remembering.opened
+    assert logger.written == [(1, {"env/return": 0.5})]
+    assert logger.closed
+    assert (logger.run.project, logger.run.name, logger.run.folder) == ("robots", "toy", tmp_path)
+    assert logger.run.config == cfg.source
+    assert rows(tmp_path / "metrics.csv") == [{"step": "1", "env/return": "0.5"}]
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "env/return": 0.5}
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_a_new_number_becomes_a_column_and_a_run_that_resumes_appends(run: LoggedRun) -> None:
+    logger = LOGGERS.get("csv")(run)
+    logger.write(1, {"a": 1.0})
+    logger.write(2, {"a": 2.0, "eval/b": 0.25})
+    logger.close()
+    logger = LOGGERS.get("csv")(run)
+    logger.write(3, {"a": 3.0})
+    logger.close()
+    assert rows(run.folder / "metrics.csv") == [
+        {"step": "1", "a": "1.0", "eval/b": ""},
+        {"step": "2", "a": "2.0", "eval/b": "0.25"},
+        {"step": "3", "a": "3.0", "eval/b": ""},
+    ]
+    assert [path.name for path in run.folder.iterdir()] == ["metrics.csv"]
+
+
+def test_stdout_prints_a_line(run: LoggedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    LOGGERS.get("stdout")(run).write(3, {"b": 1 / 3, "a": 1e6})
+    assert capsys.readouterr().out == "toy step 3  a=1e+06 b=0.33333\n"
+
+
+def test_loggers_are_closed_if_a_later_one_can_not_begin(run: LoggedRun) -> None:
+    with pytest.raises(OSError, match="no disk"):
+        open_loggers(["remembering", f"{__name__}:Failing"], run)
+    assert Remembering.opened[0].closed
+
+
+def test_unknown_and_absent_loggers_are_refused_by_name(configured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"runner\.logger\.logger_backends: no logger named 'wandbb'\. Did you mean 'wandb'"):
+        configured("wandbb")
+    monkeypatch.setattr("rlinf.core.registry.is_there", not_there)
+    cfg = configured("wandb", "swanlab")
+    with pytest.raises(ConfigError) as caught:
+        check_run(cfg)
+    said = str(caught.value)
+    for name in ("wandb", "swanlab"):
+        assert f"runner.logger.logger_backends: the module '{name}' is not installed. Install {name}: " in said
+    assert issubclass(MissingExtra, ConfigError)
+
+
+class SwanLab(ModuleType):
+    """The functions of swanlab that are documented, which keep what they were given."""
+
+    def __init__(self) -> None:
+        super().__init__("swanlab")
+        self.calls: list[Any] = []
+        self.error: Exception | None = None
+
+    def init(self, *, project: str, experiment_name: str, config: Any, logdir: str, mode: Any = None, **more: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        assert Path(logdir).is_dir()
+        self.calls.append(("init", project, experiment_name, config, mode, more))
+
+    def log(self, data: Any, step: int | None = None) -> None:
+        self.calls.append(("log", data, step))
+
+    def finish(self) -> None:
+        self.calls.append(("finish",))
+
+
+@pytest.fixture
+def swanlab(monkeypatch: pytest.MonkeyPatch) -> SwanLab:
+    module = SwanLab()
+    monkeypatch.setitem(sys.modules, "swanlab", module)
+    monkeypatch.delenv("SWANLAB_MODE", raising=False)
+    return module
+
+
+def test_swanlab_gets_the_run_and_its_numbers(run: LoggedRun, swanlab: SwanLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = LOGGERS.get("swanlab")(run)
+    logger.write(4, {"a": 1.0})
+    logger.close()
+    identity = run.identity()
+    assert len(identity) == 21
+    goes_on = {"id": identity, "resume": "allow"}
+    assert swanlab.calls == [("init", "robots", "toy", run.config, None, goes_on), ("log", {"a": 1.0}, 4), ("finish",)]
+    # Without a server there is nothing to go on with.
+    monkeypatch.setenv("SWANLAB_MODE", "offline")
+    LOGGERS.get("swanlab")(run)
+    assert swanlab.calls[-1] == ("init", "robots", "toy", run.config, "offline", {})
+
+
+def test_a_service_that_does_not_let_in_is_told_with_its_key(run: LoggedRun, swanlab: SwanLab) -> None:
+    swanlab.error = RuntimeError("not logged in")
+    with pytest.raises(ConfigError, match=r"runner\.logger\.logger_backends: swanlab can't begin \(not logged in\)\. Log in with"):
+        LOGGERS.get("swanlab")(run)
+
+
+def test_wandb_writes_a_run_without_a_network(run: LoggedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    logger = LOGGERS.get("wandb")(run)
+    logger.write(1, {"a": 1.0})
+    logger.write(2, {"a": 2.0})
+    logger.close()
+    (record,) = (run.folder / "wandb").glob("offline-run-*/run-*.wandb")
+    assert record.stem == f"run-{run.identity()}"
+    assert record.stat().st_size > 0

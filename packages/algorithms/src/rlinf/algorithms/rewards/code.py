@@ -95,10 +95,11 @@ def _of_object(found: Mapping[str, Any]) -> list[Case]:
 
 
 def _of_columns(found: Mapping[str, Any]) -> list[Case]:
-    inputs, outputs = found["inputs"], found["outputs"]
-    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(cast("Any", inputs)) != len(cast("Any", outputs)):
-        raise ValueError(f"expected as many outputs as inputs, in two lists, found {inputs!r:.50} and {outputs!r:.50}")
-    pairs = list(zip(cast("list[Any]", inputs), cast("list[Any]", outputs), strict=True))
+    inputs, outputs = _list(found["inputs"]), _list(found["outputs"])
+    if inputs is None or outputs is None or len(inputs) != len(outputs):
+        told = f"{found['inputs']!r:.50} and {found['outputs']!r:.50}"
+        raise ValueError(f"expected as many outputs as inputs, in two lists, found {told}")
+    pairs = list(zip(inputs, outputs, strict=True))
     if found.get("fn_name") is None:
         return [_case({"stdin": given, "stdout": expected}) for given, expected in pairs]
     return [Case(code=_call(_name(found["fn_name"]), given, expected)) for given, expected in pairs]
@@ -111,10 +112,14 @@ def _call(name: str, given: Any, expected: Any) -> str:
     """
     if not isinstance(given, list):
         raise ValueError(f"expected a list of arguments of {name}, found {given!r:.100}")
-    wrapped = isinstance(expected, list) and len(cast("Any", expected)) == 1
-    either: list[Any] = [expected, expected[0]] if wrapped else [expected]
+    items = _list(expected) or []
+    either = [expected, items[0]] if len(items) == 1 else [expected]
     call = f"_returned = (globals().get({name!r}) or Solution().{name})(*{given!r})"
     return f"{call}\nassert (list(_returned) if isinstance(_returned, tuple) else _returned) in {either!r}"
+
+
+def _list(value: Any) -> list[Any] | None:
+    return cast("list[Any]", value) if isinstance(value, list) else None
 
 
 def _name(value: Any) -> str:

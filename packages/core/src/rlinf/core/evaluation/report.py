@@ -73,16 +73,16 @@ class EvalReport(Generic[R]):
     """In the order of the work-list, in whatever order they are given."""
 
     def __post_init__(self) -> None:
-        place = {key: number for number, key in enumerate(self.protocol.work_list())}
+        place: dict[Any, int] = {key: number for number, key in enumerate(self.protocol.work_list())}
         found = Counter(result.key for result in self.results)
         missing = [number for key, number in place.items() if key not in found]
-        twice = [place.get(cast("Any", key), _number(key)) for key, count in found.items() if count > 1]
+        twice = [place.get(key, _number(key)) for key, count in found.items() if count > 1]
         other = [_number(key) for key in found if key not in place]
         if missing or twice or other:
             told = f"missing {missing[:5]}, twice {sorted(twice)[:5]}, not of this protocol {sorted(other)[:5]}"
             problem = f"{len(place)} {self.protocol.result.counted}: {told}"
             raise RLinfError("evaluation", problem, "Each entry of the work-list must be played exactly once.")
-        ordered = sorted(self.results, key=lambda result: place[cast("Any", result.key)])
+        ordered = sorted(self.results, key=lambda result: place[result.key])
         object.__setattr__(self, "results", tuple(ordered))
 
     @property

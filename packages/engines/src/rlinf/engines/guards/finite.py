@@ -24,7 +24,7 @@ class FiniteWatch:
     """
 
     def __init__(self, module: nn.Module, name: str = "policy") -> None:
-        self._module = module
+        self._module: Any = module
         self._name = name
         self._handles: list[Any] = []
 
@@ -37,12 +37,12 @@ class FiniteWatch:
         state: dict[str, Tensor] = self._module.state_dict()
         for name, tensor in state.items():
             self._check(f"{self._name}.{name}", "its value", tensor, "Load another checkpoint, or look at the step before.")
-        for name, part in cast("dict[str, Any]", dict(cast("Any", self._module).named_modules())).items():
+        for name, part in self._module.named_modules():
             path = f"{self._name}.{name}" if name else self._name
             self._handles.append(part.register_forward_hook(self._watched(path)))
         for name, parameter in self._module.named_parameters():
             if parameter.requires_grad:
-                self._handles.append(cast("Any", parameter).register_hook(self._gradient(f"{self._name}.{name}", "its gradient")))
+                self._handles.append(parameter.register_hook(self._gradient(f"{self._name}.{name}", "its gradient")))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:

@@ -44,7 +44,7 @@ def beside(function: Callable[[], Any]) -> Callable[[], Any]:
     def call() -> None:
         try:
             results.put((function(), None))
-        except BaseException as error:  # noqa: BLE001 - raised by who waits
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             results.put((None, error))
 
     threading.Thread(target=call, daemon=True).start()

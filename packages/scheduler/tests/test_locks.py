@@ -81,7 +81,7 @@ def test_first_come_first_served_for_each_device() -> None:
     b = claimants.want("b", [0, 1])
     c = claimants.want("c", [1])
     claimants.want("d", [2])
-    claimants.expect("a", "d")  # c does not overtake b, who waits for both; d has nobody before it
+    claimants.expect("a", "d")  # c does not overtake b, which waits for both; d has nobody before it
     claimants.service.release(a)
     claimants.expect("a", "d", "b")
     claimants.service.release(c)

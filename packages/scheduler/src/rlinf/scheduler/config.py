@@ -54,7 +54,7 @@ class ClusterConfig:
     """When the driver has waited for so long, its log says who waits for what, and again whenever so long has passed; 0: never."""
     stopped_grace_s: float = 60.0
     """How long the process of a worker may be stopped, as by SIGSTOP, before the run ends with a `WorkerError`, or its supervisor
-    starts it again; the log names it within seconds. 0: any time, up to `timeout_s` of who waits for it."""
+    starts it again; the log names it within seconds. 0: any time, up to the `timeout_s` of the wait for it."""
     log_dir: str | None = None
     """Each worker's log goes to `<log_dir>/worker_logs/<group>/rank_<rank>.log`; None writes no files."""
     tracer: TracerConfig = TracerConfig()

@@ -274,7 +274,7 @@ CHECKS: Final[dict[str, Callable[[ChannelContract], None]]] = {
     "Asynchronous gets are served in order, can be awaited, and outlive a wait that was too short.": _asynchronous,
     "A get that is cancelled or dropped leaves its item in its place.": _given_up,
     "A closed channel is drained and then at its end; nothing can be put into it.": _closed,
-    "Closing wakes who waits for room; what was put before is there, and nothing else.": _closed_while_full,
+    "Closing wakes the threads that wait for room; what was put before is there, and nothing else.": _closed_while_full,
     "A worker can create a channel, and others connect to it by name.": _connected,
 }
 

@@ -38,7 +38,7 @@ class RequestFailed(Exception):
     """Raised by an engine whose other requests go on.
 
     Attributes:
-        error: what who waits is told.
+        error: what the waiting tasks are told.
     """
 
     def __init__(self, error: RLinfError) -> None:

@@ -1,4 +1,4 @@
-"""What was written after a prompt, and who waits for it."""
+"""What was written after a prompt, and the task that waits for it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Response:
             raise ConfigError("generate(prompt)", f"expected tokens below {vocabulary}, found {wrong[0]}")
 
     def end(self, finish: Finish) -> None:
-        """Hands what was written to who waits for it."""
+        """Hands what was written to the waiting task."""
         if not self.future.done():
             self.future.set_result(
                 Completion(
@@ -91,6 +91,6 @@ class Response:
             )
 
     def fail(self, error: Exception) -> None:
-        """Hands the cause of a fault to who waits."""
+        """Hands the cause of a fault to the waiting task."""
         if not self.future.done():
             self.future.set_exception(error)

@@ -144,7 +144,7 @@ class Queues:
 
     def __init__(self, monitor: Callable[[], Monitor]) -> None:
         self._make_monitor = monitor
-        # A monitor for each thread, so that the end of a request wakes only who waits for it.
+        # A monitor for each thread, so that the end of a request wakes only its own thread.
         self._mine = threading.local()
         self._queues: dict[Hashable, _Queue] = {}
         self._lock = threading.Lock()

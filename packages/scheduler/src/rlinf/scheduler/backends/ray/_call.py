@@ -53,7 +53,7 @@ class RayCall:
         process: whose.
         method: what is called.
         send: makes the call on an actor.
-        quiet: only who waits for it is told of its failure.
+        quiet: only the waiting process is told of its failure.
     """
 
     def __init__(self, process: Called, method: str, send: Callable[[Any], Any], *, quiet: bool = False) -> None:

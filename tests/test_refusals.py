@@ -110,7 +110,11 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("embodied", "algorithm.adv_type=grpo", r"algorithm\.adv_type: 'grpo' .*env\.train\.group_size"),
     ("embodied", "algorithm={adv_type: grpo}", r"algorithm\.loss_type: 'actor_critic' .*target"),
     ("embodied", "actor.reference=cpu", r"^actor\.reference: "),
-    ("embodied", "actor.model={model_type: cma, preset: tiny}", r"^actor\.model\.model_type: 'cma' has a memory"),
+    (
+        "embodied",
+        "actor={model: {model_type: cma, preset: tiny}, global_batch_size: 20}",
+        r"^actor\.global_batch_size: 'cma' has a memory and learns from pieces of 25 decisions, found batches of 20",
+    ),
     ("embodied", "actor.model={model_type: causal_lm, preset: tiny}", r"^actor\.model\.model_type: 'causal_lm' writes text"),
     ("reasoning", "actor.model={model_type: mlp_policy}", r"actor\.model\.model_type: 'mlp_policy' .*language model"),
     ("sft", "actor.reference=cpu", r"^actor\.reference: "),

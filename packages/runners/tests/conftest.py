@@ -15,6 +15,7 @@ import pytest
 from rlinf.core.chunks import MaskedActions
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
 from rlinf.core.registry import ADVANTAGES, ENVS, GATES, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS
+from rlinf.runners.embodied.topology import Reply
 
 # A background job ignores Ctrl-C, and the programs that it starts do, too; here some are interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -209,7 +210,7 @@ def channels() -> tuple[Queues, Queues]:
                 context={"states": obs},
                 version=7,
             )
-            answers.put(decision, key=request.slot)
+            answers.put(Reply(decision=decision), key=request.slot)
 
     return Queues(reply), answers
 

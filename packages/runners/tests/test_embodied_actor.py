@@ -148,6 +148,24 @@ def test_without_micro_batches_a_pass_is_no_larger_than_in_training(toy_data: di
     assert trainer.asked == [4, 4]
 
 
+def test_a_policy_with_a_memory_learns_from_whole_pieces_of_episodes(toy_data: dict[str, Any]) -> None:
+    """Micro-batches of 7 decisions are 2 rows of 3; 8 decisions in batches of 6 are 2 optimizer steps in each epoch."""
+    trainer, taken = Tells(), list[Any]()
+    trainer.step = lambda parts, loss: taken.append(parts) or {}
+    worker = actor(toy_data, trainer, rows(4), micro_batch_size=7, global_batch_size=6)
+    worker._policy = SimpleNamespace(initial_state=dict, next_state=dict)
+    credit = worker.compute_advantages_and_returns()
+    assert (credit["rewards"].sum, credit["rewards"].weight) == (8, 8), "padding does not count"
+    worker.run_training(0)
+    assert trainer.asked == [2, 2]
+    steps = 2 * worker.cfg.algorithm.update_epoch
+    assert [[_shape(part.trajectory.reward) for part in parts] for parts in taken] == [[(2, 3)]] * steps
+    first = torch.cat([part.trajectory.context["number"][:, 0] for parts in taken[:2] for part in parts])
+    assert sorted(first.tolist()) == [0, 3, 6, 9], "every row once in an epoch"
+    ((_, scores),) = SEEN
+    assert scores.mask.sum() == 8 * 4
+
+
 @pytest.mark.parametrize(
     ("precision", "changes", "expected"),
     [

@@ -14,7 +14,7 @@ from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import episode_protocol
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.slots import slot_layout
-from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.embodied.topology import Reply, Topology
 
 
 def worker(data: dict[str, Any]) -> EnvWorker:
@@ -166,9 +166,8 @@ def chunks_of_two(queues: Any) -> tuple[Any, Any]:
             obs = request.obs["states"]
             zeros = np.zeros(len(obs), np.float32)
             action = np.zeros((len(obs), 2, 1), np.float32)
-            answers.put(
-                Decision(action=action, logprob=zeros, value=10 * obs[:, 0], context={"states": obs}, version=7), key=request.slot
-            )
+            decision = Decision(action=action, logprob=zeros, value=10 * obs[:, 0], context={"states": obs}, version=7)
+            answers.put(Reply(decision=decision), key=request.slot)
 
     return queues(reply), answers
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlinf.core.capabilities import RecurrentPolicy
 from rlinf.core.errors import RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Channel, HasObservationStatistics, Trainer
@@ -88,15 +89,17 @@ class EmbodiedFSDPActor(Worker):
         all_reduce = trainer.all_reduce if self.world_size > 1 else None
         credit = self.cfg.algorithm.advantage(self._trajectory, all_reduce=all_reduce)
         check_credit(credit, self._trajectory, place=place)
-        self._batch = Batch(trajectory=self._trajectory, credit=credit).decisions()
-        reward = self._batch.trajectory.reward
+        reward = self._trajectory.reward[self._trajectory.mask]
         metrics: dict[str, Statistic] = {"rewards": Metric(float(reward.sum()), reward.numel())}
+        if credit.target is not None:
+            target = credit.target[self._trajectory.mask]
+            metrics["returns_mean"] = Metric(float(target.sum()), target.numel())
         if self.cfg.env.train.group_size > 1:
             metrics |= group_metrics(self._trajectory)
+        batch = Batch(trajectory=self._trajectory, credit=credit)
+        # A memory is replayed from the state with which a row began, so that gradients flow back through time; see `_size`.
+        self._batch = batch if isinstance(self._policy, RecurrentPolicy) else batch.decisions()
         self._trajectory = None
-        if self._batch.credit.target is not None:
-            target = self._batch.credit.target
-            metrics["returns_mean"] = Metric(float(target.sum()), target.numel())
         return metrics
 
     def run_training(self, step: int) -> Mapping[str, Statistic]:
@@ -110,7 +113,7 @@ class EmbodiedFSDPActor(Worker):
             problem = "decisions have no credit yet"
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
-        total = int(trainer.all_reduce(torch.tensor(float(len(batch)))))
+        total = int(trainer.all_reduce(batch.trajectory.mask.sum().float()))
         # From the total: shares differ in size, and a rank that took fewer steps would keep the others waiting in theirs.
         steps = math.ceil(total / self.cfg.actor.global_batch_size)
         metrics: list[Mapping[str, Statistic]] = [self._pass_gate(trainer, batch, math.ceil(len(batch) / steps))]
@@ -119,7 +122,7 @@ class EmbodiedFSDPActor(Worker):
             for chosen in np.array_split(order, steps):
                 part = batch.rows(to_torch(chosen))
                 # A part is empty where a rank has fewer decisions than there are steps; it takes the step all the same.
-                size = self.cfg.actor.micro_batch_size or max(1, len(part))
+                size = self._size(part, max(1, len(part)))
                 metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
         if isinstance(self._policy, HasObservationStatistics):
             self._policy.observe(batch, all_reduce=trainer.all_reduce if self.world_size > 1 else None)
@@ -143,16 +146,26 @@ class EmbodiedFSDPActor(Worker):
         Args:
             trainer: that of this rank.
             batch: what is trained on.
-            most: decisions of a forward pass that is not parted into micro-batches.
+            most: rows of a forward pass that is not parted into micro-batches.
         """
         if self._checked:
             return {}
-        size = self.cfg.actor.micro_batch_size or max(1, most)
+        size = self._size(batch, max(1, most))
         scores = decision_scores(trainer, batch, size=size, rank=self.rank, world_size=self.world_size)
         precision = coarsest(self.cfg.actor.model.config, self.cfg.actor.trainer, self.cfg.rollout)
         measured = self.cfg.actor.build_gate(precision).check(scores, place=f"actor[{self.rank}]")
         self._checked = True
         return measured
+
+    def _size(self, batch: Batch[Any], whole: int) -> int:
+        """Rows of a micro-batch: of one decision each, or for a policy with a memory of a piece of an episode.
+
+        A piece is at most `env.train.max_steps_per_rollout_epoch` decisions, which is how far gradients go back through time:
+        what lies before enters as the state that was recorded, as in Mnih et al., "Asynchronous Methods for Deep Reinforcement
+        Learning" (2016), arXiv:1602.01783.
+        """
+        size = self.cfg.actor.micro_batch_size
+        return whole if size is None else max(1, size // batch.trajectory.horizon)
 
     def _ready(self) -> tuple[Topology, Trainer]:
         if self._topology is None or self._trainer is None:

@@ -15,9 +15,10 @@ from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.errors import NonFiniteError
 from rlinf.core.evaluation import EpisodePlayer, EpisodeProtocol
 from rlinf.core.protocols import Channel
-from rlinf.core.tree import tree_combine, tree_index, tree_map
+from rlinf.core.tree import Tree, tree_combine, tree_index, tree_map
+from rlinf.runners.embodied.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.slots import Slot
-from rlinf.runners.embodied.topology import Request
+from rlinf.runners.embodied.topology import Remembered, Reply, Request
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -30,13 +31,13 @@ class SlotChannels:
     requests: Channel
     """Carries `Request`s, keyed by rollout rank."""
     answers: Channel
-    """Carries `Decision`s, keyed by slot."""
+    """Carries `Reply`s, keyed by slot."""
     rollout_rank: int
     """The worker that serves the slot."""
 
-    def ask(self, slot: Slot, key: tuple[int, ...], obs: Any) -> None:
+    def ask(self, slot: Slot, key: tuple[int, ...], obs: Any, remembered: Remembered | None = None) -> None:
         """Asks for actions for observations, each leaf `[n, *]`; None says that no more requests come."""
-        self.requests.put(Request(slot=slot.index, key=key, obs=obs), key=self.rollout_rank)
+        self.requests.put(Request(slot=slot.index, key=key, obs=obs, remembered=remembered), key=self.rollout_rank)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,8 @@ class Answer:
     """`[n]`, the environments whose episodes ended with the step before."""
     final_values: Floats | None
     """`[n]`, the critic's values of their final observations; None without a critic."""
+    memory: Tree[Any] | None = None
+    """What the policy remembers after the decision, each leaf `[num_envs, *]`; None if it has no memory."""
 
 
 class EnvSlot:
@@ -72,6 +75,8 @@ class EnvSlot:
         self._obs: Any = None
         self._finals: Any = None
         self._final_envs = np.empty(0, np.intp)
+        self._final_names: list[int] = []
+        self._memory = EpisodeMemory()
         self._env = env
         self._low: Any = spec.action.low
         self._high: Any = spec.action.high
@@ -89,24 +94,31 @@ class EnvSlot:
     def keep_finals(self) -> None:
         """Lets the observations of the episodes that have just ended ride along with the next request."""
         self._final_envs = np.flatnonzero(self.ended)
+        self._final_names = [self._names[env] for env in self._final_envs]
         self._finals = tree_map(np.copy, tree_index(self._obs, self._final_envs))
 
     def ask(self, channels: SlotChannels, key: tuple[int, ...]) -> None:
         """Asks for actions for the current observations."""
         # A simulator may write its next observations into the same memory while these are on their way.
-        obs = tree_map(np.copy, self._obs)
+        obs, names = tree_map(np.copy, self._obs), self._names
         if len(self._final_envs):
-            obs = tree_combine(np.concatenate, [obs, self._finals])
-        channels.ask(self.slot, key, obs)
+            obs, names = tree_combine(np.concatenate, [obs, self._finals]), names + self._final_names
+        channels.ask(self.slot, key, obs, self._memory.recall(names))
 
     def answer(self, channels: SlotChannels) -> Answer:
         """The answer to the oldest request."""
-        decision: Decision[Any] = channels.answers.get(key=self.slot.index)
+        reply: Reply = channels.answers.get(key=self.slot.index)
+        decision = reply.decision
         envs, self._final_envs = self._final_envs, np.empty(0, np.intp)
         rows, value = self.slot.num_envs, decision.value
         # The rows behind those of the environments are final observations; see `ask`.
         finals = None if value is None else value[rows:]
-        return Answer(decision=_first_rows(decision, rows), final_envs=envs, final_values=finals)
+        memory = None if reply.memory is None else tree_index(reply.memory, slice(rows))
+        return Answer(decision=_first_rows(decision, rows), final_envs=envs, final_values=finals, memory=memory)
+
+    def remember(self, answer: Answer) -> None:
+        """Keeps what the policy remembers after an answer; only of one whose actions are carried out, before any reset."""
+        self._memory.keep(self._names, answer.memory)
 
     def close_requests(self, channels: SlotChannels) -> None:
         """Says that no more requests come."""
@@ -123,6 +135,11 @@ class EnvSlot:
         first, last = self.slot.first_env, self.slot.first_env + self.slot.num_envs
         share = [episode for episode in protocol.work_list() if first <= episode.number % total_envs < last]
         return EpisodePlayer(self._env, self.spec, protocol, share, options)
+
+    @property
+    def _names(self) -> list[int]:
+        """A number for the episode that each environment is in, which no other episode of the slot has."""
+        return (self.episode * self.slot.num_envs + np.arange(self.slot.num_envs)).tolist()
 
     def step(self, action: Floats, when: str = "") -> ChunkStep:
         """Executes `[N, K, A]` actions, clipped to the environment's bounds, in each environment until its episode ends.

@@ -20,6 +20,7 @@ from rlinf.core.protocols import Channel
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.embodied.env_slot import EnvSlot, SlotChannels, task_numbers
+from rlinf.runners.embodied.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
 from rlinf.runners.embodied.slots import Slot
@@ -122,21 +123,22 @@ class EnvWorker(Worker):
             self._eval_env_slots, _ = self._build(config, own, render=config.video_cfg.save_video)
         results: list[EpisodeResult] = []
         own_channels = self._with_channels(self._eval_env_slots, requests, answers)
-        playing: list[tuple[EnvSlot, SlotChannels, EpisodePlayer]] = []
+        playing: list[tuple[EnvSlot, SlotChannels, EpisodePlayer, EpisodeMemory]] = []
         for env_slot, channels in own_channels:
             film = {"record": video} if video and env_slot.slot.index == 0 else {}
-            playing.append((env_slot, channels, env_slot.player(protocol, config.total_num_envs, film)))
+            playing.append((env_slot, channels, env_slot.player(protocol, config.total_num_envs, film), EpisodeMemory()))
         # Every slot asks before any answer is awaited, so that one simulates while another is decided for.
         for each in playing:
             _ask(*each, 0)
         decisions = 0
-        while playing := [each for each in playing if not each[-1].done]:
+        while playing := [each for each in playing if not each[2].done]:
             decisions += 1
-            for env_slot, channels, player in playing:
-                action = env_slot.answer(channels).decision.action
+            for env_slot, channels, player, memory in playing:
+                answer = env_slot.answer(channels)
+                memory.keep(_episodes(player), answer.memory)
                 with env_slot.located():
-                    results += player.step(action)
-                _ask(env_slot, channels, player, decisions)
+                    results += player.step(answer.decision.action)
+                _ask(env_slot, channels, player, memory, decisions)
         for env_slot, channels in own_channels:
             env_slot.close_requests(channels)
         return results
@@ -149,6 +151,7 @@ class EnvWorker(Worker):
             answer = env_slot.answer(channels)
         if answer.final_values is not None:
             collector.final_values(answer.final_envs, answer.final_values)
+        env_slot.remember(answer)
         iteration, epoch, t = key
         with self.worker_timer("simulate"):
             step = env_slot.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t - 1}")
@@ -243,11 +246,17 @@ class EnvWorker(Worker):
         return self._topology
 
 
-def _ask(env_slot: EnvSlot, channels: SlotChannels, player: EpisodePlayer, decision: int) -> None:
+def _ask(env_slot: EnvSlot, channels: SlotChannels, player: EpisodePlayer, memory: EpisodeMemory, decision: int) -> None:
     """Asks for the actions of a slot that still plays."""
     if not player.done:
         # A simulator may write its next observations into the same memory while these are on their way.
-        channels.ask(env_slot.slot, (decision,), {key: np.copy(value) for key, value in player.observations.items()})
+        obs = {key: np.copy(value) for key, value in player.observations.items()}
+        channels.ask(env_slot.slot, (decision,), obs, memory.recall(_episodes(player)))
+
+
+def _episodes(player: EpisodePlayer) -> list[int]:
+    """The numbers of the episodes that must be decided for."""
+    return [turn.episode.number for turn in player.turns]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,16 +11,16 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 
 from rlinf.core.capabilities import HasExplorationSchedule, RecurrentPolicy
 from rlinf.core.data import Decision, Weights
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Channel, Mode, Policy
 from rlinf.core.random import keyed_seed
-from rlinf.core.tree import tree_map
+from rlinf.core.tree import tree_combine, tree_leaves, tree_map
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.schema import EmbodiedConfig
-from rlinf.runners.embodied.topology import Request, Topology
+from rlinf.runners.embodied.topology import Remembered, Reply, Request, Topology
 from rlinf.runners.training.devices import placed
-from rlinf.runners.training.tensors import observed, to_numpy
+from rlinf.runners.training.tensors import observed, to_numpy, to_torch
 
 
 class MultiStepRolloutWorker(Worker):
@@ -36,9 +37,6 @@ class MultiStepRolloutWorker(Worker):
         self._topology = topology
         seed = keyed_seed(self.cfg.runner.seed, "model")
         policy = placed(self.cfg.actor.model.build(topology.spec, seed=seed).eval(), self)
-        if isinstance(policy, RecurrentPolicy):
-            problem = f"'{self.cfg.actor.model.model_type}' has a memory, and nothing here carries it from step to step yet"
-            raise ConfigError("actor.model.model_type", problem, "Choose a policy without one.")
         self._policy = policy
 
     def sync_model_from_actor(self) -> int:
@@ -87,26 +85,50 @@ class MultiStepRolloutWorker(Worker):
                 slots -= 1
                 continue
             with self.worker_timer("decide"):
-                decision = self._decide(request, mode)
-            answers.put(decision, key=request.slot)
+                reply = self._decide(request, mode)
+            answers.put(reply, key=request.slot)
             answered += 1
         return answered
 
-    def _decide(self, request: Request, mode: Mode) -> Decision[Any]:
+    def _decide(self, request: Request, mode: Mode) -> Reply:
         # One for each request: an answer depends neither on the worker that gives it nor on those that it gave before.
         generator = torch.Generator()
         generator.manual_seed(keyed_seed(self.cfg.runner.seed, "rollout", request.slot, *request.key))
         policy, _ = self._ready()
-        decision = policy.predict_action_batch(tree_map(observed, request.obs), mode, generator=generator)
-        return Decision(
-            action=to_numpy(decision.action),
-            logprob=to_numpy(decision.logprob),
-            value=None if decision.value is None else to_numpy(decision.value),
-            context=tree_map(to_numpy, decision.context),
-            version=decision.version,
-        )
+        obs = tree_map(observed, request.obs)
+        if isinstance(policy, RecurrentPolicy):
+            obs = {**cast("Mapping[str, Any]", obs), **_memory(policy, obs, request.remembered)}
+        decision = policy.predict_action_batch(obs, mode, generator=generator)
+        memory = tree_map(to_numpy, policy.next_state(decision)) if isinstance(policy, RecurrentPolicy) else None
+        return Reply(decision=_sendable(decision), memory=memory)
 
     def _ready(self) -> tuple[Policy, Topology]:
         if self._policy is None or self._topology is None:
             raise RLinfError(f"rollout[{self.rank}]", "has no policy yet", "Call init_worker(topology) first.")
         return self._policy, self._topology
+
+
+def _memory(policy: RecurrentPolicy, obs: Any, remembered: Remembered | None) -> Mapping[str, Any]:
+    """What a policy with a memory sees beside observations: the initial state where an episode begins."""
+    rows = len(next(leaf for _, leaf in tree_leaves(obs)))
+    initial = policy.initial_state(rows)
+    if remembered is None:
+        return initial
+    begins = to_torch(remembered.begins)
+
+    def chosen(leaves: Sequence[Any]) -> Any:
+        start, before = leaves
+        mask = begins.to(start.device).reshape(-1, *[1] * (start.dim() - 1))
+        return torch.where(mask, start, to_torch(before).to(start))
+
+    return cast("Mapping[str, Any]", tree_combine(chosen, [initial, remembered.memory]))
+
+
+def _sendable(decision: Decision[Any]) -> Decision[Any]:
+    return Decision(
+        action=to_numpy(decision.action),
+        logprob=to_numpy(decision.logprob),
+        value=None if decision.value is None else to_numpy(decision.value),
+        context=tree_map(to_numpy, decision.context),
+        version=decision.version,
+    )

@@ -46,11 +46,14 @@ def _acts(cfg: EmbodiedConfig) -> ConfigError | None:
     return ConfigError("actor.model.model_type", f"'{cfg.actor.model.model_type}' writes text and does not act", "Choose a policy.")
 
 
-def _no_memory(cfg: EmbodiedConfig) -> ConfigError | None:
-    if not traits_of(cfg.actor.model.config).recurrent:
+def _sequences(cfg: EmbodiedConfig) -> ConfigError | None:
+    """A policy with a memory learns from whole pieces of episodes, of which every optimizer step needs one."""
+    columns, size = cfg.env.train.max_steps_per_rollout_epoch, cfg.actor.global_batch_size
+    if not traits_of(cfg.actor.model.config).recurrent or size >= columns:
         return None
-    problem = f"'{cfg.actor.model.model_type}' has a memory, and nothing here carries it from step to step"
-    return ConfigError("actor.model.model_type", problem, "Choose a policy without one.")
+    problem = f"'{cfg.actor.model.model_type}' has a memory and learns from pieces of {columns} decisions, found batches of {size}"
+    remedy = "Raise it, or lower env.train.max_steps_per_rollout_epoch."
+    return ConfigError("actor.global_batch_size", problem, remedy)
 
 
 def check_spec(cfg: EmbodiedConfig, spec: EnvSpec) -> None:
@@ -70,7 +73,7 @@ def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
     return no_idle_reference(cfg.actor, used=False, remedy="Leave it out: embodied runs have none.")
 
 
-EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _no_memory, _needs, _reference)
+EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _sequences, _needs, _reference)
 
 
 def read_embodied(data: Section) -> EmbodiedConfig:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlinf.core.data import EnvSpec
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.tree import Tree
 from rlinf.runners.embodied.slots import Slot
 
@@ -38,6 +41,16 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What a policy with a memory said of the episodes that observations belong to, when it decided for them last."""
+
+    memory: Tree[Any]
+    """What `RecurrentPolicy.next_state` gave, each leaf `[n, *]`."""
+    begins: NDArray[np.bool_]
+    """`[n]`, the episodes that begin, of which `memory` says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What an env worker asks a rollout worker: an action for each observation, and the value of each."""
 
@@ -47,3 +60,15 @@ class Request:
     """What makes the random numbers of the answer its own: iteration, epoch, step."""
     obs: Tree[Any] | None
     """Observations, each leaf `[n, *]`; None says that the slot is done."""
+    remembered: Remembered | None = None
+    """What goes with the observations; None where every episode begins, or the policy has no memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a rollout worker answers to a request."""
+
+    decision: Decision[Any]
+    """For each observation."""
+    memory: Tree[Any] | None = None
+    """What the policy wants to see with the observations that follow, each leaf `[n, *]`; None if it has no memory."""

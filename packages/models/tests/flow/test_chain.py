@@ -53,6 +53,23 @@ def test_a_recorded_chain_scores_as_it_was_sampled(method, joint, reduction, tra
         assert (chain.score.logprob == 0).all()
 
 
+@pytest.mark.parametrize("steps", [3, 7, 10])
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_chain_is_scored_at_the_very_times_it_was_sampled_at(steps, joint):
+    times = []
+
+    def field(x, time):
+        times.append(time)
+        return x, x
+
+    sampling = FlowSampling(num_steps=steps, joint_logprob=joint)
+    chain = sample(sampling, rows=32, field=field)
+    grid, times = torch.stack(times), []
+    score_chain(field, chain.states, chain.index, chain.level, sampling)
+    expected = grid if joint else grid[chain.index, torch.arange(32)][None]
+    assert torch.equal(torch.stack(times), expected)
+
+
 @pytest.mark.parametrize("method", ["flow_sde", "flow_noise", "flow_cps"])
 def test_log_probability_and_entropy_by_torch(method):
     """Step by step with torch's own Gaussian, and the initial noise; steps without noise say nothing."""

@@ -223,6 +223,12 @@ def layers_of(**settings):
     return [name for name, part in net(rank=2, **settings).named_modules() if hasattr(part, "lora_A")]
 
 
+@pytest.mark.parametrize("name", ["target_modules", "exclude_modules"])
+def test_a_list_is_checked_like_a_text(name):
+    with pytest.raises(ConfigError, match=rf"^{name}: '\(q' is no regular expression"):
+        LoRAConfig(**{name: ("q_proj", "(q")})
+
+
 def test_a_text_means_what_it_means_in_peft():
     every = ["block.q_proj", "block.k_proj", "out.0"]
     assert layers_of(target_modules="all-linear") == layers_of(target_modules="All-Linear") == layers_of() == every

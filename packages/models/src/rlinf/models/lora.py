@@ -69,11 +69,12 @@ class LoRAConfig:
 
 
 def _check_pattern(name: str, entries: tuple[str, ...] | str) -> None:
-    try:
-        re.compile(entries if isinstance(entries, str) else "")
-    except re.error as error:
-        remedy = "Write a list of names, or mend the expression."
-        raise ConfigError(name, f"'{entries}' is no regular expression ({error})", remedy) from error
+    for entry in (entries,) if isinstance(entries, str) else entries:
+        try:
+            re.compile(entry)
+        except re.error as error:
+            remedy = "Write a list of names, or mend the expression."
+            raise ConfigError(name, f"'{entry}' is no regular expression ({error})", remedy) from error
 
 
 def apply_lora(module: nn.Module, config: LoRAConfig, *, seed: int) -> None:

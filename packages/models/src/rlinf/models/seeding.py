@@ -11,12 +11,16 @@ import torch
 
 @contextmanager
 def seeded_weights(seed: int) -> Generator[None]:
-    """Layers that are made inside get weights drawn from `seed`; torch's global generator is left as it was.
+    """Layers that are made inside get weights drawn on the CPU from `seed`; torch's global generators are left as they were.
 
     Args:
         seed: decides the weights.
     """
-    random: Any = torch.random
-    with random.fork_rng(devices=[]):
-        random.manual_seed(seed)
+    # Not torch.manual_seed, which seeds the generators of all accelerators, too.
+    generator: Any = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(seed)
+    try:
         yield
+    finally:
+        generator.set_state(before)

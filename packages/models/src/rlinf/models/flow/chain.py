@@ -84,10 +84,10 @@ def sample_chain(
         index = draw_index(rows, sampling.random_steps, x, generator)
     level = torch.full((rows,), noise_level if train else 0.0, dtype=x.dtype, device=x.device)
     total = _Total.start(x, level, sampling)
-    states = [x]
+    states, times = [x], _times(level, steps)
     for k in range(steps):
         scored = torch.ones_like(index, dtype=torch.bool) if sampling.joint_logprob else index == k
-        time = torch.full_like(level, 1.0 - k / steps)
+        time = times[k].expand(rows)
         velocity, hidden = field(x, time)
         mean, std = _gaussian(x, velocity, hidden, time, level * scored, sampling, spread)
         x = mean
@@ -112,15 +112,20 @@ def score_chain(
         sampling: the hyper-parameters that the chain was sampled with.
         spread: the noise network of flow_noise.
     """
-    rows = torch.arange(len(states), device=states.device)
+    rows, times = torch.arange(len(states), device=states.device), _times(level, sampling.num_steps)
     total = _Total.start(states[:, 0], level, sampling)
     every = torch.ones_like(index, dtype=torch.bool)
     for at in [torch.full_like(index, k) for k in range(sampling.num_steps)] if sampling.joint_logprob else [index]:
-        x, time = states[rows, at], (1.0 - at / sampling.num_steps).to(level.dtype)
+        x, time = states[rows, at], times[at]
         velocity, hidden = field(x, time)
         mean, std = _gaussian(x, velocity, hidden, time, level, sampling, spread)
         total.add(every, states[rows, at + 1], mean, std, hidden)
     return total.score()
+
+
+def _times(like: Tensor, steps: int) -> Tensor:
+    """τ of each step `[K]`, one table for sampling and scoring: computed in two ways it would differ in its last digit."""
+    return like.new_tensor([1.0 - k / steps for k in range(steps)])
 
 
 def _gaussian(

@@ -36,6 +36,7 @@ from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora
 from rlinf.models.normalization import Normalizer
 from rlinf.models.observations.images import standardize
+from rlinf.models.precision import cast_weights
 from rlinf.models.seeding import seeded_weights
 
 # `noise_s` of the public code.
@@ -122,6 +123,12 @@ class GR00TPolicy(BasePolicy):
             entropy=unflatten(self._of_decision(score.entropy)),
             value=None if value is None else unflatten(value),
         )
+
+    def fit_statistics(self, *, action: Any, states: Any = None) -> None:
+        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
+        self.action_norm.fit(action)
+        if self.reader.state_size:
+            self.state_norm.fit(states)
 
     def sft_loss(
         self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
@@ -300,8 +307,8 @@ def _prepared(policy: GR00TPolicy, *, seed: int) -> GR00TPolicy:
     """The policy in its precision, with only those weights trained that should be."""
     config = policy.config
     if config.precision == "bf16":
-        policy.backbone.to(torch.bfloat16)
-        policy.head.to(torch.bfloat16)
+        cast_weights(policy.backbone, torch.bfloat16)
+        cast_weights(policy.head, torch.bfloat16)
     if config.train_expert_only:
         policy.backbone.requires_grad_(False)
     if not policy.reader.cameras:

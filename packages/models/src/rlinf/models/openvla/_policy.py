@@ -27,6 +27,7 @@ from rlinf.models.openvla._prismatic import PrismaticVLM
 from rlinf.models.openvla.policy import IMAGES, TASKS, OpenVLAPolicyConfig
 from rlinf.models.openvla.prompt import encode_prompts
 from rlinf.models.openvla.tokens import bin_entropy, bin_logprobs, chosen, draw
+from rlinf.models.precision import cast_weights
 from rlinf.models.seeding import seeded_weights
 
 PROMPT, MASK, TOKENS, TEMPERATURE = "prompt_tokens", "prompt_mask", "action_tokens", "temperature"
@@ -87,6 +88,11 @@ class OpenVLAPolicy(BasePolicy):
             entropy=self._leveled(bin_entropy(logprobs), axes),
             value=None if value is None else value.view(axes),
         )
+
+    def fit_statistics(self, *, action: Any, states: Any = None) -> None:
+        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
+        del states  # not seen
+        self.normalizer.fit(action)
 
     def sft_loss(
         self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
@@ -241,9 +247,7 @@ def build_policy(config: OpenVLAPolicyConfig, spec: EnvSpec, seed: int) -> OpenV
     else:
         source = from_preset(config.preset or "tiny", config.n_action_bins, spec, seed)
     if config.precision == "bf16":
-        source.vlm.to(torch.bfloat16)
-        # The cast has rounded the frequencies, too.
-        source.vlm.fresh_angles()
+        cast_weights(source.vlm, torch.bfloat16)
     if config.freeze_vision:
         source.vlm.vision_backbone.requires_grad_(requires_grad=False)
     if config.lora is not None:

@@ -106,7 +106,7 @@ class PrismaticVLM(nn.Module):
         return torch.cat([text[:, :1], pictures, text[:, 1:]], dim=1), torch.cat([mask[:, :1], seen, mask[:, 1:]], dim=1)
 
     def fresh_angles(self) -> None:
-        """Computes the frequencies of the rotary embedding anew, in float32: they are not stored, and no cast may round them."""
+        """Computes the frequencies of the rotary embedding anew, in float32: they are not stored."""
         inner = self.language_model.model
         device = inner.embed_tokens.weight.device
         inner.rotary_emb = type(inner.rotary_emb)(inner.config).to(device)

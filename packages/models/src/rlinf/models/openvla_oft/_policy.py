@@ -32,6 +32,7 @@ from rlinf.models.openvla_oft.heads import ProprioProjector
 from rlinf.models.openvla_oft.layout import lay_out, mean_language
 from rlinf.models.openvla_oft.observation import instructions, pictures, state_size
 from rlinf.models.openvla_oft.policy import OpenVLAOFTPolicyConfig
+from rlinf.models.precision import cast_weights
 from rlinf.models.seeding import seeded_weights
 
 
@@ -97,6 +98,12 @@ class OpenVLAOFTPolicy(BasePolicy):
             entropy=entropy.reshape(rows, horizon, *entropy.shape[1:]),
             value=None if value is None else value.reshape(rows, horizon),
         )
+
+    def fit_statistics(self, *, action: Any, states: Any = None) -> None:
+        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
+        self.normalize_actions.fit(action)
+        if self.normalize_states is not None:
+            self.normalize_states.fit(states)
 
     def sft_loss(
         self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
@@ -186,9 +193,9 @@ def build(config: OpenVLAOFTPolicyConfig, spec: EnvSpec, *, seed: int) -> OpenVL
     if config.model_path is not None:
         _read(policy, Path(config.model_path))
     if config.precision == "bf16":
-        policy.vlm.to(torch.bfloat16)
+        cast_weights(policy.vlm, torch.bfloat16)
         if policy.film is not None:
-            policy.film.to(torch.bfloat16)
+            cast_weights(policy.film, torch.bfloat16)
     if config.lora is not None:
         apply_lora(policy.vlm, config.lora, seed=seed)
     return policy

@@ -48,6 +48,7 @@ from rlinf.models.pi0._network import PiNetwork, Prefix
 from rlinf.models.pi0.architecture import CAMERAS, PiArchitecture, base, check_sizes, tiny
 from rlinf.models.pi0.policy import PI05PolicyConfig, PiConfig
 from rlinf.models.pi0.prompt import padded, state_prompt, task_prompt, texts
+from rlinf.models.precision import cast_weights
 from rlinf.models.seeding import seeded_weights
 
 Velocity = Callable[[Tensor, Tensor, Tensor, Prefix], tuple[Tensor, Tensor]]
@@ -126,6 +127,11 @@ class PiPolicy(BasePolicy):
             entropy=_unflatten(self._level(score.entropy), shape),
             value=None if value is None else _unflatten(value, shape),
         )
+
+    def fit_statistics(self, *, action: Any, states: Any = None) -> None:
+        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
+        self.actions.fit(action)
+        self.states.fit(states)
 
     def sft_loss(
         self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
@@ -341,7 +347,7 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
         checkpoint.load_network(network, folder)
     if config.precision == "bf16":
         for part in network.transformers():
-            part.to(torch.bfloat16)
+            cast_weights(part, torch.bfloat16)
     if config.lora is not None:
         apply_lora(network.core.model.vlm, config.lora, seed=seed)
     # After apply_lora, so that adapters of layers that no gradient reaches are frozen, too.

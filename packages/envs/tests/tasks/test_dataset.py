@@ -1,4 +1,7 @@
+import contextlib
 import json
+import warnings
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +53,40 @@ def test_a_row_that_is_there_twice_is_one_problem(tmp_path):
     path = lines(tmp_path / "twice.jsonl", [*ROWS, *ROWS])
     task = Dataset(path=path, **GSM8K, chat=False, validation_share=0.3)
     assert len(task.problems("train")) + len(task.problems("validation")) == len(ROWS)
+
+
+def test_rows_that_repeat_a_question_are_told(tmp_path):
+    other = {**ROWS[0], "answer": "#### 999"}
+    path = lines(tmp_path / "twice.jsonl", [*ROWS, ROWS[1], other])
+    with pytest.warns(UserWarning, match=r"twice\.jsonl: 2 of \d+ rows repeat a question, 1 of them with another answer") as caught:
+        Dataset(path=path, **GSM8K).check("data")
+    assert f"{path}:{len(ROWS) + 2} repeats {path}:1" in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Dataset(path=lines(tmp_path / "once.jsonl", ROWS), **GSM8K).check("data")
+
+
+def test_no_line_behind_the_limit_is_read(jsonl, monkeypatch):
+    opened, read = Path.open, []
+
+    @contextlib.contextmanager
+    def counted(self, *args, **kwargs):
+        with opened(self, *args, **kwargs) as file:
+            yield (read.append(line) or line for line in file)
+
+    monkeypatch.setattr(Path, "open", counted)
+    assert len(Dataset(path=jsonl, **GSM8K, limit=10, validation_share=0.4).problems("train")) < 10
+    assert len(read) == 10
+
+
+def test_no_row_group_behind_the_limit_is_read(tmp_path, monkeypatch):
+    files = pytest.importorskip("pyarrow.parquet")
+    path = parquet(tmp_path / "long.parquet", ROWS)
+    monkeypatch.setattr(files, "read_table", lambda *a, **k: pytest.fail("read as a whole"))
+    whole = Dataset(path=path, **GSM8K, limit=10, validation_share=0.4)
+    assert len(whole.problems("train")) + len(whole.problems("validation")) == 10
+    every = Dataset(path=path, **GSM8K, validation_share=0.4)
+    assert len(every.problems("train")) + len(every.problems("validation")) == len(ROWS)
 
 
 def test_parquet_is_read_like_lines(tmp_path, jsonl):

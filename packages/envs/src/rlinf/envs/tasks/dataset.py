@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +74,9 @@ class Dataset:
                 _check_file(Path(path).expanduser(), f"{place}.{name}")
         for split in SPLITS:
             self.problems(split)
+        for path in (self.path, self.validation_path):
+            if path is not None:
+                self._tell_repeated(path)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of a split, in the order of the file.
@@ -80,7 +85,7 @@ class Dataset:
             ConfigError: a row lacks a field or holds something else there, a split is empty, or a question is in both files; the
                 message names file and line (of parquet: the row, from 1).
         """
-        # Of rows that ask the same question the last one counts.
+        # Of rows that ask the same question the last one counts; `check` says that there are such.
         rows = {key: row for key, row in self._keyed(self.path) if self._part(key) == split}
         if self.validation_path is not None:
             held_out = dict(self._keyed(self.validation_path))
@@ -102,6 +107,21 @@ class Dataset:
             return {"path": _fingerprint(self.path)}
         own, other = ("path", "validation_path") if split == "train" else ("validation_path", "path")
         return {"validation_share": "", "seed": "", other: "", own: _fingerprint(getattr(self, own))}
+
+    def _tell_repeated(self, path: str) -> None:
+        """Warns of questions that several rows ask, and shows one that has several answers if there is such."""
+        first: dict[str, Problem] = {}
+        same: list[str] = []
+        other: list[str] = []
+        for key, (place, row) in self._keyed(path):
+            problem = self._problem(0, place, row)
+            before = first.setdefault(key, problem)
+            if before is not problem:
+                (same if before.answer == problem.answer else other).append(f"{place} repeats {before.place}")
+        if same or other:
+            rows = len(first) + len(same) + len(other)
+            found = f"{len(same) + len(other)} of {rows} rows repeat a question, {len(other)} of them with another answer"
+            warnings.warn(f"{path}: {found}; the last one counts. Such as {[*other, *same][0]}.", stacklevel=3)
 
     def _part(self, key: str) -> Split:
         if self.validation_path is not None:
@@ -179,11 +199,9 @@ def _rows(path: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
         return
     # Read as bytes, so that a line that is no UTF-8 can be named.
     with path.open("rb") as file:
-        read = 0
-        for number, line in enumerate(file, start=1):
-            if line.strip() and (limit is None or read < limit):
-                read += 1
-                yield f"{path}:{number}", _object(line, f"{path}:{number}")
+        filled = ((number, line) for number, line in enumerate(file, start=1) if line.strip())
+        for number, line in itertools.islice(filled, limit):
+            yield f"{path}:{number}", _object(line, f"{path}:{number}")
 
 
 def _object(line: bytes, place: str) -> Row:

@@ -21,6 +21,7 @@ from rlinf.core.registry import (
     ENVS,
     Registry,
 )
+from rlinf.runners.config.compat import ELSEWHERE
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.config.sections import Section, resolved
 from rlinf.runners.embodied.rules import read_embodied
@@ -128,9 +129,14 @@ def test_a_literal_that_looks_like_a_key_is_one(part: str) -> None:
                 key = found[0].rstrip(".")
                 if text[found.end() :].startswith(("(", "{")) and not found[0].endswith("."):
                     continue
-                if not exists(key) and key not in FILES and not of_an_environment(key):
+                if not exists(key) and key not in (*FILES, *ELSEWHERE) and not of_an_environment(key):
                     wrong.append(f"{path.relative_to(ROOT)}:{line}: {key}")
     assert not wrong, "no such key:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("key", ELSEWHERE)
+def test_a_key_of_other_systems_is_none_of_ours(key: str) -> None:
+    assert not exists(key)
 
 
 VALUES = (-1, 0, 2, 10**6, -0.5, 1.5, "no such", [-1], {"no_such": 1})

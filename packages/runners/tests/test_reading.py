@@ -38,6 +38,8 @@ def test_resolved_speaks_the_language_of_yaml_and_reads_back(toy_data: dict[str,
     [
         ("runner.max_step", 3, r"runner\.max_step: unknown key\. Did you mean 'max_steps'"),
         ("runner.max_steps", "many", r"runner\.max_steps: expected a whole number, found 'many'"),
+        ("runner.max_epochs", 3, r"runner\.max_epochs: unknown key\. Runs are counted in iterations: set runner\.max_steps"),
+        ("algorithm.group_size", 3, r"algorithm\.group_size: unknown key\. Set env\.train\.group_size"),
         ("runner.max_steps", 0, r"runner\.max_steps: expected more than 0"),
         ("algorithm.gama", 0.9, r"algorithm\.gama: unknown key\. Did you mean 'gamma'"),
         ("algorithm.loss_type", "toy_los", r"algorithm\.loss_type: no policy loss named 'toy_los'\. Did you mean 'toy_loss'"),

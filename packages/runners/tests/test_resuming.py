@@ -8,6 +8,7 @@ import pytest
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.runners.checkpoints.checkpoint import write_checkpoint
 from rlinf.runners.checkpoints.resuming import check_resume, resumed_checkpoint
+from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.embodied.rules import read_embodied
 
 
@@ -84,3 +85,38 @@ def test_a_run_that_starts_anew_needs_no_checkpoint(toy_data: dict[str, Any]) ->
     cfg = read_embodied(toy_data)
     check_resume(cfg)
     assert resumed_checkpoint(cfg) is None
+
+
+@pytest.fixture
+def automatic(toy_data: dict[str, Any], tmp_path: Path) -> Any:
+    toy_data["runner"] |= {"resume_dir": "auto", "max_steps": 200, "logger": {"log_path": str(tmp_path)}}
+    return read_embodied(toy_data)
+
+
+def test_auto_starts_anew_without_a_checkpoint_and_says_so(automatic: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    check_resume(automatic)
+    said = f"resuming: nothing yet in {run_folder(automatic).checkpoints}: the run starts anew"
+    assert said in capsys.readouterr().err
+    assert resumed_checkpoint(automatic) is None
+    # What an earlier run of that name left, which never came to a checkpoint, is kept beside.
+    run_folder(automatic).path.mkdir(parents=True)
+    (run_folder(automatic).path / "metrics.jsonl").touch()
+    open_run_folder(automatic)
+    assert not run_folder(automatic).metrics.exists()
+    assert run_folder(automatic).path.with_name("toy.1").is_dir()
+
+
+def test_auto_goes_on_from_the_checkpoint_with_the_most_iterations(automatic: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoints = run_folder(automatic).checkpoints
+    for step in (100, 20):
+        state = {"step": step, "optimizer_steps": automatic.optimizer_steps, "env_steps": 0}
+        write_checkpoint(checkpoints / f"global_step_{step}", lambda part: None, config={}, state=state)
+    # What a killed run left of a later one.
+    (checkpoints / ".global_step_120.partial").mkdir()
+    check_resume(automatic)
+    assert f"resuming: from {checkpoints / 'global_step_100'}\n" in capsys.readouterr().err
+    found = resumed_checkpoint(automatic)
+    assert found is not None
+    assert found.state["step"] == 100
+    assert open_run_folder(automatic).path == run_folder(automatic).path
+    assert (checkpoints / "global_step_100").is_dir(), "the run goes on in its folder"

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlinf.runners.checkpoints.checkpoint import BEST, in_use, write_checkpoint
 from rlinf.runners.checkpoints.interrupts import StopRequest
-from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.checkpoints.run_folder import RunFolder, resume_folder
 from rlinf.runners.config.paths import absolute_paths, path_values
 from rlinf.runners.config.schema import RunConfig
 
@@ -45,6 +45,7 @@ class Checkpointer:
 
     def __init__(self, cfg: RunConfig, folder: RunFolder, *, write_actor: Writer, state: Callable[[], Mapping[str, Any]]) -> None:
         self._runner, self._folder = cfg.runner, folder.checkpoints
+        self._resumed = resume_folder(cfg)
         # Whoever goes on from a checkpoint may be in another directory.
         self._config = absolute_paths(cfg.source)
         self._steps = cfg.optimizer_steps
@@ -76,7 +77,7 @@ class Checkpointer:
             except BaseException as error:
                 if not self.stopping:
                     raise
-                last = self._written[-1] if self._written else self._runner.resume_dir
+                last = self._written[-1] if self._written else self._resumed
                 if self._is_saved():
                     note(f"saved; go on with runner.resume_dir={last}")
                 else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, peek_checkpoint, read_checkpoint
+from rlinf.runners.checkpoints.run_folder import AUTO, resume_folder, run_folder
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import resolved
 
@@ -20,9 +20,13 @@ def check_resume(cfg: RunConfig) -> None:
         ConfigError: the run is shorter than what the checkpoint has behind it, or its schedule would stretch.
         CheckpointError: there is no checkpoint.
     """
-    if cfg.runner.resume_dir is None:
+    folder = resume_folder(cfg)
+    if cfg.runner.resume_dir == AUTO:
+        said = f"from {folder}" if folder else f"nothing yet in {run_folder(cfg).checkpoints}: the run starts anew"
+        sys.stderr.write(f"resuming: {said}\n")
+    if folder is None:
         return
-    checkpoint = peek_checkpoint(Path(cfg.runner.resume_dir).expanduser())
+    checkpoint = peek_checkpoint(folder)
     _refuse_other_length(cfg, checkpoint)
     if checkpoint.state["step"] == cfg.runner.max_steps:
         sys.stderr.write(f"resuming: all {cfg.runner.max_steps} iterations are done; only the last evaluation is run\n")
@@ -37,9 +41,10 @@ def resumed_checkpoint(cfg: RunConfig) -> Checkpoint | None:
         ConfigError: see `check_resume`.
         CheckpointError: there is none, or it is damaged.
     """
-    if cfg.runner.resume_dir is None:
+    folder = resume_folder(cfg)
+    if folder is None:
         return None
-    checkpoint = read_checkpoint(Path(cfg.runner.resume_dir).expanduser())
+    checkpoint = read_checkpoint(folder)
     _refuse_other_length(cfg, checkpoint)
     return checkpoint
 

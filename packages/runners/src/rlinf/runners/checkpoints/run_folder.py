@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TextIO
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.weight_files import find_weights
+from rlinf.core.weight_files import find_weights, newest_checkpoint
 from rlinf.runners.config.schema import RunConfig
 
+AUTO = "auto"
+"""The value of `runner.resume_dir` that means the run's own folder."""
 _CLAIMS: dict[Path, TextIO] = {}
 """Held open for as long as this process lives."""
 
@@ -58,6 +60,17 @@ class RunFolder:
 def run_folder(cfg: RunConfig) -> RunFolder:
     """The folder of a run, whether or not it exists."""
     return RunFolder(Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.experiment_name)
+
+
+def resume_folder(cfg: RunConfig) -> Path | None:
+    """What `runner.resume_dir` names, or with `auto` the newest checkpoint of the run's own folder; None if it starts anew."""
+    named = cfg.runner.resume_dir
+    if named is None:
+        return None
+    if named != AUTO:
+        return Path(named).expanduser()
+    own = run_folder(cfg).checkpoints
+    return newest_checkpoint(own) if own.is_dir() else None
 
 
 def open_run_folder(cfg: RunConfig, planned: RunFolder | None = None) -> RunFolder:
@@ -110,8 +123,8 @@ def _claim(path: Path) -> None:
 
 
 def _resumes_here(cfg: RunConfig, path: Path) -> bool:
-    resume = cfg.runner.resume_dir
-    return resume is not None and Path(resume).expanduser().resolve().is_relative_to(path.resolve())
+    resume = resume_folder(cfg)
+    return resume is not None and resume.resolve().is_relative_to(path.resolve())
 
 
 def _free_name(path: Path) -> Path:

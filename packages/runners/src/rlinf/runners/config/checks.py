@@ -50,8 +50,8 @@ def _weights(config: object, place: str = "") -> Iterator[tuple[str, str]]:
 
 def _lacking(cfg: RunConfig, *, training: bool) -> list[ConfigError]:
     faults: list[ConfigError] = []
-    for place, field, part in chosen_parts(cfg):
-        if isinstance(part, Checks) and (training or not field.metadata["trains"]):
+    for place, trains, part in chosen_parts(cfg):
+        if isinstance(part, Checks) and (training or not trains):
             _collect(faults, place, lambda part=part, place=place: part.check(place))
     return faults
 

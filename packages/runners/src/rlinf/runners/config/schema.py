@@ -100,7 +100,8 @@ class RunnerConfig:
     interrupt_timeout_s: float = 60.0
     """Seconds that a run has, after Ctrl-C or SIGTERM, to end its iteration and to save; then it ends without."""
     resume_dir: str | None = None
-    """A checkpoint folder (`…/global_step_N`) to go on from; null starts anew."""
+    """A checkpoint folder (`…/global_step_N`), or that of a run, whose newest one it is, to go on from; `auto`: the newest
+    checkpoint of this experiment's own folder, that with the most iterations, or a new start if there is none; null starts anew."""
     ckpt_path: str | None = None
     """Weights to start from: a `.safetensors` file, a `full_weights.pt`, or a folder that holds one; null takes the model's own."""
     timeout_s: float = 600.0

@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field
 from typing import Any, TypeVar, cast
 
 from rlinf.core.config.reading import field_names, read
-from rlinf.core.errors import ConfigError, did_you_mean, refuse
+from rlinf.core.errors import ConfigError, did_you_mean, each_fault, refuse
+from rlinf.runners.config.compat import with_remedies
 from rlinf.runners.config.schema import RunConfig
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ def read_sections(cls: type[C], data: Section, *, task_type: str) -> C:
                 parts[name] = read_section(inner, {"task_type": task_type, **section} if name == "runner" else section, name)
         except ConfigError as error:
             faults.append(error)
-    refuse(faults)
+    refuse(with_remedies(fault for error in faults for fault in each_fault(error)))
     return cls(**parts)
 
 
@@ -75,7 +76,8 @@ def read_section(cls: type[T], section: Section, place: str) -> T:
         else:
             params, at, others = subsection(section, field.name, place), f"{place}.{field.name}", list[str]()
         built[field.name] = field.metadata["registry"].build(names[field.metadata["key"]], params, place=at, allowed=others)
-    allowed = [key for known in merged.values() for key in known]
+    # A class that is no configuration takes those of what adapts it.
+    allowed = [key for name, known in merged.items() for key in (*known, *keys(type(built[name])))]
     return read(cls, {**section, **names, **built}, place=place, allowed=allowed)
 
 
@@ -84,6 +86,10 @@ def _read_inner(cls: type[Any], section: Section, place: str) -> dict[str, Any]:
     built: dict[str, Any] = {}
     faults: list[ConfigError] = []
     for field in keyed_fields(cls):
+        listed = listed_type(cls, field.name)
+        if listed is not None and _chooses(listed):
+            built[field.name] = _read_list(listed, section.get(field.name), f"{place}.{field.name}", faults)
+            continue
         inner, optional = section_type(cls, field.name)
         if inner is None or not _chooses(inner) or (optional and section.get(field.name) is None):
             continue
@@ -93,6 +99,23 @@ def _read_inner(cls: type[Any], section: Section, place: str) -> dict[str, Any]:
             faults.append(error)
     refuse(faults)
     return built
+
+
+def _read_list(cls: type[Any], entries: object, place: str, faults: list[ConfigError]) -> tuple[Any, ...]:
+    """Sections in a list; none where it is absent."""
+    if isinstance(entries, str) or not isinstance(entries, Sequence | None):
+        faults.append(ConfigError(place, f"expected a list, found {entries!r}", "Write it as [{type: …}, {type: …}]."))
+        return ()
+    built: list[Any] = []
+    for number, entry in enumerate(cast("Sequence[object]", entries or ())):
+        at = f"{place}[{number}]"
+        try:
+            if not isinstance(entry, Mapping):
+                raise ConfigError(at, f"expected a section, found {entry!r}", "Write it as {type: …}.")
+            built.append(read_section(cls, cast("Section", entry), at))
+        except ConfigError as error:
+            faults.append(error)
+    return tuple(built)
 
 
 def _name(cls: type[Any], field: Field[Any], section: Section, place: str) -> str:
@@ -128,8 +151,16 @@ def section_type(cls: type[Any], name: str) -> tuple[type[Any] | None, bool]:
     return inner, type(None) in members
 
 
+def listed_type(cls: type[Any], name: str) -> type[Any] | None:
+    """The dataclass of each section in a list of sections; None if the field is no such list."""
+    hint = typing.get_type_hints(cls)[name]
+    item = (*typing.get_args(hint), None)[0] if typing.get_origin(hint) is tuple else None
+    return item if isinstance(item, type) and dataclasses.is_dataclass(item) else None
+
+
 def _chooses(cls: type[Any]) -> bool:
-    inner = [section_type(cls, field.name)[0] for field in keyed_fields(cls)]
+    names = [field.name for field in keyed_fields(cls)]
+    inner = [section_type(cls, name)[0] or listed_type(cls, name) for name in names]
     return bool(chosen_fields(cls)) or any(each is not None and _chooses(each) for each in inner)
 
 
@@ -181,17 +212,25 @@ def resolved(config: object) -> dict[str, Any]:
             plain.update(resolved(value))
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             plain[field.name] = resolved(value)
+        elif isinstance(value, tuple):
+            entries = cast("tuple[Any, ...]", value)
+            plain[field.name] = [resolved(entry) if dataclasses.is_dataclass(entry) else entry for entry in entries]
         else:
-            plain[field.name] = list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
+            plain[field.name] = value
     return plain
 
 
-def chosen_parts(config: object, place: str = "") -> Iterator[tuple[str, Field[Any], Any]]:
-    """Everything that a configuration chose by name: where its parameters stand, the field that holds it, and the thing itself."""
+def chosen_parts(config: object, place: str = "", *, trains: bool = False) -> Iterator[tuple[str, bool, Any]]:
+    """Everything that a configuration chose by name: where its parameters stand, whether only training needs it, and the thing."""
     for field in keyed_fields(type(config)):
         value = getattr(config, field.name)
         inner = f"{place}.{field.name}" if place else field.name
+        needed = trains or bool(field.metadata.get("trains"))
         if "registry" in field.metadata:
-            yield place if field.metadata["merged"] else inner, field, value
+            yield place if field.metadata["merged"] else inner, needed, value
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            yield from chosen_parts(value, inner)
+            yield from chosen_parts(value, inner, trains=needed)
+        elif isinstance(value, tuple):
+            for number, entry in enumerate(cast("tuple[Any, ...]", value)):
+                if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
+                    yield from chosen_parts(entry, f"{inner}[{number}]", trains=needed)

@@ -15,6 +15,7 @@ from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.problems import TaskConfig
 from rlinf.core.protocols import Advantage, Loss, Reward, WeightSync
 from rlinf.core.registry import ADVANTAGES, GENERATORS, LOSSES, REWARDS, TASKS
+from rlinf.runners.checkpoints.run_folder import resume_folder
 from rlinf.runners.config.schema import (
     ActorConfig,
     AlgorithmConfig,
@@ -295,7 +296,8 @@ class ReasoningConfig(RunConfig):
     @property
     def wants_warm_start(self) -> bool:
         """Whether the run starts from what the section `sft` makes: nothing else names weights, and they are still needed."""
-        needed = self.runner.resume_dir is None or self.reference.source == "initial"
+        # With `resume_dir: auto` a run that has no checkpoint yet starts anew.
+        needed = resume_folder(self) is None or self.reference.source == "initial"
         return self.sft is not None and self.runner.ckpt_path is None and needed
 
     def starting_from(self, weights: Path) -> ReasoningConfig:

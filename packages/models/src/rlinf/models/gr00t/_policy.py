@@ -311,13 +311,13 @@ def _prepared(policy: GR00TPolicy, *, seed: int) -> GR00TPolicy:
         cast_weights(policy.head, torch.bfloat16)
     if config.train_expert_only:
         policy.backbone.requires_grad_(False)
-    if not policy.reader.cameras:
-        # Never called without images: no gradient would reach them.
-        policy.backbone.vision.requires_grad_(False)
-        policy.backbone.connector.requires_grad_(False)
     if config.lora is not None:
         # After freezing, so that the adapters of a frozen backbone are trained.
         apply_lora(policy.backbone, config.lora, seed=seed)
+    if not policy.reader.cameras:
+        # Never called without images: no gradient would reach them, nor their adapters.
+        policy.backbone.vision.requires_grad_(False)
+        policy.backbone.connector.requires_grad_(False)
     return policy.eval()
 
 

@@ -248,10 +248,11 @@ def build_policy(config: OpenVLAPolicyConfig, spec: EnvSpec, seed: int) -> OpenV
         source = from_preset(config.preset or "tiny", config.n_action_bins, spec, seed)
     if config.precision == "bf16":
         cast_weights(source.vlm, torch.bfloat16)
-    if config.freeze_vision:
-        source.vlm.vision_backbone.requires_grad_(requires_grad=False)
     if config.lora is not None:
         apply_lora(source.vlm, config.lora, seed=seed)
+    if config.freeze_vision:
+        # After apply_lora, so that adapters of what is to stay as it is are frozen, too.
+        source.vlm.vision_backbone.requires_grad_(requires_grad=False)
     with seeded_weights(seed):
         width = source.vlm.config.text.hidden_size
         value_head = ValueHead(width, (512, 128), "gelu", last_bias=False) if config.add_value_head else None

@@ -157,12 +157,14 @@ def test_settings_of_hydra_are_refused(kind: str, override: str) -> None:
 
 
 def test_a_model_of_vectors_is_refused_where_actions_are_numbered() -> None:
-    cfg = embodied("env.train.env_type=gymnasium", "env.train.init_params.env_id=CartPole-v1")
+    cartpole = ("env.train.env_type=gymnasium", "env.train.init_params.env_id=CartPole-v1")
+    cfg = embodied(*cartpole, "actor.model.model_type=flow_policy")
     observation = {"states": ArraySpec(shape=(4,), dtype="float32")}
     numbered = EnvSpec(observation=observation, action=ArraySpec(shape=(), dtype="int64"), max_episode_steps=500)
-    with pytest.raises(ConfigError, match=r"^actor\.model\.model_type: .mlp_policy. makes vectors.*takes numbered actions"):
+    with pytest.raises(ConfigError, match=r"^actor\.model\.model_type: .flow_policy. makes vectors.*takes numbered actions"):
         check_spec(cfg, numbered)
     check_spec(cfg, replace(numbered, action=ArraySpec(shape=(1,), dtype="float32")))
+    check_spec(embodied(*cartpole), numbered)
 
 
 def test_what_is_right_is_not_refused() -> None:

@@ -71,9 +71,9 @@ def test_a_saturated_action_is_scored():
 
 def test_a_state_dependent_spread_starts_where_it_is_told():
     distribution = squashed(state_dependent_std=True, logstd_init=-1.5)
-    normal = distribution.normal(torch.zeros(2, distribution.outputs), distribution.free_log_std())
+    normal = distribution.given(torch.zeros(2, distribution.outputs), distribution.free_log_std())
     torch.testing.assert_close(normal.log_std, torch.full((2, 6), -1.5))
-    wide = distribution.normal(torch.full((1, 12), 99.0), None).log_std
+    wide = distribution.given(torch.full((1, 12), 99.0), None).log_std
     assert wide.max() == 2.0
 
 

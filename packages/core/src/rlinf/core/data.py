@@ -34,7 +34,7 @@ class EnvSpec:
     observation: Mapping[str, ArraySpec]
     """By observation key (`states`, `main_images`, …)."""
     action: ArraySpec
-    """One control step: `[A]`."""
+    """One control step: a vector `[A]`; integers are numbered actions, `[]` for one (`Discrete`) or `[A]` (`MultiDiscrete`)."""
     max_episode_steps: int
     """Control steps until an episode is truncated."""
     knows_success: bool = True
@@ -46,7 +46,7 @@ class Decision(Generic[A]):
     """What a policy decided for a batch, and what is needed to re-score it later."""
 
     action: A
-    """`[B, K, A]`."""
+    """`[B, K, A]`, or `[B, K]` where one control step is a single number."""
     logprob: A
     """`[B]`, `[B, K]` or `[B, K, A]`, at the policy's declared granularity."""
     value: A | None = None

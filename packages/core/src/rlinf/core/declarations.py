@@ -65,6 +65,10 @@ class PolicyTraits:
     """Whether it writes text (`rlinf.core.capabilities.LanguageModelPolicy`) rather than acts."""
     temperature: float | None = None
     """At which a language model scores."""
+    observations: tuple[str, ...] | None = None
+    """The keys that it can't do without, such as `main_images`; it may look at others, too."""
+    chunk: int | None = None
+    """K, the control steps of a decision."""
 
 
 @runtime_checkable

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+
 from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.declarations import PolicyTraits
@@ -59,19 +61,34 @@ class ActorCriticConfig:
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head, entropy=self.distribution == "gaussian")
+        return acting(critic=self.add_value_head, entropy=self.distribution == "gaussian", chunk=self.num_action_chunks)
 
 
-def acting(*, critic: bool, entropy: bool = True, recurrent: bool = False) -> PolicyTraits:
+def acting(
+    *,
+    critic: bool,
+    entropy: bool = True,
+    recurrent: bool = False,
+    discrete_actions: bool = False,
+    observations: tuple[str, ...] | None = None,
+    chunk: int | None = None,
+) -> PolicyTraits:
     """The traits of a policy of control steps, whose `add_value_head` decides whether it has a critic."""
     return PolicyTraits(
         critic=critic,
         critic_key="add_value_head",
         entropy=entropy,
         recurrent=recurrent,
-        discrete_actions=False,
+        discrete_actions=discrete_actions,
         language=False,
+        observations=observations,
+        chunk=chunk,
     )
+
+
+def is_numbered(action: ArraySpec) -> bool:
+    """Whether an action is a number out of several, or several such numbers, rather than a vector."""
+    return np.issubdtype(np.dtype(action.dtype), np.integer)
 
 
 def check_log_std(init: float | None, bounds: tuple[float, float] | None = None) -> None:

@@ -1,10 +1,11 @@
-"""What a continuous actor draws its chunks of actions from."""
+"""What an actor draws its chunks of actions from, and the Gaussians of those that are vectors of numbers."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ from rlinf.models.layers.gaussian import gaussian_entropy, gaussian_logprob, squ
 
 if TYPE_CHECKING:
     from rlinf.models.actor_config import ActorCriticConfig
+
+P = TypeVar("P")
+"""The parameters of a distribution, one set for each sample."""
 
 # Actions are divided by their radius and its logarithm is taken, also where both bounds are equal.
 _LEAST_RADIUS = 1e-6
@@ -33,7 +37,64 @@ class Normal:
     """`[K · A]` or `[*, K · A]`."""
 
 
-class ActionDistribution(nn.Module):
+class PolicyDistribution(nn.Module, ABC, Generic[P]):
+    """What all have in common. A decision is scored by its latent, from which the action follows."""
+
+    squash: bool
+    """Whether the latent does not follow from the action, so that it must be kept."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Numbers of `unit`."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """How many numbers the actor must compute."""
+
+    @abstractmethod
+    def free_log_std(self) -> nn.Parameter | None:
+        """The logarithms of standard deviations that depend on no state, `[K · A]`; None if there are none."""
+
+    @abstractmethod
+    def given(self, output: Tensor, log_std: Tensor | None) -> P:
+        """The parameters, of the actor's output `[*, outputs]` and what `free_log_std` gave."""
+
+    @abstractmethod
+    def draw(self, given: P, generator: torch.Generator | None) -> Tensor:
+        """A latent `[*, K · A]`."""
+
+    @abstractmethod
+    def most_likely(self, given: P) -> Tensor:
+        """The latent `[*, K · A]` that is most likely."""
+
+    @abstractmethod
+    def action(self, latent: Tensor) -> Tensor:
+        """`[*, K, A]` in the units of the environment; `[*, K]` if an action is one number without an axis."""
+
+    @abstractmethod
+    def latent(self, action: Tensor) -> Tensor:
+        """`[*, K · A]`, of an action; not where actions are squashed."""
+
+    @abstractmethod
+    def unit(self, action: Tensor) -> Tensor:
+        """An action as a network should see it, `[*, size]`."""
+
+    @abstractmethod
+    def logprob(self, latent: Tensor, given: P, level: Granularity | None = None) -> Tensor:
+        """The log-probability of the action that a latent becomes: `[*]`, `[*, K]` or `[*, K, A]`."""
+
+    @abstractmethod
+    def entropy(self, given: P) -> Tensor | None:
+        """What is broadcast to the shape of the log-probability; None if it has no closed form."""
+
+    @abstractmethod
+    def distance(self, given: P, expert: Tensor) -> Tensor:
+        """`[*, K]`, how far the policy is from an expert's action `[*, K, A]` at each control step; differentiable."""
+
+
+class ActionDistribution(PolicyDistribution[Normal]):
     """u ~ N(μ, σ²), a = u; or squashed to the bounds of the actions: a = c + r tanh(u), c ± r the bounds.
 
     u is called the latent. A squashed decision is scored by its latent, so that nothing is lost where tanh is flat.
@@ -80,7 +141,7 @@ class ActionDistribution(nn.Module):
         """The logarithms of standard deviations that depend on no state; None if they do."""
         return None if self.state_dependent else nn.Parameter(torch.full((self.size,), self.logstd_init))
 
-    def normal(self, output: Tensor, log_std: Tensor | None) -> Normal:
+    def given(self, output: Tensor, log_std: Tensor | None) -> Normal:
         """What the actor's output `[*, outputs]` means.
 
         log σ = lo + (hi − lo) (tanh(y + y₀) + 1) / 2,   y₀ such that an output of 0 means the initial one
@@ -97,31 +158,43 @@ class ActionDistribution(nn.Module):
         shift = math.atanh(2.0 * (self.logstd_init - low) / (high - low) - 1.0)
         return Normal(mean, low + 0.5 * (high - low) * ((free + shift).tanh() + 1.0))
 
-    def draw(self, normal: Normal, generator: torch.Generator | None) -> Tensor:
+    def draw(self, given: Normal, generator: torch.Generator | None) -> Tensor:
         """A latent `[*, K · A]`, differentiable by its reparametrisation."""
-        return torch.addcmul(normal.mean, draw_noise(normal.mean.shape, normal.mean, generator), normal.log_std.exp())
+        return torch.addcmul(given.mean, draw_noise(given.mean.shape, given.mean, generator), given.log_std.exp())
+
+    def most_likely(self, given: Normal) -> Tensor:
+        """μ; squashed, it is the median of the actions."""
+        return given.mean
 
     def action(self, latent: Tensor) -> Tensor:
         """`[*, K, A]` in the units of the environment, of a latent `[*, K · A]`."""
         chunk = latent.reshape(*latent.shape[:-1], *self.chunk)
         return self.center + self.radius * chunk.tanh() if self.squash else chunk
 
+    def latent(self, action: Tensor) -> Tensor:
+        """`[*, K · A]`, of an action `[*, K, A]` that was not squashed."""
+        return action.flatten(-2)
+
     def unit(self, action: Tensor) -> Tensor:
         """An action `[*, K, A]` on the scale of its bounds, ±1, flattened to `[*, K · A]`; unchanged if it has none."""
         return ((action - self.center) / self.radius).flatten(-2)
 
-    def logprob(self, latent: Tensor, normal: Normal, level: Granularity | None = None) -> Tensor:
+    def logprob(self, latent: Tensor, given: Normal, level: Granularity | None = None) -> Tensor:
         """The log-probability of the action that a latent `[*, K · A]` becomes: `[*]`, `[*, K]` or `[*, K, A]`."""
-        latent, mean, log_std = (self._parts(x, level) for x in (latent, normal.mean, normal.log_std))
+        latent, mean, log_std = (self._parts(x, level) for x in (latent, given.mean, given.log_std))
         logprob = gaussian_logprob(latent, mean, log_std)
         if not self.squash:
             return logprob
         stretch = squash_log_slope(latent) + self._parts(self.radius.expand(self.chunk).flatten().log(), level)
         return logprob - stretch.sum(-1)
 
-    def entropy(self, normal: Normal) -> Tensor | None:
+    def entropy(self, given: Normal) -> Tensor | None:
         """What is broadcast to the shape of the log-probability; None if it has no closed form."""
-        return None if self.squash else gaussian_entropy(self._parts(normal.log_std, None))
+        return None if self.squash else gaussian_entropy(self._parts(given.log_std, None))
+
+    def distance(self, given: Normal, expert: Tensor) -> Tensor:
+        """((a* − a) / r)², the mean over A, `[*, K]`; a is the most likely action, r half the range, 1 if there are no bounds."""
+        return ((self.action(given.mean) - expert) / self.radius).square().mean(-1)
 
     def _parts(self, x: Tensor, level: Granularity | None) -> Tensor:
         """The last axis has what counts as one: `[*, K · A]`, `[*, K, A]` or `[*, K, A, 1]`."""

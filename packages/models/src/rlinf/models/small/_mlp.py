@@ -15,8 +15,10 @@ from rlinf.core.data import ArraySpec
 from rlinf.core.protocols import AllReduce
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
-from rlinf.models.layers.action_distribution import ActionDistribution
+from rlinf.models.actor_config import is_numbered
+from rlinf.models.layers.action_distribution import ActionDistribution, PolicyDistribution
 from rlinf.models.layers.activations import make_activation
+from rlinf.models.layers.categorical import CategoricalDistribution
 from rlinf.models.layers.running_norm import RunningNorm
 from rlinf.models.observations.reading import read_observation, read_states
 from rlinf.models.seeding import seeded_weights
@@ -28,19 +30,19 @@ class MLPPolicy(ActorCritic):
     """a ~ N(actor(s), exp(log_std)²), V = critic(s); the log-probability is that of the whole chunk, `[B]`.
 
     So by default; the configuration may ask for squashed actions, for a standard deviation that depends on the state, or for
-    log-probabilities of smaller parts.
+    log-probabilities of smaller parts. Numbered actions are drawn with the probabilities softmax(actor(s)).
 
     Args:
         config: the hyper-parameters.
         states: D, the size of an observation.
-        actions: one control step `[A]`, or its size alone.
+        actions: one control step, a vector `[A]` or numbered; or the size of the vector alone.
         seed: decides the weights.
     """
 
     def __init__(self, config: MLPPolicyConfig, *, states: int, actions: ArraySpec | int, seed: int) -> None:
         super().__init__()
         action = ArraySpec(shape=(actions,), dtype="float32") if isinstance(actions, int) else actions
-        self.distribution = ActionDistribution(config, action, "mlp_policy")
+        self.distribution = _distribution(config, action)
         self._size = states
         generator = torch.Generator().manual_seed(seed)
         activation = partial(make_activation, config.activation)
@@ -87,6 +89,11 @@ class MLPQPolicy(QFunctions, MLPPolicy):
         super().__init__(config, states=states, actions=actions, seed=seed)
         with seeded_weights(seed):
             self.q_head = make_q_head(config, states, self.distribution.size)
+
+
+def _distribution(config: MLPPolicyConfig, action: ArraySpec) -> PolicyDistribution[Any]:
+    make = CategoricalDistribution if is_numbered(action) else ActionDistribution
+    return make(config, action, "mlp_policy")
 
 
 def perceptron(

@@ -1,4 +1,4 @@
-"""Actor-critics of continuous actions: all that they share, whatever they see."""
+"""Actor-critics: all that they share, whatever they see."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlinf.core.tree import Tree
 from rlinf.models.actor_config import ActorCriticConfig
 from rlinf.models.base import BasePolicy
 from rlinf.models.heads import CrossQHead, MultiQHead
-from rlinf.models.layers.action_distribution import ActionDistribution, Normal
+from rlinf.models.layers.action_distribution import PolicyDistribution
 from rlinf.models.precision import at_least_float32
 
 LATENT = "latent"
@@ -33,7 +33,7 @@ class ActorCritic(BasePolicy):
     A subclass says what it keeps of an observation, what features it makes of that, and what actor and critic say of those.
     """
 
-    distribution: ActionDistribution
+    distribution: PolicyDistribution[Any]
     log_std: nn.Parameter | None
 
     @abstractmethod
@@ -68,11 +68,12 @@ class ActorCritic(BasePolicy):
     def sft_loss(
         self, env_obs: Tree[Any], action: Any, *, mask: Any = None, generator: torch.Generator | None = None
     ) -> LossOutput[Tensor]:
-        """The squared distance of the most likely action from what the expert did; see `rlinf.core.capabilities.HasSFTLoss`.
+        """How far the policy is from what the expert did; see `rlinf.core.capabilities.HasSFTLoss`.
 
-        L = mean over A of ((a* − a) / r)²,   r half the range of the action, 1 if it has no bounds
+        L = mean over A of ((a* − a) / r)²,   a the most likely action, r half the range of the action, 1 if it has no bounds
+        L = mean over A of −log P(a*)         of numbered actions
 
-        The standard deviation is not learned: reinforcement learning starts with the exploration that was configured.
+        A standard deviation is not learned: reinforcement learning starts with the exploration that was configured.
 
         Args:
             env_obs: observations by key, each leaf `[B, *]`.
@@ -86,40 +87,42 @@ class ActorCritic(BasePolicy):
         Raises:
             ShapeError: `action` or `mask` has another shape.
         """
-        features = self._features(self._context(env_obs))
-        mean = self.distribution.action(self._normal(features).mean)
-        expert = torch.as_tensor(action, dtype=mean.dtype, device=mean.device)
-        if expert.shape != mean.shape:
-            raise ShapeError("sft_loss(action)", f"expected {tuple(mean.shape)}, found {tuple(expert.shape)}")
-        counts = torch.ones(mean.shape[:2], dtype=torch.bool) if mask is None else torch.as_tensor(mask).bool()
-        if counts.shape != mean.shape[:2]:
-            raise ShapeError("sft_loss(mask)", f"expected {tuple(mean.shape[:2])}, found {tuple(counts.shape)}")
+        given = self._given(self._features(self._context(env_obs)))
+        own = self.distribution.action(self.distribution.most_likely(given))
+        expert = torch.as_tensor(action, dtype=own.dtype, device=own.device)
+        if expert.shape != own.shape:
+            raise ShapeError("sft_loss(action)", f"expected {tuple(own.shape)}, found {tuple(expert.shape)}")
+        counts = torch.ones(own.shape[:2], dtype=torch.bool) if mask is None else torch.as_tensor(mask).bool()
+        if counts.shape != own.shape[:2]:
+            raise ShapeError("sft_loss(mask)", f"expected {tuple(own.shape[:2])}, found {tuple(counts.shape)}")
+        counts = counts.to(own.device)
         # What follows the end of an episode may be anything, not even numbers.
-        expert = torch.where(counts.to(mean.device)[..., None], expert, mean.detach())
-        total = ((mean - expert) / self.distribution.radius).square().mean(-1).sum()
+        expert = torch.where(counts.reshape(counts.shape + (1,) * (own.ndim - 2)), expert, own.detach())
+        distance = self.distribution.distance(given, expert)
+        total = torch.where(counts, distance, torch.zeros_like(distance)).sum()
         weight = counts.sum().to(total)
         return LossOutput(total=total, weight=weight, metrics={"sft_loss": Metric(total.item(), weight.item())})
 
     def _decide(self, context: Context, features: Tensor, mode: Mode, generator: torch.Generator | None) -> Decision[Tensor]:
-        normal = self._normal(features)
-        latent = self.distribution.draw(normal, generator) if mode == "train" else normal.mean
+        given, of = self._given(features), self.distribution
+        latent = of.draw(given, generator) if mode == "train" else of.most_likely(given)
         return Decision(
-            action=self.distribution.action(latent),
-            logprob=self.distribution.logprob(latent, normal),
+            action=of.action(latent),
+            logprob=of.logprob(latent, given),
             value=self._judged(features),
-            context={**context, LATENT: latent} if self.distribution.squash else dict(context),
+            context={**context, LATENT: latent} if of.squash else dict(context),
             version=self.version,
         )
 
     def _evaluate(self, batch: Batch[Tensor], features: Tensor) -> Rescored[Tensor]:
-        normal = self._normal(features)
+        given = self._given(features)
         if self.distribution.squash:
             # Not from the action: atanh can't undo a tanh that is ±1 in floating point.
             latent = cast("Context", batch.trajectory.context)[LATENT]
         else:
-            latent = batch.trajectory.action.flatten(-2)
-        logprob = self.distribution.logprob(latent, normal)
-        entropy = self.distribution.entropy(normal)
+            latent = self.distribution.latent(batch.trajectory.action)
+        logprob = self.distribution.logprob(latent, given)
+        entropy = self.distribution.entropy(given)
         entropy = None if entropy is None else entropy.expand_as(logprob)
         return Rescored(logprob=logprob, entropy=entropy, value=self._judged(features))
 
@@ -127,10 +130,10 @@ class ActorCritic(BasePolicy):
         value = self._value(features)
         return None if value is None else at_least_float32(value)
 
-    def _normal(self, features: Tensor) -> Normal:
-        """The Gaussian in float32 at least: in bfloat16 neither its draws nor their densities would be worth much."""
+    def _given(self, features: Tensor) -> Any:
+        """The distribution's parameters in float32 at least: in bfloat16 neither draws nor densities would be worth much."""
         log_std = None if self.log_std is None else at_least_float32(self.log_std)
-        return self.distribution.normal(at_least_float32(self._output(features)), log_std)
+        return self.distribution.given(at_least_float32(self._output(features)), log_std)
 
 
 class QFunctions(ActorCritic):
@@ -144,9 +147,9 @@ class QFunctions(ActorCritic):
         No gradient reaches what makes the features: they are learned by the critics alone, as in Yarats et al., "Improving Sample
         Efficiency in Model-Free Reinforcement Learning from Images" (2019), sec. 5, arXiv:1910.01741.
         """
-        normal = self._normal(self._features(self._context(env_obs)).detach())
-        latent = self.distribution.draw(normal, generator)
-        return self.distribution.action(latent), self.distribution.logprob(latent, normal, "chunk_level")
+        given = self._given(self._features(self._context(env_obs)).detach())
+        latent = self.distribution.draw(given, generator)
+        return self.distribution.action(latent), self.distribution.logprob(latent, given, "chunk_level")
 
     def q_values(self, env_obs: Tree[Any], action: Any, *, training: bool = False) -> Tensor:
         """`[B, N]`, what each critic says of an action `[B, K, A]` in the units of the environment; differentiable.

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.actor_config import STATES as STATES
-from rlinf.models.actor_config import ActorCriticConfig, expect_sizes
+from rlinf.models.actor_config import ActorCriticConfig, acting, expect_sizes, is_numbered
 
 if TYPE_CHECKING:
     from rlinf.models.small._mlp import MLPPolicy
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MLPPolicyConfig(ActorCriticConfig):
-    """An actor and a critic, each a multi-layer perceptron, by name: `model_type: mlp_policy`."""
+    """An actor and a critic, each a multi-layer perceptron, by name: `model_type: mlp_policy`.
+
+    Where actions are numbered (`Discrete`, `MultiDiscrete`) they are drawn from a categorical distribution.
+    """
 
     hidden_sizes: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, the same for actor and critic."""
@@ -29,18 +33,30 @@ class MLPPolicyConfig(ActorCriticConfig):
         ActorCriticConfig.__post_init__(self)
         expect_sizes("hidden_sizes", self.hidden_sizes)
 
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return acting(
+            critic=self.add_value_head,
+            entropy=self.distribution == "gaussian",
+            discrete_actions=True,
+            observations=(STATES,),
+            chunk=self.num_action_chunks,
+        )
+
     def build(self, spec: EnvSpec, *, seed: int) -> MLPPolicy:
         """The policy with fresh weights; torch's global generator is neither read nor moved.
 
         Args:
-            spec: needs the observation `states` of shape `[D]` and an action of shape `[A]`, with bounds if it is squashed.
+            spec: needs the observation `states` of shape `[D]` and an action of shape `[A]`, with bounds if it is squashed, or
+                numbered actions.
             seed: decides the weights.
 
         Returns:
             A policy with Q-functions (`rlinf.core.capabilities.HasQFunctions`) if `num_q_heads` is not 0.
 
         Raises:
-            ConfigError: the environment has no such observation or action.
+            ConfigError: the environment has no such observation or action, or numbered actions and a key that only others have.
         """
         from rlinf.models.small._mlp import MLPPolicy, MLPQPolicy
 
@@ -48,7 +64,7 @@ class MLPPolicyConfig(ActorCriticConfig):
             found = f"expected the observation '{STATES}', found {sorted(spec.observation)}"
             raise ConfigError("mlp_policy", found, "Choose an environment with states, or a policy that sees.")
         shape, action = spec.observation[STATES].shape, spec.action.shape
-        if len(shape) != 1 or len(action) != 1:
+        if len(shape) != 1 or (len(action) != 1 and not (is_numbered(spec.action) and not action)):
             raise ConfigError("mlp_policy", f"expected states [D] and an action [A], found {shape} and {action}")
         make = MLPQPolicy if self.num_q_heads else MLPPolicy
         return make(self, states=shape[0], actions=spec.action, seed=seed)

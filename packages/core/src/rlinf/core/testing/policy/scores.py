@@ -22,7 +22,8 @@ def shapes(subject: PolicySubject) -> None:
     decision = subject.decide(subject.observation())
     rows, spec = decision.action.shape[0], subject.spec.action.shape
     action, logprob = tuple(decision.action.shape), tuple(decision.logprob.shape)
-    if len(action) != 3 or (action[0], action[2:]) != (_SIZES[0], spec):
+    # One number out of several (a `Discrete` space) has no axis A.
+    if len(action) != 2 + len(spec) or (action[0], action[2:]) != (_SIZES[0], spec):
         raise ContractError("Decision.action", f"expected [B, K, A] = ({_SIZES[0]}, K, *{spec}), found {action}")
     if logprob not in (action[:1], action[:2], action):
         raise ContractError("Decision.logprob", f"expected {action[:1]}, {action[:2]} or {action}, found {logprob}")

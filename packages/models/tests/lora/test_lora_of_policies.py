@@ -1,4 +1,4 @@
-"""LoRA in every policy that has it: what is frozen has no adapter that is trained, and every adapter that is trained gets a gradient."""
+"""LoRA in every policy that has it: what is frozen has no trained adapter, and every trained adapter gets a gradient."""
 
 import numpy as np
 import pytest

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import subprocess
 import sys
 from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +19,15 @@ from rlinf.core.evaluation import (
     EpisodeResult,
     EvalProtocol,
     EvalReport,
+    Mean,
     ProblemProtocol,
     ProblemResult,
     Rate,
     pass_at_k,
+    t_interval,
     wilson_interval,
 )
+from rlinf.core.evaluation.intervals import t_quantile
 
 FIELDS = {"env": "tabletop/slots rgb 32", "tasks": ("red", "blue"), "init_ids": (0, 1, 2), "max_episode_steps": 8}
 OTHER = {
@@ -218,7 +223,7 @@ def test_a_task_that_knows_no_success_is_judged_by_its_return():
     report = EvalReport(protocol=plan, results=results)
     assert (report.metric, report.total) == ("return", None)
     assert report.means == {"return": 1.5, "episode_len": 3.0}
-    assert str(report).startswith("return 1.50 of 3 episodes")
+    assert str(report).startswith("return 1.50 [1.50, 1.50] of 3 episodes")
 
 
 def test_success_at_the_end_is_another_rate():
@@ -261,6 +266,43 @@ def test_the_interval_holds_the_rate_and_mirrors(n, data):
     assert 0 <= low <= k / n + 1e-12
     assert k / n - 1e-12 <= high <= 1
     assert wilson_interval(n - k, n) == pytest.approx((1 - high, 1 - low))
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"), [(1, 12.7062), (2, 4.3027), (4, 2.7764), (10, 2.2281), (30, 2.0423), (120, 1.9799), (100_000, 1.9600)]
+)
+def test_student_by_his_table(freedom, expected):
+    assert t_quantile(0.975, freedom) == pytest.approx(expected, abs=6e-5)
+    assert t_quantile(0.5, freedom) == 0.0
+
+
+def test_the_interval_of_a_mean():
+    """Of 1, 2, 3, 4, 5: the deviation is √2.5, and half the interval 2.7764 √(2.5 / 5)."""
+    assert t_interval([1, 2, 3, 4, 5]) == pytest.approx((3 - 1.9633, 3 + 1.9633), abs=1e-4)
+    assert t_interval([2.0]) == (-math.inf, math.inf)
+    assert t_interval([2.0, 2.0]) == (2.0, 2.0)
+    assert json.loads(json.dumps(Mean.of([2.0]).to_dict())) == {"n": 1, "mean": 2.0, "t_95": None}
+    assert math.isnan(Mean.of([]).mean)
+
+
+def test_the_interval_of_a_mean_holds_it_as_often_as_it_says():
+    """2000 samples of five numbers from N(0, 1): 95 % ± four standard errors."""
+    held = [low <= 0 <= high for low, high in map(t_interval, np.random.default_rng(0).normal(size=(2000, 5)).tolist())]
+    assert 0.93 < sum(held) / 2000 < 0.97
+
+
+def test_rows_of_tasks_and_of_all():
+    lines = protocol().work_list()
+    report = EvalReport(protocol=protocol(), results=tuple(result(e, e.number in (0, 4, 5), False) for e in lines))
+    assert [(row.name, row.n, row.judged.rate) for row in report.rows] == [("red", 3, 1 / 3), ("blue", 3, 2 / 3), ("all", 6, 0.5)]
+    nothing = {"success_once": None, "success_at_end": None}
+    unknown = [dataclasses.replace(r, **nothing, episode_return=float(r.episode.number)) for r in report.results]
+    returns = EvalReport(protocol=protocol(), results=tuple(unknown))
+    assert [(row.name, row.judged.mean) for row in returns.rows] == [("red", 1.0), ("blue", 4.0), ("all", 2.5)]
+    assert returns.rows[-1].judged == Mean.of([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    assert returns.to_dict()["return"]["t_95"] == list(t_interval(range(6)))
+    assert [task["mean"] for task in returns.to_dict()["tasks"]] == [row.judged.mean for row in returns.rows[:2]]
+    assert "return 2.50 [0.54, 4.46] of 6 episodes" in str(returns)
 
 
 def test_impossible_counts():

@@ -149,6 +149,9 @@ class EpisodePlayer:
             options["task"] = [episode.task for episode in self._episodes]
         if self._protocol.initial_states == "id":
             options["init_id"] = [episode.init_id for episode in self._episodes]
+        # Who keeps what is played must know which episodes are nobody's.
+        if "playing" in self._env.metadata.get("wrapper_options", ()):
+            options["playing"] = self._playing.copy()
         self._observation, _ = self._env.reset(seed=[episode.env_seed for episode in self._episodes], options=options)
         self._steps[mask] = 0
 

@@ -6,13 +6,14 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.evaluation.intervals import Mean, Rate
 from rlinf.core.evaluation.protocol import EvalProtocol
 from rlinf.core.evaluation.results import EpisodeKey, EpisodeResult, ProblemResult, TaskId
 
@@ -20,33 +21,17 @@ R = TypeVar("R", bound=EpisodeResult | ProblemResult)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
-    """A success rate and how sure it is."""
+class Row:
+    """One line of a table of results."""
 
+    name: str
+    """The task, or what all of them are called together."""
     n: int
-    """Episodes or problems; responses to one problem are not independent, so that a problem counts once."""
-    successes: float
-    """How many were solved; a problem of which half the responses are right counts half."""
-    low: float
-    """The lower end of the 95 % Wilson interval."""
-    high: float
-
-    @property
-    def rate(self) -> float:
-        """Successes by number; not a number if there are none."""
-        return self.successes / self.n if self.n else math.nan
-
-    @classmethod
-    def of(cls, outcomes: Iterable[float]) -> Rate:
-        """The rate of some outcomes, each from 0 to 1."""
-        done = list(outcomes)
-        successes = math.fsum(done)
-        low, high = wilson_interval(successes, len(done))
-        return cls(n=len(done), successes=successes, low=low, high=high)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"n": self.n, "successes": self.successes, "rate": self.rate, "wilson_95": [self.low, self.high]}
+    """How many episodes or problems."""
+    judged: Rate | Mean
+    """The metric, with its interval."""
+    means: Mapping[str, float]
+    """The mean of each number."""
 
 
 def mean_values(values: Iterable[Mapping[str, float | None]]) -> dict[str, float]:
@@ -103,13 +88,31 @@ class EvalReport(Generic[R]):
     @property
     def per_task(self) -> dict[TaskId | None, Rate | None]:
         """For each task that was played, in the order of the work-list; under None where there is only one."""
-        tasks = dict.fromkeys(result.task for result in self.results)
-        return {task: self._rate([r for r in self.results if r.task == task]) for task in tasks}
+        return {task: self._rate(results) for task, results in self._by_task.items()}
+
+    @property
+    def _by_task(self) -> dict[TaskId | None, list[R]]:
+        found: dict[TaskId | None, list[R]] = {}
+        for result in self.results:
+            found.setdefault(result.task, []).append(result)
+        return found
 
     def _rate(self, results: Iterable[R]) -> Rate | None:
         metric = self.metric
         values = [self.protocol.values(result).get(metric) for result in results]
         return None if metric == "return" else Rate.of(value for value in values if value is not None)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """A line for each task, in the order of the work-list, and one for all; only that where there is one task."""
+        by_task = self._by_task if len(self._by_task) > 1 else {}
+        return (*(self._row(str(task), results) for task, results in by_task.items()), self._row("all", self.results))
+
+    def _row(self, name: str, results: Sequence[R]) -> Row:
+        metric, found = self.metric, [self.protocol.values(result) for result in results]
+        values = [value for row in found if (value := row.get(metric)) is not None]
+        judged = Mean.of(values) if metric == "return" else Rate.of(values)
+        return Row(name=name, n=len(results), judged=judged, means=mean_values(found))
 
     def scalars(self, prefix: str = "eval/") -> dict[str, float]:
         """The means as metrics are named, with the number of results."""
@@ -122,14 +125,17 @@ class EvalReport(Generic[R]):
         return f"{self.metric} {value:.2f}" if self.total is None else f"{self.metric} {value:.0%}"
 
     def __str__(self) -> str:
-        total, value = self.total, self.means[self.metric]
-        told = f"{value:.2f}" if total is None else f"{value:.1%} [{total.low:.1%}, {total.high:.1%}]"
+        total = self.total
+        told = f"{self.rows[-1].judged}" if total is None else f"{total}"
         return f"{self.metric} {told} of {len(self.results)} {self.protocol.result.counted} (protocol {self.protocol.hash})"
 
     def to_dict(self) -> dict[str, Any]:
         """Protocol, rates and every result, for JSON."""
-        of = {"metric": self.metric, **({"success": self.total.to_dict()} if self.total else {}), "means": self.means}
-        tasks = [{"task": task, **(rate.to_dict() if rate else {})} for task, rate in self.per_task.items() if task is not None]
+        total = self.total
+        judged = {"return": self.rows[-1].judged.to_dict()} if total is None else {"success": total.to_dict()}
+        of = {"metric": self.metric, **judged, "means": self.means}
+        found = [(task, self._row(str(task), results)) for task, results in self._by_task.items() if task is not None]
+        tasks = [{"task": task, **row.judged.to_dict(), "means": dict(row.means)} for task, row in found]
         rows = [dataclasses.asdict(result) for result in self.results]
         return {**of, "tasks": tasks, "protocol": self.protocol.to_dict(), "results": rows}
 
@@ -167,21 +173,3 @@ class EvalReport(Generic[R]):
 
 def _number(key: EpisodeKey | int | None) -> int:
     return -1 if key is None else key if isinstance(key, int) else key.number
-
-
-def wilson_interval(successes: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """The confidence interval of a success rate, 95 % for z = 1.96; [0, 1] without trials.
-
-    (p̂ + z²/2n ± z √(p̂ (1 − p̂)/n + z²/4n²)) / (1 + z²/n),   p̂ = successes / n
-
-    Wilson, "Probable Inference, the Law of Succession, and Statistical Inference" (1927).
-    """
-    if not 0 <= successes <= n:
-        raise RLinfError("wilson_interval", f"expected 0 to {n} successes of {n} trials, found {successes}")
-    if n == 0:
-        return 0.0, 1.0
-    p = successes / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    # Rounding may leave the ends a little outside of [0, 1].
-    return max(0.0, centre - half), min(1.0, centre + half)

@@ -28,6 +28,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
     monkeypatch.setattr(sys, "prefix", str(folder))
+    monkeypatch.setattr(sys, "argv", ["-c"])
     monkeypatch.setenv("VIRTUAL_ENV", str(folder))
     has_pip(monkeypatch, True)
     return folder
@@ -70,6 +71,24 @@ def test_a_group_of_this_repository_or_an_extra_of_one_of_its_packages(environme
     assert install_command("rlinf-models[language,images]") == "uv sync --group policies"
     assert install_command("rlinf-envs[genesis]") == "uv sync --inexact --package rlinf-envs --extra genesis"
     assert install_command("franky-control") == "uv add 'franky-control'"
+
+
+def test_a_program_of_this_repository_is_run_again_with_the_group(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_uv(environment, WORKSPACE)
+    script = environment.parent / "apps" / "train.py"
+    script.parent.mkdir()
+    script.write_text("")
+    monkeypatch.chdir(environment.parent)
+    for started, again in (("apps/train.py", "apps/train.py"), (str(script), str(script)), (f"{environment}/bin/rlinf", "rlinf")):
+        monkeypatch.setattr(sys, "argv", [started, "--config-name", "mine", "env.train.init_params={a: 1}"])
+        command = f"uv run --group embodied {again} --config-name mine 'env.train.init_params={{a: 1}}'"
+        assert install_command("rlinf-envs[maniskill]") == command
+    worker = environment / "lib" / "default_worker.py"
+    worker.parent.mkdir()
+    worker.write_text("")
+    for started in (str(worker), "apps/missing.py", "/elsewhere/train.py", "-c", ""):
+        monkeypatch.setattr(sys, "argv", [started])
+        assert install_command("rlinf-envs[maniskill]") == "uv sync --group embodied", started
 
 
 def test_a_dependency_of_somebody_elses_project(environment: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Iterable
@@ -39,7 +40,15 @@ def is_there(module: str) -> bool:
 
 
 def install_command(requirement: str) -> str:
-    """The command that installs a requirement here: `uv sync --group …`, `uv add 'x'`, `uv pip install 'x'` or `pip install 'x'`.
+    """The command that installs a requirement here.
+
+    | environment | command |
+    |---|---|
+    | of this repository, which also has the program that runs | `uv run --group … apps/embodied/train.py …`: runs it again |
+    | of this repository | `uv sync --group …` |
+    | of another project of uv | `uv add 'x'` |
+    | made by uv, or without pip | `uv pip install 'x'` |
+    | any other | `pip install 'x'` |
 
     Args:
         requirement: as for pip, such as "rlinf-envs[maniskill]".
@@ -48,7 +57,7 @@ def install_command(requirement: str) -> str:
     project = prefix.parent / "pyproject.toml"
     by_uv = _made_by_uv(prefix)
     if by_uv and prefix.name == ".venv" and project.is_file():
-        return _in_project(tomllib.loads(project.read_text(encoding="utf-8")), requirement)
+        return _in_project(project, requirement)
     if by_uv or importlib.util.find_spec("pip") is None:
         # uv installs into the environment of VIRTUAL_ENV unless it is told another.
         here = "" if os.environ.get("VIRTUAL_ENV") == sys.prefix else f"--python {prefix} "
@@ -63,8 +72,9 @@ def _made_by_uv(prefix: Path) -> bool:
         return False
 
 
-def _in_project(project: dict[str, Any], requirement: str) -> str:
+def _in_project(file: Path, requirement: str) -> str:
     """In the environment of a project of uv: a group or an extra of this repository, a new dependency of any other project."""
+    project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     found = _EXTRAS.fullmatch(requirement)
     sources = project.get("tool", {}).get("uv", {}).get("sources", {})
     if found is None or sources.get(found[1]) != {"workspace": True}:
@@ -73,9 +83,22 @@ def _in_project(project: dict[str, Any], requirement: str) -> str:
     for group, entries in project.get("dependency-groups", {}).items():
         given = [match[2].split(",") for entry in entries if (match := _EXTRAS.match(str(entry))) and match[1] == name]
         if set(wanted) <= _with_implied(name, [extra for extras in given for extra in extras]):
-            return f"uv sync --group {group}"
+            again = _program(file.parent)
+            # `uv run` keeps what else is installed.
+            return f"uv sync --group {group}" if again is None else f"uv run --group {group} {again}"
     # Without `--inexact`, uv removes what else is installed.
     return f"uv sync --inexact --package {name} " + " ".join(f"--extra {extra}" for extra in wanted)
+
+
+def _program(project: Path) -> str | None:
+    """The command line of the program that runs, as `uv run` takes it; None if it is none of the project's."""
+    started = Path(sys.argv[0])
+    whole, prefix = started.absolute(), Path(sys.prefix)
+    if whole == prefix / "bin" / "rlinf":
+        return shlex.join(["rlinf", *sys.argv[1:]])
+    # The workers of a cluster are started by scripts inside the environment.
+    own = started.suffix == ".py" and project in whole.parents and prefix not in whole.parents and whole.is_file()
+    return shlex.join([str(started), *sys.argv[1:]]) if own else None
 
 
 def _with_implied(name: str, extras: Iterable[str]) -> set[str]:

@@ -1,0 +1,106 @@
+"""The ladder of policies on the tabletop simulator: one short iteration of each recipe, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rlinf.core.random import keyed_seed
+from rlinf.runners import read_embodied
+from rlinf.runners.config.composition import compose_recipe
+from rlinf.runners.config.sections import resolved
+
+CONFIG = Path(__file__).parents[2] / "apps/embodied/config"
+RECIPES = sorted(path.stem for path in CONFIG.glob("tabletop_*.yaml"))
+VLAS = [f"tabletop_{model}_ppo" for model in ("openvla_oft", "openvla", "pi0", "pi05", "gr00t")]
+SHORT = (
+    "runner.max_steps=1",
+    "runner.val_check_interval=0",
+    "runner.logger.logger_backends=[]",
+    "cluster.backend=local",
+    'cluster.component_placement.actor="0"',
+    'cluster.component_placement.env="0"',
+    "env.train.init_params.reward_mode=progress",
+    "env.train.total_num_envs=8",
+    "env.train.max_steps_per_rollout_epoch=2",
+    "env.eval.total_num_envs=4",
+    "env.eval.episodes=4",
+    "env.eval.video_cfg.save_video=false",
+    "actor.global_batch_size=8",
+    "algorithm.update_epoch=1",
+)
+"""Two optimizer steps on 16 decisions, all of which are rewarded for something."""
+
+
+def metrics_of(app: Any, recipe: str, *more: str) -> dict[str, float]:
+    """The metrics of one short iteration of a recipe."""
+    code, said = app.train_here("--config-name", recipe, *SHORT, *more)
+    assert code == 0, said
+    return {key: value for line in app.metrics(recipe) for key, value in line.items()}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_trains_and_is_evaluated(app: Any, recipe: str) -> None:
+    metrics = metrics_of(app, recipe)
+    assert metrics["train/skipped"] == 0
+    assert metrics["train/grad_norm"] > 0
+    assert 0 <= metrics["eval/success_once"] <= 1
+
+
+def started(recipe: str, *more: str) -> tuple[dict[str, Any], set[str]]:
+    """The weights with which a run begins, and the names of those that it trains."""
+    cfg = read_embodied(compose_recipe(CONFIG, recipe, (*SHORT, *more)).data)
+    envs = cfg.env.train.init_params
+    spec = envs.describe(envs.make(1, max_episode_steps=None, ignore_terminations=False, render=False))
+    policy = cfg.actor.model.build(spec, seed=keyed_seed(cfg.runner.seed, "model"))
+    trained = {name for name, parameter in policy.named_parameters() if parameter.requires_grad}
+    return {name: tensor.clone() for name, tensor in policy.state_dict().items()}, trained
+
+
+def weights(app: Any, recipe: str) -> dict[str, Any]:
+    """Those of the last checkpoint of a recipe."""
+    return load_file(app.logs / recipe / "checkpoints/global_step_1/actor/model.safetensors")
+
+
+@pytest.mark.parametrize("recipe", VLAS)
+def test_lora_by_one_key_trains_adapters_and_heads_alone(app: Any, recipe: str) -> None:
+    lora = "actor.model.lora={rank: 2, modules_to_train: [value_head, critic]}"
+    before, trained = started(recipe, lora)
+    assert metrics_of(app, recipe, lora)["train/grad_norm"] > 0
+    after = weights(app, recipe)
+    changed = {name for name in after if not torch.equal(after[name], before[name].float())}
+    assert {name for name in changed if "lora_B" in name}, "adapters learn"
+    assert changed <= trained, "what is frozen stays as it was"
+
+
+@pytest.mark.parametrize("recipe", VLAS)
+def test_gradient_checkpointing_by_one_key_changes_no_number(app: Any, recipe: str) -> None:
+    plain, recomputed = (
+        metrics_of(app, recipe, f"actor.fsdp_config.gradient_checkpointing={on}") for on in ("false", "true")
+    )
+    for name in ("train/loss", "train/grad_norm"):
+        assert recomputed[name] == pytest.approx(plain[name], rel=1e-4)
+
+
+def test_a_run_starts_from_the_weights_of_another(app: Any) -> None:
+    recipe, still = "tabletop_openvla_oft_ppo", ("actor.optim.lr=1.0e-12", "actor.optim.value_lr=1.0e-12")
+    metrics_of(app, recipe)
+    first = weights(app, recipe)
+    folder = app.logs / recipe
+    folder.rename(app.logs / "first")
+    metrics_of(app, recipe, f"runner.ckpt_path={app.logs / 'first'}", *still)
+    second = weights(app, recipe)
+    assert all(torch.allclose(first[name], second[name], atol=1e-8) for name in first)
+    before, trained = started(recipe)
+    assert any(not torch.equal(first[name], before[name].float()) for name in trained)
+
+
+def test_another_simulator_by_one_key() -> None:
+    """The parameters of the one that is replaced go with it."""
+    cfg = read_embodied(compose_recipe(CONFIG, "tabletop_openvla_oft_ppo", ["env.train.env_type=libero"]).data)
+    assert resolved(cfg)["env"]["train"]["init_params"]["suite"] == "libero_spatial"
+    assert resolved(cfg)["env"]["eval"]["init_params"] == resolved(cfg)["env"]["train"]["init_params"]

@@ -10,12 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.envs.actions import (
-    ROTATION_FORMS,
     ActionError,
     compose_rotations,
     convert_rotation,
-    invert_rotation,
-    rotate,
 )
 
 SCIPY = pytest.importorskip("scipy.spatial.transform").Rotation
@@ -40,7 +37,7 @@ TO_SCIPY = {
     "euler_xyz": lambda r: SCIPY.from_euler("xyz", r),
     "matrix": lambda r: SCIPY.from_matrix(r.reshape(*r.shape[:-1], 3, 3)),
 }
-PAIRS = list(itertools.product(ROTATION_FORMS, ROTATION_FORMS))
+PAIRS = list(itertools.product(QUARTER, QUARTER))
 
 unit = (
     arrays(np.float64, 3, elements=st.floats(-1, 1)).filter(lambda v: np.linalg.norm(v) > 1e-3).map(lambda v: v / np.linalg.norm(v))
@@ -65,7 +62,7 @@ def test_a_quarter_turn_by_hand(source, target):
     assert np.allclose(found, QUARTER[target], atol=1e-15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(axis=unit, angle=angle)
 def test_every_pair_agrees_with_scipy(axis, angle):
     for source, target in PAIRS:
@@ -74,7 +71,7 @@ def test_every_pair_agrees_with_scipy(axis, angle):
         assert distance(TO_SCIPY[target](found), SCIPY.from_rotvec(axis * angle)) < 5e-15, (source, target)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(axis=unit, exponent=st.floats(-150, 0))
 def test_small_rotations_keep_their_digits(axis, exponent):
     small = axis * 10.0**exponent
@@ -83,7 +80,7 @@ def test_small_rotations_keep_their_digits(axis, exponent):
         assert np.abs(back - small).max() <= 1e-14 * np.abs(small).max()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(roll=st.floats(-3, 3), yaw=st.floats(-3, 3), gap=st.floats(-18, 0), sign=st.sampled_from([-1, 1]))
 def test_euler_angles_near_their_lock(roll, yaw, gap, sign):
     angles = np.array([roll, sign * (np.pi / 2 - 10**gap), yaw])
@@ -100,7 +97,7 @@ def test_pitch_beyond_a_quarter_turn_is_folded_back():
 
 def test_half_a_turn_about_each_axis():
     for axis in np.eye(3):
-        for form in ROTATION_FORMS:
+        for form in QUARTER:
             there = convert_rotation(np.pi * axis, "axis_angle", form)
             assert np.allclose(np.abs(convert_rotation(there, form, "axis_angle")), np.pi * axis, atol=1e-15)
 
@@ -117,7 +114,7 @@ def test_angles_beyond_half_a_turn_come_back_the_short_way():
 def test_batches_and_types(shape, dtype):
     axis_angles = np.random.default_rng(0).normal(size=(*shape, 3)).astype(dtype)
     before = axis_angles.copy()
-    for form in ROTATION_FORMS:
+    for form in QUARTER:
         found = convert_rotation(axis_angles, "axis_angle", form)
         assert found.dtype == dtype
         assert found.shape == (*shape, len(QUARTER[form]))
@@ -127,15 +124,9 @@ def test_batches_and_types(shape, dtype):
 
 
 def test_composition_is_the_product_of_matrices():
-    a, b, v = (np.random.default_rng(k).normal(size=(6, 3)) for k in range(3))
+    a, b = (np.random.default_rng(k).normal(size=(6, 3)) for k in range(2))
     ra, rb = SCIPY.from_rotvec(a), SCIPY.from_rotvec(b)
     assert np.allclose(TO_SCIPY["axis_angle"](compose_rotations(a, b, "axis_angle")).as_matrix(), (ra * rb).as_matrix())
-    assert np.allclose(rotate(a, v, "axis_angle"), ra.apply(v))
-    assert np.allclose(rotate(a[0], v, "axis_angle"), ra[0].apply(v))
-    for form in ROTATION_FORMS:
-        given_ = convert_rotation(a, "axis_angle", form)
-        nothing = compose_rotations(given_, invert_rotation(given_, form), form)
-        assert np.allclose(convert_rotation(nothing, form, "axis_angle"), 0, atol=1e-14)
 
 
 def test_networks_are_imprecise():
@@ -162,7 +153,7 @@ def test_numbers_that_are_no_rotation(form, numbers, message):
 
 
 def test_what_is_not_a_number_stays_so():
-    for form in ROTATION_FORMS:
+    for form in QUARTER:
         found = convert_rotation(np.full(len(QUARTER[form]), np.nan), form, "axis_angle")
         assert np.isnan(found).all()
 

@@ -7,10 +7,13 @@ import pytest
 
 from rlinf.core.chunks import chunk_step
 from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.evaluation import EpisodeProtocol
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs.assembly import SequentialVectorEnv
+from rlinf.envs.evaluation import evaluate
 from rlinf.envs.recording import Episode, NumpyWriter, ParquetWriter, RecordEpisodes, Recording, read_numpy
 from rlinf.envs.tabletop.config import Tabletop
+from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
 
 
@@ -20,6 +23,10 @@ class Kept:
     def __init__(self):
         self.episodes = []
         self.closed = 0
+
+    @property
+    def count(self):
+        return len(self.episodes)
 
     def write(self, episode):
         self.episodes.append(episode)
@@ -199,16 +206,46 @@ def test_from_a_configuration(tmp_path, export_format):
     pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
     recording = Recording(save_dir=str(tmp_path), export_format=export_format)
     recording.check("env.train.data_collection")
-    env = recording.wrap(tables(1), rank=3)
+    env = recording.wrap(tables(1), name="train_3")
     env.reset(seed=1)
     for _ in range(2):
         env.step(np.zeros((1, 2), np.float32))
     env.close()
     suffix = {"lerobot": "data/chunk-000/file-000.parquet", "numpy": "episode_000000.npz", "parquet": "episode_000000.parquet"}
-    assert (tmp_path / "rank_3" / suffix[export_format]).exists()
+    assert (tmp_path / "train_3" / suffix[export_format]).exists()
 
 
-@pytest.mark.parametrize("wrong", [{"save_dir": ""}, {"fps": 0}, {"finalize_interval": 0}])
+@pytest.mark.parametrize("wrong", [{"save_dir": ""}, {"fps": 0}, {"finalize_interval": 0}, {"max_episodes": 0}])
 def test_a_configuration_that_cannot_be(wrong):
     with pytest.raises(ConfigError, match=rf"here\.{next(iter(wrong))}"):
         Recording(**({"save_dir": "x"} | wrong)).check("here")
+
+
+def test_no_more_episodes_than_asked_for_are_kept_over_runs(tmp_path):
+    recording = Recording(save_dir=str(tmp_path), export_format="numpy", max_episodes=3)
+    for run in range(2):
+        env = recording.wrap(tables(2), name="train_0")
+        for seed in range(1 + run):
+            env.reset(seed=seed)
+            for _ in range(2):
+                env.step(np.zeros((2, 2), np.float32))
+        env.close()
+        assert len(list(tmp_path.glob("train_0/*.npz"))) == 2 + run
+
+
+def test_episodes_that_only_fill_up_a_batch_are_not_kept():
+    kept = Kept()
+    env = RecordEpisodes(tables(3), kept)
+    env.reset(seed=1, options={"playing": np.array([True, False, True])})
+    for _ in range(2):
+        env.step(np.zeros((3, 2), np.float32))
+    assert [episode.seed for episode in kept.episodes] == [1, 3]
+
+
+def test_an_evaluation_keeps_each_episode_once():
+    """Five episodes in four environments: three of them have nothing to do after the first."""
+    kept = Kept()
+    env = EnforceContract(RecordEpisodes(tables(4), kept))
+    protocol = EpisodeProtocol(env="tables", init_ids=tuple(range(5)), initial_states="seed", max_episode_steps=2)
+    evaluate(env, lambda seen, turns: np.zeros((len(turns), 2), np.float32), protocol)
+    assert sorted(episode.seed for episode in kept.episodes) == sorted(key.env_seed for key in protocol.work_list())

@@ -110,7 +110,25 @@ class EnvConfig(Protocol):
         ...
 
     def describe(self, env: Any) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+        """What a policy must know of an environment that `make` returned, or of one that wraps it."""
+        ...
+
+
+class EnvWrapperConfig(Protocol):
+    """A registered wrapper of environments: its parameters."""
+
+    @property
+    def training_only(self) -> bool:
+        """Whether an evaluation leaves it out."""
+        ...
+
+    def wrap(self, env: Any, name: str) -> Any:
+        """The environment behind one more wrapper.
+
+        Args:
+            env: what `EnvConfig.make` or another wrapper returned.
+            name: of these environments in the run, such as `train_0`; no others have the same.
+        """
         ...
 
 

@@ -225,15 +225,18 @@ LOSSES: Registry[Any] = Registry("policy loss", "rlinf.losses")
 REWARDS: Registry[Any] = Registry("reward", "rlinf.rewards")
 MODELS: Registry[Any] = Registry("model", "rlinf.models")
 ENVS: Registry[Any] = Registry("environment", "rlinf.envs", adapter=("custom", "env"))
+ENV_WRAPPERS: Registry[Any] = Registry("environment wrapper", "rlinf.env_wrappers", adapter=("custom", "wrapper"))
 TRAINERS: Registry[Any] = Registry("trainer", "rlinf.trainers")
 WEIGHT_SYNCS: Registry[Any] = Registry("weight sync", "rlinf.weight_syncs")
 GENERATORS: Registry[Any] = Registry("generator", "rlinf.generators")
 TASKS: Registry[Any] = Registry("task", "rlinf.tasks")
 GATES: Registry[Any] = Registry("gate", "rlinf.gates")
 CLUSTERS: Registry[Any] = Registry("cluster", "rlinf.clusters")
+DATASETS: Registry[Any] = Registry("dataset of episodes", "rlinf.datasets")
 
 register_advantage = ADVANTAGES.register
 register_policy_loss = LOSSES.register
 register_reward = REWARDS.register
 register_model = MODELS.register
 register_env = ENVS.register
+register_env_wrapper = ENV_WRAPPERS.register

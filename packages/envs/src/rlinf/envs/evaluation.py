@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult, EvalReport, Turn
-from rlinf.core.registry import ENVS
+from rlinf.core.registry import ENV_WRAPPERS, ENVS
 from rlinf.envs.spaces import describe
 
 Decide = Callable[[Mapping[str, Any], Sequence[Turn]], Any]
@@ -30,7 +30,11 @@ def protocol_env(protocol: EpisodeProtocol, num_envs: int) -> VectorEnv[Any, Any
     stated = cast("Mapping[str, Any]", stated)
     config = ENVS.build(stated["env_type"], stated.get("init_params", {}), place="protocol.env.init_params")
     limit, ignore = protocol.max_episode_steps, protocol.ignore_terminations
-    return config.make(num_envs, max_episode_steps=limit, ignore_terminations=ignore, render=False)
+    env = config.make(num_envs, max_episode_steps=limit, ignore_terminations=ignore, render=False)
+    for number, wrapper in enumerate(stated.get("wrappers", ())):
+        params = {key: value for key, value in wrapper.items() if key != "type"}
+        env = ENV_WRAPPERS.build(wrapper["type"], params, place=f"protocol.env.wrappers[{number}]").wrap(env, "eval_0")
+    return env
 
 
 def evaluate(

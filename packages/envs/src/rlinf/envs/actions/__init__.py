@@ -1,10 +1,6 @@
 """Actions between the conventions of models and simulators: pure functions on NumPy, chosen by name."""
 
 from rlinf.envs.actions.arrays import ActionError as ActionError
-from rlinf.envs.actions.deltas import pose_to_absolute as pose_to_absolute
-from rlinf.envs.actions.deltas import pose_to_change as pose_to_change
-from rlinf.envs.actions.deltas import to_absolute as to_absolute
-from rlinf.envs.actions.deltas import to_change as to_change
 from rlinf.envs.actions.formats import ACTION_FORMATS as ACTION_FORMATS
 from rlinf.envs.actions.formats import ActionFormat as ActionFormat
 from rlinf.envs.actions.formats import Chain as Chain
@@ -15,21 +11,14 @@ from rlinf.envs.actions.formats import Pick as Pick
 from rlinf.envs.actions.formats import Rotation as Rotation
 from rlinf.envs.actions.formats import Unscale as Unscale
 from rlinf.envs.actions.formats import register_action_format as register_action_format
-from rlinf.envs.actions.grippers import GRIPPER_SIGNS as GRIPPER_SIGNS
 from rlinf.envs.actions.grippers import GripperSign as GripperSign
 from rlinf.envs.actions.grippers import binarise as binarise
 from rlinf.envs.actions.grippers import convert_gripper as convert_gripper
-from rlinf.envs.actions.grippers import hysteresis as hysteresis
-from rlinf.envs.actions.rotations import ROTATION_FORMS as ROTATION_FORMS
 from rlinf.envs.actions.rotations import RotationForm as RotationForm
 from rlinf.envs.actions.rotations import compose_rotations as compose_rotations
 from rlinf.envs.actions.rotations import convert_rotation as convert_rotation
-from rlinf.envs.actions.rotations import invert_rotation as invert_rotation
-from rlinf.envs.actions.rotations import rotate as rotate
 from rlinf.envs.actions.scaling import from_unit as from_unit
-from rlinf.envs.actions.scaling import standardise as standardise
 from rlinf.envs.actions.scaling import to_unit as to_unit
-from rlinf.envs.actions.scaling import unstandardise as unstandardise
 from rlinf.envs.actions.simulators import calvin as calvin
 from rlinf.envs.actions.simulators import franka_sim as franka_sim
 from rlinf.envs.actions.simulators import libero as libero

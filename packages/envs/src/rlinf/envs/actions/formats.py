@@ -12,9 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.registry import Registry
-from rlinf.envs.actions.arrays import Floats, column, doubles, like
+from rlinf.envs.actions.arrays import Doubles, Floats, column, doubles, like
 from rlinf.envs.actions.grippers import GripperSign, binarise, convert_gripper, gripper_ends
 from rlinf.envs.actions.rotations import RotationForm, convert_rotation, rotation_size
 from rlinf.envs.actions.scaling import from_unit, to_unit
@@ -26,6 +26,38 @@ class ActionFormat(Protocol):
     def __call__(self, action: ArrayLike, /) -> Floats:
         """The action `[..., A]` as the simulator wants it, `[..., A']`."""
         ...
+
+
+Bounds = tuple[Doubles, Doubles]
+"""The least and the greatest value of each number of an action, `[A]` each."""
+
+
+@runtime_checkable
+class BoundedFormat(ActionFormat, Protocol):
+    """A format that says what it takes."""
+
+    def accepts(self, low: Doubles, high: Doubles) -> Bounds:
+        """The bounds of the model's actions, given those `[A']` of the simulator's.
+
+        Raises:
+            ConfigError: a simulator with such actions can't use this format.
+        """
+        ...
+
+
+def accepted(action_format: ActionFormat, low: Doubles, high: Doubles, place: str) -> Bounds:
+    """The bounds of the model's actions; those of the simulator for a format that does not say.
+
+    Raises:
+        ConfigError: a simulator with such actions can't use this format; the message has `place`.
+    """
+    if not isinstance(action_format, BoundedFormat):
+        return low, high
+    try:
+        return action_format.accepts(low, high)
+    except ShapeError as error:
+        problem = f"made for other actions than the {len(low)} numbers of the environment: {error.problem}"
+        raise ConfigError(place, problem, "Choose the format of this simulator.") from error
 
 
 @runtime_checkable
@@ -54,6 +86,10 @@ class Identity:
         """The action itself, as a new array."""
         return self(action)
 
+    def accepts(self, low: Doubles, high: Doubles) -> Bounds:
+        """The same."""
+        return low, high
+
 
 @register_action_format("gripper")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +116,12 @@ class Gripper:
         at = column(given.shape[-1], self.index, "action")
         given[..., at] = convert_gripper(given[..., at], self.target, self.source)
         return like(given, action)
+
+    def accepts(self, low: Doubles, high: Doubles) -> Bounds:
+        """The ends of `source` in that column, the rest as it is."""
+        at = column(len(low), self.index, "action")
+        ends = gripper_ends(self.source)
+        return _replaced(low, at, min(ends)), _replaced(high, at, max(ends))
 
     def _convert(self, command: Floats) -> Floats:
         if self.threshold is None:
@@ -109,6 +151,14 @@ class Rotation:
         """The action with its rotation in the form `source`."""
         return _convert_columns(action, self.start, self.target, self.source)
 
+    def accepts(self, low: Doubles, high: Doubles) -> Bounds:
+        """±π for angles and ±1 for everything else in the columns of the rotation."""
+        first = column(len(low), self.start, "action")
+        stop = first + rotation_size(self.target)
+        column(len(low), stop - 1, "action")
+        reach = np.full(rotation_size(self.source), np.pi if self.source in ("axis_angle", "euler_xyz") else 1.0)
+        return np.concatenate([low[:first], -reach, low[stop:]]), np.concatenate([high[:first], reach, high[stop:]])
+
 
 @register_action_format("unscale")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +184,13 @@ class Unscale:
         """The action in [−1, 1]."""
         return to_unit(action, self.low, self.high, mask=self._mask(), clip=self.clip, epsilon=self.epsilon)
 
+    def accepts(self, low: Doubles, high: Doubles) -> Bounds:
+        """±1 where it scales."""
+        # Refuses vectors of another length.
+        self(low)
+        scaled = np.ones(len(low), np.bool_) if self.mask is None else np.asarray(self.mask, np.bool_)
+        return np.where(scaled, -1.0, low), np.where(scaled, 1.0, high)
+
     def _mask(self) -> Any:
         return None if self.mask is None else np.asarray(self.mask, np.bool_)
 
@@ -144,12 +201,23 @@ class Pick:
     """Some columns, in the given order."""
 
     columns: tuple[int, ...]
+    size: int | None = None
+    """How many numbers the model writes; None: up to the last that is chosen."""
 
     def __call__(self, action: ArrayLike, /) -> Floats:
         """The chosen columns."""
-        given = doubles(action, "action")
+        given = doubles(action, "action", self.size)
         chosen = [column(given.shape[-1], index, "action") for index in self.columns]
         return like(given[..., chosen], action)
+
+    def accepts(self, low: Doubles, high: Doubles) -> Bounds:
+        """The simulator's bounds in the chosen columns, ±1 in the others."""
+        if len(self.columns) != len(low):
+            raise ShapeError("action", f"it gives {len(self.columns)} numbers")
+        size = self.size or max(self.columns) + 1
+        least, most = -np.ones(size), np.ones(size)
+        least[list(self.columns)], most[list(self.columns)] = low, high
+        return least, most
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +233,12 @@ class Chain:
             result = part(result)
         return result
 
+    def accepts(self, low: Doubles, high: Doubles) -> Bounds:
+        """What the first format takes, if each gives what the next one takes."""
+        for part in reversed(self.formats):
+            low, high = part.accepts(low, high) if isinstance(part, BoundedFormat) else (low, high)
+        return low, high
+
     def inverse(self, action: ArrayLike, /) -> Floats:
         """The action before the first format.
 
@@ -178,6 +252,12 @@ class Chain:
                 raise ConfigError("action format", f"{name} has no inverse, because it loses numbers", "Leave it out.")
             result = part.inverse(result)
         return result
+
+
+def _replaced(values: Doubles, at: int, value: float) -> Doubles:
+    changed = values.copy()
+    changed[at] = value
+    return changed
 
 
 def _convert_columns(action: ArrayLike, start: int, source: RotationForm, target: RotationForm) -> Floats:

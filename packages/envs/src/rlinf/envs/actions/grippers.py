@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.envs.actions.arrays import Floats, like, numbers
@@ -25,8 +25,6 @@ _ENDS: Final[dict[str, tuple[float, float]]] = {
     "sign_open": (-1.0, 1.0),
     "sign_closed": (1.0, -1.0),
 }
-GRIPPER_SIGNS: Final = cast("tuple[GripperSign, ...]", tuple(_ENDS))
-"""All conventions."""
 
 
 def gripper_ends(sign: GripperSign) -> tuple[float, float]:
@@ -58,27 +56,3 @@ def binarise(value: ArrayLike, *, threshold: float, above: float, below: float) 
     """
     given = numbers(value, "gripper")
     return like(np.where(np.isnan(given), np.nan, np.where(given > threshold, above, below)), value)
-
-
-def hysteresis(value: ArrayLike, held: NDArray[Any], *, low: float, high: float) -> NDArray[np.bool_]:
-    """A switch that noise between two thresholds doesn't move.
-
-    The caller keeps the result and gives it back as `held` with the next value; at the start of an episode it says what holds then.
-
-    Args:
-        value: `[...]`.
-        held: bool, the shape of `value`: the state so far.
-        low: the switch is off from here down.
-        high: the switch is on from here up; between the two, and for NaN, it stays as it is.
-
-    Returns:
-        The new state, a bool array of the same shape.
-
-    Raises:
-        ConfigError: `low` is greater than `high`.
-    """
-    if low > high:
-        raise ConfigError("gripper", f"low must not be greater than high, found {low} and {high}", "Swap the two.")
-    given = numbers(value, "gripper")
-    # A comparison with NaN is False, so NaN keeps what is held.
-    return (given >= high) | (np.asarray(held, np.bool_) & ~(given <= low))

@@ -7,7 +7,7 @@ near half a turn, and where the Euler angles lock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -61,22 +61,6 @@ def compose_rotations(outer: ArrayLike, inner: ArrayLike, form: RotationForm) ->
     return like(write(product), outer)
 
 
-def invert_rotation(rotation: ArrayLike, form: RotationForm) -> Floats:
-    """The rotation back, `[..., S]`."""
-    _, read, write = _form(form)
-    return like(write(conjugate(read(doubles(rotation, "rotation", rotation_size(form))))), rotation)
-
-
-def rotate(rotation: ArrayLike, vector: ArrayLike, form: RotationForm) -> Floats:
-    """The vectors `[..., 3]`, turned by the rotations `[..., S]`."""
-    q = _form(form)[1](doubles(rotation, "rotation", rotation_size(form)))
-    v = doubles(vector, "vector", 3)
-    shape = np.broadcast_shapes(q.shape[:-1], v.shape[:-1])
-    q, v = np.broadcast_to(q, (*shape, 4)), np.broadcast_to(v, (*shape, 3))
-    turn = 2.0 * np.cross(q[..., 1:], v)
-    return like(v + q[..., :1] * turn + np.cross(q[..., 1:], turn), vector)
-
-
 def rotation_size(form: RotationForm) -> int:
     """How many numbers a rotation of that form has.
 
@@ -97,11 +81,6 @@ def multiply(a: Doubles, b: Doubles) -> Doubles:
         aw * bz + ax * by - ay * bx + az * bw,
     )
     return np.stack(parts, axis=-1)
-
-
-def conjugate(q: Doubles) -> Doubles:
-    """The inverse of unit quaternions (w, x, y, z), `[..., 4]`."""
-    return q * np.array([1.0, -1.0, -1.0, -1.0])
 
 
 def _from_axis_angle(rotation: Doubles) -> Doubles:
@@ -237,8 +216,6 @@ _FORMS: Final[dict[str, tuple[int, _Map, _Map]]] = {
     "euler_xyz": (3, _from_euler, _to_euler),
     "matrix": (9, _from_matrix, _to_matrix),
 }
-ROTATION_FORMS: Final = cast("tuple[RotationForm, ...]", tuple(_FORMS))
-"""All forms, in the order in which `RotationForm` describes them."""
 
 
 def _form(name: str) -> tuple[int, _Map, _Map]:

@@ -12,9 +12,6 @@ from numpy.typing import ArrayLike
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.envs.actions.arrays import Doubles, Floats, doubles, like
 
-OPENVLA_EPSILON = 1e-8
-"""What OpenVLA adds to the span of a dimension; use it with weights that were trained so."""
-
 
 def to_unit(
     action: ArrayLike, low: ArrayLike, high: ArrayLike, *, mask: ArrayLike | None = None, clip: bool = False, epsilon: float = 0.0
@@ -56,18 +53,6 @@ def from_unit(
     return like(_where(mask, scaled, given), action)
 
 
-def standardise(action: ArrayLike, mean: ArrayLike, std: ArrayLike, *, mask: ArrayLike | None = None) -> Floats:
-    """To mean 0 and spread 1: a' = (a − mean) / std; a dimension without spread only loses its mean."""
-    given = doubles(action, "action")
-    return like(_where(mask, (given - _described(given, mean, "mean")) / _spread(given, std), given), action)
-
-
-def unstandardise(action: ArrayLike, mean: ArrayLike, std: ArrayLike, *, mask: ArrayLike | None = None) -> Floats:
-    """Back from mean 0 and spread 1: a = a' · std + mean, the inverse of `standardise`."""
-    given = doubles(action, "action")
-    return like(_where(mask, given * _spread(given, std) + _described(given, mean, "mean"), given), action)
-
-
 def _span(action: Doubles, low: ArrayLike, high: ArrayLike) -> tuple[Doubles, Doubles]:
     lower, upper = _described(action, low, "low"), _described(action, high, "high")
     if not (np.isfinite(lower) & np.isfinite(upper)).all():
@@ -76,11 +61,6 @@ def _span(action: Doubles, low: ArrayLike, high: ArrayLike) -> tuple[Doubles, Do
         where = np.argwhere(lower > upper)[0].tolist()
         raise ConfigError("action", f"the lower bound is above the upper one at index {where}", "Swap the two.")
     return lower, upper - lower
-
-
-def _spread(action: Doubles, std: ArrayLike) -> Doubles:
-    given = _described(action, std, "std")
-    return np.where(given > 0.0, given, 1.0)
 
 
 def _described(action: Doubles, values: ArrayLike, name: str) -> Doubles:

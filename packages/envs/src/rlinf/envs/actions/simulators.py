@@ -7,62 +7,52 @@ already: undo the normalisation of the training data first (`unscale`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from numpy.typing import ArrayLike
 
-from rlinf.envs.actions.arrays import Floats, doubles
-from rlinf.envs.actions.formats import ActionFormat, Gripper, Identity, Pick, register_action_format
-
-_TO_CLOSED: Final = Gripper(source="unit_open", target="sign_closed", threshold=0.5)
-_TO_OPEN: Final = Gripper(source="unit_open", target="sign_open", threshold=0.5)
-_SIGN: Final = Gripper(source="sign_open", target="sign_open", threshold=0.0)
-_NEGATIVE: Final = Gripper(source="sign_closed", target="unit_open", threshold=0.0)
-_WITHOUT_ROTATION: Final = Pick(columns=(0, 1, 2, 6))
+from rlinf.core.errors import ShapeError
+from rlinf.envs.actions.arrays import Doubles, Floats, doubles
+from rlinf.envs.actions.formats import Bounds, Gripper, Identity, Pick, register_action_format
 
 
-@register_action_format("libero")
-def libero(action: ArrayLike, /) -> Floats:
-    """LIBERO and robosuite: the gripper `[..., 7]` from 1 open, 0 closed to −1 open, +1 closed, nothing between."""
-    return _seven(action, _TO_CLOSED)
+@dataclass(frozen=True, slots=True)
+class OfSevenNumbers:
+    """A format of such a model."""
+
+    change: Gripper | Pick
+
+    def __call__(self, action: ArrayLike, /) -> Floats:
+        """The action `[..., 7]` as the simulator wants it."""
+        doubles(action, "action", 7)
+        return self.change(action)
+
+    def accepts(self, low: Doubles, high: Doubles) -> Bounds:
+        """Seven numbers."""
+        least, most = self.change.accepts(low, high)
+        if len(least) != 7:
+            raise ShapeError("action", f"the model's would have {len(least)} and not 7")
+        return least, most
 
 
-@register_action_format("maniskill")
-def maniskill(action: ArrayLike, /) -> Floats:
-    """ManiSkill's `pd_ee_delta_pose`: the gripper `[..., 7]` from 1 open, 0 closed to +1 open, −1 closed, nothing between."""
-    return _seven(action, _TO_OPEN)
+_WITHOUT_ROTATION: Final = Pick(columns=(0, 1, 2, 6), size=7)
 
-
-@register_action_format("maniskill_panda")
-def maniskill_panda(action: ArrayLike, /) -> Floats:
-    """ManiSkill's own controllers, with the model trained on their actions: nothing changes, `[..., A]`."""
-    return Identity()(action)
-
-
-@register_action_format("calvin")
-def calvin(action: ArrayLike, /) -> Floats:
-    """CALVIN: the gripper `[..., 7]` from any positive number for open, any other for closed, to +1 and −1."""
-    return _seven(action, _SIGN)
-
-
-@register_action_format("metaworld")
-def metaworld(action: ArrayLike, /) -> Floats:
-    """MetaWorld: from `[..., 7]` to position and gripper `[..., 4]`; the gripper keeps its number (positive closes there)."""
-    return _seven(action, _WITHOUT_ROTATION)
-
-
-@register_action_format("franka_sim")
-def franka_sim(action: ArrayLike, /) -> Floats:
-    """The MuJoCo Franka tasks: from `[..., 7]` to position and gripper `[..., 4]`; the gripper keeps its number."""
-    return _seven(action, _WITHOUT_ROTATION)
-
-
-@register_action_format("roboverse")
-def roboverse(action: ArrayLike, /) -> Floats:
-    """RoboVerse, with π0: the gripper `[..., 7]` becomes 1 where the model's number is negative, 0 elsewhere."""
-    return _seven(action, _NEGATIVE)
-
-
-def _seven(action: ArrayLike, change: ActionFormat) -> Floats:
-    doubles(action, "action", 7)
-    return change(action)
+libero: Final = register_action_format("libero", OfSevenNumbers(Gripper(source="unit_open", target="sign_closed", threshold=0.5)))
+"""LIBERO and robosuite: the gripper from 1 open, 0 closed to −1 open, +1 closed, nothing between."""
+maniskill: Final = register_action_format(
+    "maniskill", OfSevenNumbers(Gripper(source="unit_open", target="sign_open", threshold=0.5))
+)
+"""ManiSkill's `pd_ee_delta_pose`: the gripper from 1 open, 0 closed to +1 open, −1 closed, nothing between."""
+maniskill_panda: Final = register_action_format("maniskill_panda", Identity())
+"""ManiSkill's own controllers, with the model trained on their actions: nothing changes, `[..., A]`."""
+calvin: Final = register_action_format("calvin", OfSevenNumbers(Gripper(source="sign_open", target="sign_open", threshold=0.0)))
+"""CALVIN: the gripper from any positive number for open, any other for closed, to +1 and −1."""
+metaworld: Final = register_action_format("metaworld", OfSevenNumbers(_WITHOUT_ROTATION))
+"""MetaWorld: to position and gripper `[..., 4]`; the gripper keeps its number (positive closes there)."""
+franka_sim: Final = register_action_format("franka_sim", OfSevenNumbers(_WITHOUT_ROTATION))
+"""The MuJoCo Franka tasks: to position and gripper `[..., 4]`; the gripper keeps its number."""
+roboverse: Final = register_action_format(
+    "roboverse", OfSevenNumbers(Gripper(source="sign_closed", target="unit_open", threshold=0.0))
+)
+"""RoboVerse, with π0: the gripper becomes 1 where the model's number is negative, 0 elsewhere."""

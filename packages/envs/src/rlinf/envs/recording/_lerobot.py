@@ -56,6 +56,11 @@ class Dataset:
                     "recording", problem, "Choose another folder; only datasets of this writer are continued."
                 ) from error
 
+    @property
+    def count(self) -> int:
+        """Episodes, those that are not committed yet too."""
+        return self._episodes + (len(self._shard.episodes) if self._shard is not None else 0)
+
     def write(self, episode: Episode) -> None:
         frames = Frames.of(episode)
         features = frames.features(fps=self._fps, use_videos=self._use_videos)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -20,11 +20,15 @@ from rlinf.envs.recording.wrapper import RecordEpisodes
 class Recording:
     """Which episodes are kept, and how."""
 
+    training_only: ClassVar[bool] = False
+
     save_dir: str
-    """The folder; each process writes to a folder of its own in it."""
+    """The folder; the environments of each slot write to a folder of their own in it, such as `train_0`."""
     export_format: Literal["lerobot", "numpy", "parquet"] = "lerobot"
     only_success: bool = False
     """Leave out episodes that were never solved."""
+    max_episodes: int | None = None
+    """Episodes of each folder, those of earlier runs too, after which no more are kept; None: no limit."""
     fps: int = 20
     """Control steps a second; for LeRobot."""
     robot_type: str = ""
@@ -45,19 +49,24 @@ class Recording:
         """
         if not self.save_dir:
             raise ConfigError(f"{place}.save_dir", "no folder is named", "Name one.")
-        for name, value in (("fps", self.fps), ("finalize_interval", self.finalize_interval)):
-            if value < 1:
+        numbers = {"fps": self.fps, "finalize_interval": self.finalize_interval, "max_episodes": self.max_episodes}
+        for name, value in numbers.items():
+            if value is not None and value < 1:
                 raise ConfigError(f"{place}.{name}", f"must be at least 1, found {value}", "Leave it out.")
         if self.export_format != "numpy":
             require_modules("pyarrow", place=place, extra="rlinf-envs[recording]")
         if self.export_format == "lerobot":
             require_modules("PIL", "imageio", "imageio_ffmpeg", place=place, extra="rlinf-envs[video]")
 
-    def wrap(self, env: VectorEnv[Any, Any, Any], rank: int = 0) -> RecordEpisodes:
-        """The environment, recorded to `save_dir/rank_<rank>`."""
+    def wrap(self, env: VectorEnv[Any, Any, Any], name: str = "episodes") -> RecordEpisodes:
+        """The environment, recorded to `save_dir/<name>`, a folder that has no other writer."""
         self.check("recording")
         return RecordEpisodes(
-            env, self._writer(Path(self.save_dir) / f"rank_{rank}"), only_success=self.only_success, task=self.task
+            env,
+            self._writer(Path(self.save_dir) / name),
+            only_success=self.only_success,
+            task=self.task,
+            max_episodes=self.max_episodes,
         )
 
     def _writer(self, folder: Path) -> Writer:

@@ -38,6 +38,11 @@ class Episode:
 class Writer(Protocol):
     """Keeps episodes on disk. What `write` has finished survives the death of the process, as far as its class says."""
 
+    @property
+    def count(self) -> int:
+        """How many episodes there are, those of earlier writers too."""
+        ...
+
     def write(self, episode: Episode) -> None:
         """Adds an episode."""
         ...

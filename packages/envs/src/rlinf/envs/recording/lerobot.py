@@ -53,6 +53,11 @@ class LeRobotWriter:
             self._lock.release()
             raise
 
+    @property
+    def count(self) -> int:
+        """How many episodes there are."""
+        return self._dataset.count
+
     def write(self, episode: Episode) -> None:
         """Adds an episode.
 

@@ -35,6 +35,11 @@ class NumpyWriter:
     def __init__(self, folder: str | Path) -> None:
         self._files = _Numbered(Path(folder), ".npz")
 
+    @property
+    def count(self) -> int:
+        """How many episodes there are."""
+        return self._files.count
+
     def write(self, episode: Episode) -> None:
         """Adds an episode."""
         self._files.add(lambda path: _write_npz(path, episode))
@@ -62,6 +67,11 @@ class ParquetWriter:
     def __init__(self, folder: str | Path) -> None:
         require_modules("pyarrow", place="recording", extra="rlinf-envs[recording]")
         self._files = _Numbered(Path(folder), ".parquet")
+
+    @property
+    def count(self) -> int:
+        """How many episodes there are."""
+        return self._files.count
 
     def write(self, episode: Episode) -> None:
         """Adds an episode."""
@@ -102,19 +112,19 @@ def _write_npz(path: Path, episode: Episode) -> None:
 
 
 class _Numbered:
-    """Files `episode_<number><suffix>` in a folder that this process alone writes to."""
+    """Files `episode_<number><suffix>`, `count` of them, in a folder that this process alone writes to."""
 
     def __init__(self, folder: Path, suffix: str) -> None:
         self._lock = FolderLock(folder)
         self._folder, self._suffix = folder, suffix
         # Files that are not complete begin with a dot, which the pattern doesn't match.
-        self._count = len(list(folder.glob(f"episode_*{suffix}")))
+        self.count = len(list(folder.glob(f"episode_*{suffix}")))
 
     def add(self, write: Callable[[Path], None]) -> None:
-        path = self._folder / f"episode_{self._count:06d}{self._suffix}"
+        path = self._folder / f"episode_{self.count:06d}{self._suffix}"
         with replaced(path) as part:
             write(part)
-        self._count += 1
+        self.count += 1
 
     def close(self) -> None:
         self._lock.release()

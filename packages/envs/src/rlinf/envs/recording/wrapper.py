@@ -32,10 +32,24 @@ class RecordEpisodes(Wrapper):
         writer: gets the episodes in the order in which they end; closed with the environment.
         only_success: leave out episodes that were never solved.
         task: the task in words, for an environment whose observations don't have `task_descriptions`.
+        max_episodes: as many the writer keeps, those that it has already too; None: no limit.
+
+    `reset(options={"playing": mask})`, `[N]` bool, leaves out the episodes that only fill up a batch, such as those of an evaluation
+    that has fewer episodes left than environments.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], writer: Writer, *, only_success: bool = False, task: str = "") -> None:
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        writer: Writer,
+        *,
+        only_success: bool = False,
+        task: str = "",
+        max_episodes: int | None = None,
+    ) -> None:
         super().__init__(env)
+        self.metadata = {**env.metadata, "wrapper_options": (*env.metadata.get("wrapper_options", ()), "playing")}
+        self._max_episodes = max_episodes
         self._writer = writer
         self._only_success = only_success
         self._task = task
@@ -43,10 +57,15 @@ class RecordEpisodes(Wrapper):
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes, and forgets the running ones in their place."""
-        mask = (options or {}).get("reset_mask")
+        options = dict(options or {})
+        playing = options.pop("playing", np.ones(self.num_envs, np.bool_))
+        mask = options.get("reset_mask")
         observations, infos = self.env.reset(seed=seed, options=options)
-        given = (options or {}).get("seed") if seed is None else seed
+        given = options.get("seed") if seed is None else seed
         for row in range(self.num_envs) if mask is None else np.flatnonzero(mask):
+            self._running[row] = None
+            if not playing[row] or self._full:
+                continue
             texts = observations.get(_TEXTS)
             task = self._task if texts is None else str(texts[row])
             running = _Running(task=task, seed=_seed(given, int(row)))
@@ -89,7 +108,13 @@ class RecordEpisodes(Wrapper):
         finally:
             super().close(**kwargs)
 
+    @property
+    def _full(self) -> bool:
+        return self._max_episodes is not None and self._writer.count >= self._max_episodes
+
     def _write(self, running: _Running) -> None:
+        if self._full:
+            return
         if not self._only_success or any(outcome[3] for outcome in running.outcomes):
             self._writer.write(running.episode())
 

@@ -35,7 +35,8 @@ class EnforceContract(Wrapper):
     ever share one by accident.
 
     What is inside gets its seeds and row options as lists `[N]`: a seed for each environment, None where no task or initial state
-    was asked for. It says in `metadata["reset_options"]` which row options it takes. Where an initial state is asked for, its
+    was asked for. It says in `metadata["reset_options"]` which row options it takes, and wrappers inside say in
+    `metadata["wrapper_options"]` which others are theirs; those pass unread. Where an initial state is asked for, its
     number sets the seed, so that nothing is left to the caller's seed; an environment without initial states of its own thereby
     has as many as there are numbers. One that can't be seeded (`metadata["waived"]` names `seeds` or `pure_reset`) has none.
     """
@@ -43,6 +44,7 @@ class EnforceContract(Wrapper):
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
         self._takes: tuple[str, ...] = tuple(env.metadata.get("reset_options", ()))
+        self._passed: tuple[str, ...] = tuple(env.metadata.get("wrapper_options", ()))
         waived: Mapping[str, str] = env.metadata.get("waived", {})
         numbered = ("init_id",) if "init_id" not in self._takes and not {"seeds", "pure_reset"} & set(waived) else ()
         self.metadata = {**env.metadata, "reset_options": (*self._takes, *numbered)}
@@ -86,12 +88,13 @@ class EnforceContract(Wrapper):
             raise EnvMisuse("env.reset", f"environments {where} were never reset", "Reset all of them first, without a mask.")
         if seed is not None and given.get("seed") is not None:
             raise EnvMisuse("env.reset", "there are two seeds, the argument and options['seed']", "Give one of them.")
+        passed = {key: given[key] for key in self._passed if key in given}
         tasks = self._column(given.get("task"), mask, "task")
         numbers = self._column(given.get("init_id"), mask, "init_id")
         self._refuse_rows(tasks, numbers)
         seeds = self._seeds(given.get("seed") if seed is None else seed, mask)
         seeds = [s if number is None else _seed_of(number) for s, number in zip(seeds, numbers, strict=True)]
-        result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=self._options(mask, task=tasks, init_id=numbers))
+        result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=self._options(mask, task=tasks, init_id=numbers) | passed)
         _refuse_observation(result[0], "env.reset")
         # Noted only now: a reset that raised doesn't count.
         self._ready |= mask
@@ -183,7 +186,7 @@ class EnforceContract(Wrapper):
         return [entry if chosen else None for entry, chosen in zip(entries, mask, strict=True)]
 
     def _refuse_options(self, options: Mapping[str, Any]) -> None:
-        known = ("reset_mask", "seed", *self.metadata["reset_options"])
+        known = ("reset_mask", "seed", *self.metadata["reset_options"], *self._passed)
         for key, value in options.items():
             if key not in known and key not in ROW_OPTIONS:
                 raise UnknownName("env.reset", f"no option is named '{key}'", did_you_mean(key, known, label="Options"))

@@ -68,6 +68,7 @@ class RecordVideo(Wrapper):
     def __init__(self, env: VectorEnv[Any, Any, Any], camera: Camera, *, fps: int = 20, tiles: int = _TILES) -> None:
         require_modules("PIL", "imageio", "imageio_ffmpeg", place="env.render", extra="rlinf-envs[video]")
         super().__init__(env)
+        self.metadata = {**env.metadata, "wrapper_options": (*env.metadata.get("wrapper_options", ()), "record", "tiles")}
         self._camera = camera
         self._fps = fps
         self._tiles = tiles

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 _KEY = re.compile(r"(.*_)?(path|dir|folder|file|root)s?")
-_WRITTEN = "log_path"
-"""A path that a run makes, so that it need not be there."""
+_LOGS = "log_path"
+_WRITTEN = (_LOGS, "save_dir")
+"""Paths that a run makes, so that they need not be there."""
 
 
 def absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
 
     def absolute(key: str, value: str) -> str:
         path = os.path.expanduser(value)  # this and `exists` never raise, whatever the value is
-        return os.path.abspath(path) if value and (key == _WRITTEN or os.path.exists(path)) else value
+        return os.path.abspath(path) if value and (key in _WRITTEN or os.path.exists(path)) else value
 
     return _changed(config, absolute)
 
@@ -36,13 +37,13 @@ def moved_paths(config: Mapping[str, Any], run: Path) -> dict[str, Any]:
         config: as the run's checkpoint has it.
         run: where the folder of the run is now.
     """
-    logs = config.get("runner", {}).get("logger", {}).get(_WRITTEN)
+    logs = config.get("runner", {}).get("logger", {}).get(_LOGS)
     if not isinstance(logs, str):
         return dict(config)
 
     def moved(key: str, value: str) -> str:
         old = Path(value)
-        if key == _WRITTEN or not old.is_relative_to(logs) or os.path.exists(old):
+        if key in _WRITTEN or not old.is_relative_to(logs) or os.path.exists(old):
             return value
         new = run.parent / old.relative_to(logs)
         return str(new) if os.path.exists(new) else value

@@ -218,6 +218,9 @@ class EnvWorker(Worker):
                     ignore_terminations=config.ignore_terminations,
                     render=render and slot.index == 0,
                 )
+            for place, wrapper in config.wrapping:
+                with _placed(place):
+                    env = wrapper.wrap(env, f"{'train' if isinstance(config, TrainEnvConfig) else 'eval'}_{slot.index}")
             spec = config.init_params.describe(env)
             env_slots.append(EnvSlot(slot, env, spec))
         if spec is None:
@@ -273,4 +276,16 @@ def _keyed(config: TrainEnvConfig | EvalEnvConfig) -> Generator[None]:
                 # What unpickling calls the constructor with.
                 error.args = (error.place, *error.args[1:])
                 break
+        raise
+
+
+@contextmanager
+def _placed(place: str) -> Generator[None]:
+    """What a wrapper refuses inside is called by its key outside."""
+    try:
+        yield
+    except ConfigError as error:
+        _, _, name = error.place.partition(".")
+        error.place = f"{place}.{name}" if name else place
+        error.args = (error.place, *error.args[1:])
         raise

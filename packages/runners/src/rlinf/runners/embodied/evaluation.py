@@ -10,7 +10,7 @@ from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, EvalReport
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.embodied.rules import check_spec
-from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig
 from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
@@ -27,7 +27,7 @@ def episode_protocol(cfg: EmbodiedConfig, *, final: bool) -> EpisodeProtocol:
     config = cfg.env.eval
     episodes = (config.final_episodes if final else None) or config.episodes
     return EpisodeProtocol(
-        env={"env_type": config.env_type, "init_params": resolved(config)["init_params"]},
+        env=stated_env(config),
         init_ids=tuple(range(episodes)),
         seeds=(cfg.runner.seed,),
         initial_states="seed",
@@ -35,6 +35,13 @@ def episode_protocol(cfg: EmbodiedConfig, *, final: bool) -> EpisodeProtocol:
         ignore_terminations=config.ignore_terminations,
         mode=config.mode,
     )
+
+
+def stated_env(config: EvalEnvConfig) -> dict[str, Any]:
+    """The environment as a protocol states it; wrappers only where there are any."""
+    wrappers = [resolved(section) for section in config.wrappers if not section.wrapper.training_only]
+    stated = {"env_type": config.env_type, "init_params": resolved(config)["init_params"]}
+    return {**stated, "wrappers": wrappers} if wrappers else stated
 
 
 class EmbodiedEvaluator:

@@ -7,9 +7,46 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.protocols import EnvConfig
-from rlinf.core.registry import ENVS
+from rlinf.core.protocols import EnvConfig, EnvWrapperConfig
+from rlinf.core.registry import ENV_WRAPPERS, ENVS
 from rlinf.runners.config.schema import ActorConfig, AlgorithmConfig, RunConfig, chosen, like, positive
+
+Wrapping = list[tuple[str, EnvWrapperConfig]]
+"""What environments are wrapped in, in order, and where each stands in the configuration."""
+TRAINS = {"trains": True}
+"""Metadata of what an evaluation does without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrapperSection:
+    """An entry of `env.train.wrappers`; it also holds the wrapper's own fields."""
+
+    type: str
+    """A registered wrapper, or `module:attr` of a class or function that is given an environment and returns one."""
+    wrapper: EnvWrapperConfig = field(metadata=chosen(ENV_WRAPPERS, "type"))
+    """Its own fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataCollectionConfig:
+    """`env.train.data_collection`; its section also holds the recorder's own fields."""
+
+    enabled: bool = True
+    """Whether episodes are recorded."""
+    type: str = "record_episodes"
+    """A registered wrapper that records."""
+    recorder: EnvWrapperConfig = field(metadata=chosen(ENV_WRAPPERS, "type"))
+    """Its own fields."""
+
+
+def _wrapping(config: TrainEnvConfig | EvalEnvConfig, place: str, *, trains: bool) -> Wrapping:
+    entries = [(f"{place}.wrappers[{at}]", section.wrapper) for at, section in enumerate(config.wrappers)]
+    entries = [(at, wrapper) for at, wrapper in entries if trains or not wrapper.training_only]
+    if config.data_collection is not None and config.data_collection.enabled:
+        # As the policy sees and acts in them, but for what only training changes, such as random images.
+        changed = [number for number, (_, wrapper) in enumerate(entries) if wrapper.training_only]
+        entries.insert(min([*changed, len(entries)]), (f"{place}.data_collection", config.data_collection.recorder))
+    return entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +74,15 @@ class TrainEnvConfig:
     bootstrap_truncated: bool = True
     """Whether the critic's value of what would have followed counts where the step limit cut an episode; false where the limit
     belongs to the task, so that being slow costs something."""
+    wrappers: tuple[WrapperSection, ...] = field(default=(), metadata=TRAINS)
+    """What environments are wrapped in, the first nearest to the simulator: `[{type: latency, steps: 1}]`."""
+    data_collection: DataCollectionConfig | None = field(default=None, metadata=TRAINS)
+    """Records the episodes of training."""
+
+    @property
+    def wrapping(self) -> Wrapping:
+        """What environments are wrapped in; the recorder stands before the first wrapper that is for training only."""
+        return _wrapping(self, "env.train", trains=True)
 
     def __post_init__(self) -> None:
         positive(
@@ -79,7 +125,16 @@ class EvalEnvConfig:
     """Whether an episode goes on after the task has ended it."""
     mode: Literal["eval", "train"] = "eval"
     """"eval" takes the most likely action, "train" samples as in training."""
+    wrappers: tuple[WrapperSection, ...] = ()
+    """What environments are wrapped in; those of training where the key is left out. What is for training only does not count."""
+    data_collection: DataCollectionConfig | None = None
+    """Records the episodes of evaluations."""
     video_cfg: VideoConfig = field(default_factory=VideoConfig)
+
+    @property
+    def wrapping(self) -> Wrapping:
+        """What environments are wrapped in, without what is for training only."""
+        return _wrapping(self, "env.eval", trains=False)
 
     def __post_init__(self) -> None:
         positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
@@ -91,7 +146,9 @@ class EnvSection:
     """`env`."""
 
     train: TrainEnvConfig
-    eval: EvalEnvConfig = field(metadata=like("train", "env_type", "init_params", "max_episode_steps", "ignore_terminations"))
+    eval: EvalEnvConfig = field(
+        metadata=like("train", "env_type", "init_params", "max_episode_steps", "ignore_terminations", "wrappers")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,7 @@ def plain(x):
     return x.tolist() if isinstance(x, torch.Tensor) else x
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(episodes())
 def test_equal_their_specifications(x):
     reward, action_value, value, terminated, truncated, log_ratio, options = x

@@ -55,7 +55,7 @@ def seeded(shape, seed, density=0.6):
 shapes = st.tuples(st.integers(1, 5), st.integers(1, 6))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shapes, st.integers(0, 10_000), st.sampled_from(MODES))
 def test_equals_the_reference(shape, seed, aggregation):
     loss, mask = seeded(shape, seed)
@@ -72,7 +72,7 @@ def test_equals_the_reference(shape, seed, aggregation):
     assert torch.equal(mask, before[1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 3), min_size=1, max_size=5), st.sampled_from(MODES))
 def test_the_split_into_micro_batches_and_ranks_changes_no_gradient(seed, sizes, aggregation):
     loss, mask = seeded((sum(sizes), 4), seed)
@@ -89,7 +89,7 @@ def test_the_split_into_micro_batches_and_ranks_changes_no_gradient(seed, sizes,
     assert merged["loss"].weight == metrics["loss"].weight
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shapes, st.integers(0, 10_000))
 def test_agrees_with_the_means_of_verl(shape, seed):
     """The four formulas of verl's `agg_loss`, written out; rows without tokens do not count in a mean over sequences."""
@@ -109,7 +109,7 @@ def test_agrees_with_the_means_of_verl(shape, seed):
     torch.testing.assert_close(aggregate(loss, mask, Aggregation("constant-length", shape[1])).total, sums.sum() / shape[1])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(shapes, st.integers(0, 10_000))
 def test_agrees_with_the_loss_types_of_trl(shape, seed):
     """grpo, bnpo, dr_grpo and dapo of TRL, written out; every row has a token there."""

@@ -208,7 +208,7 @@ def same(found, expected):
     assert found.keep.tolist() == expected[1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shapes, st.integers(2, 4), st.sampled_from(LEVELS), st.floats(0, 1), st.floats(1, 4), st.integers(0, 10_000))
 def test_equals_the_reference(shape, axes, level, low, high, seed):
     tensors = seeded(shape[:axes], seed)

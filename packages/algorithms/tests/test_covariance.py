@@ -78,7 +78,7 @@ def test_clip_cov_draws():
     assert clip_cov(*x, **CLIP).metrics["chosen_fraction"].mean == 0.25
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(FLAT, st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([0.0, 2.0]), st.sampled_from(AGGREGATIONS))
 def test_what_the_reference_says(x, share, kl_coef, aggregation):
     logprob, old, _, advantage, mask = x.lists()

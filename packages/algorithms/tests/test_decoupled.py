@@ -73,7 +73,7 @@ def test_interpolation_by_hand():
     assert not found.requires_grad
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(CASES, st.integers(0, 1000), st.integers(0, 6))
 def test_interpolation_is_what_the_reference_says(x, seed, now):
     version = torch.randint(0, 7, x.mask.shape, generator=torch.Generator().manual_seed(seed))
@@ -83,7 +83,7 @@ def test_interpolation_is_what_the_reference_says(x, seed, now):
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64).reshape(found.shape))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     CASES,
     st.sampled_from([None, 1.1]),

@@ -31,7 +31,7 @@ def test_targets_of_q_learning_by_hand():
     assert discrete.double_q_target(REWARD, ENDED, Q, OTHER, gamma=0.5, bootstrap="always").tolist() == [1.5, 2.0]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seeds, st.integers(1, 5), st.integers(1, 4), st.floats(0, 1))
 def test_targets_of_q_learning_equal_the_reference(seed, rows, actions, gamma):
     reward, ended = normal(seed, rows), normal(seed + 1, rows) > 0
@@ -83,7 +83,7 @@ def test_the_temperature_hears_of_the_entropy():
     assert alpha.grad.item() == pytest.approx(-HALF - 0.5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seeds, st.integers(1, 4), st.sampled_from(["min", "mean"]), st.booleans(), st.sampled_from(["standard", "always"]))
 def test_the_target_of_discrete_sac_equals_the_reference(seed, rows, aggregate, backup_entropy, bootstrap):
     reward, ended, q = normal(seed, rows), normal(seed + 1, rows) > 0, normal(seed + 2, rows, 3, 2)
@@ -102,7 +102,7 @@ def test_a_projection_by_hand():
     assert found[0].tolist() == pytest.approx([0.4, 0.25, 0.35])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds, st.integers(1, 3), st.integers(1, 5), st.integers(2, 5))
 def test_a_projection_equals_the_reference_and_keeps_mass_and_mean(seed, rows, masses, size):
     atoms = normal(seed, size).exp().cumsum(0)
@@ -115,7 +115,7 @@ def test_a_projection_equals_the_reference_and_keeps_mass_and_mean(seed, rows, m
     torch.testing.assert_close(found @ atoms, (inside * prob).sum(1))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seeds, st.integers(1, 4), st.booleans())
 def test_the_target_histogram_equals_the_reference(seed, rows, per_row):
     atoms = torch.linspace(-2, 2, 5, dtype=torch.float64)

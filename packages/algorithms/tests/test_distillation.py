@@ -35,7 +35,7 @@ def test_opd_by_hand():
     assert means(output.metrics) == pytest.approx({"policy_loss": -0.275, "opd_reward": -0.2, "opd_reverse_kl": 0.2})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CASES, st.sampled_from(AGGREGATIONS))
 def test_opd_is_what_the_reference_says(x, aggregation):
     logprob, _, _, advantage, mask = x.lists()
@@ -81,7 +81,7 @@ def test_logits_do_as_well_as_log_probabilities(loss):
     assert loss(student, student, mask).total.item() == pytest.approx(0.0, abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 10_000),
     st.integers(1, 3),

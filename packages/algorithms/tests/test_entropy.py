@@ -14,7 +14,7 @@ def test_by_hand():
     assert (output.total.item(), output.weight.item(), output.metrics["entropy"].mean) == (-3.0, 2.0, 1.5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.tuples(*[st.integers(1, 3)] * 4), st.integers(2, 4), st.integers(0, 10_000))
 def test_equals_the_reference(shape, axes, seed):
     random = np.random.default_rng(seed)

@@ -34,7 +34,7 @@ scores = st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 0.25, 1.0]), st.integers
 bound = st.none() | st.sampled_from([-0.5, 0.25, 0.5])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(scores, bound, bound, st.sampled_from([0.0, 0.25, 1.0]), st.sampled_from([torch.float64, torch.float32, torch.bfloat16]))
 def test_equals_the_reference(rows, low, high, tolerance, dtype):
     low, high = (high, low) if low is not None and high is not None and low > high else (low, high)
@@ -55,7 +55,7 @@ def test_overlong_by_hand():
     assert overlong_filtering(mask, truncated).tolist() == [[False] * 3, [True] * 3, [True, False, False]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_overlong_equals_the_reference(rows):
     mask, truncated = ([[pair[i] for pair in row] for row in rows] for i in (0, 1))
@@ -76,7 +76,7 @@ def test_opsm_by_hand():
     assert chunks.tolist() == [[False] * 3, [True, True, False], every, every]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CASES, st.sampled_from([0.0, 1e-4, 0.2, 3.0]))
 def test_opsm_equals_the_reference_and_knows_no_other_row(x, delta):
     found = opsm(x.logprob, x.logprob_old, x.advantage, x.mask, delta=delta)

@@ -88,7 +88,7 @@ def test_a_row_across_a_reset_is_two_rows():
     torch.testing.assert_close(found, torch.cat([first, second], 1))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(shapes, st.integers(0, 10_000), st.floats(0, 1))
 def test_lambda_at_its_ends(shape, seed, gamma):
     torch.manual_seed(seed)

@@ -34,7 +34,7 @@ def test_steps_that_were_not_made_add_nothing():
     assert torch.equal(garbage.grad, executed[..., None].float().expand_as(X))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3)),
     st.integers(2, 4),

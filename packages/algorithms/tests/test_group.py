@@ -105,7 +105,7 @@ def plain(x):
     return None if x is None else x.tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(scored(), st.sampled_from(["group", "batch", "none"]), st.booleans(), st.booleans(), st.sampled_from([1e-6, 1e-4, 1.0]))
 def test_grpo_equals_its_specification(x, scale, unbiased, leave_one_out, eps):
     score, group, valid = x
@@ -116,7 +116,7 @@ def test_grpo_equals_its_specification(x, scale, unbiased, leave_one_out, eps):
     assert torch.equal(score.nan_to_num(9.0), before.nan_to_num(9.0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(scored())
 def test_baselines_equal_their_specifications(x):
     score, group, valid = x
@@ -128,7 +128,7 @@ def test_baselines_equal_their_specifications(x):
     close(remax(score, baseline, valid=valid), expected, score.dtype)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(scored(), st.sampled_from(["group", "batch", "none"]))
 def test_the_order_of_rows_and_the_names_of_groups_change_nothing(x, scale):
     score, group, valid = x
@@ -138,7 +138,7 @@ def test_the_order_of_rows_and_the_names_of_groups_change_nothing(x, scale):
     torch.testing.assert_close(found, expected[order])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(scored(), st.booleans())
 def test_rows_that_are_not_valid_might_as_well_be_absent(x, leave_one_out):
     score, group, valid = x
@@ -148,7 +148,7 @@ def test_rows_that_are_not_valid_might_as_well_be_absent(x, leave_one_out):
     assert torch.equal(found[~kept], torch.zeros_like(found[~kept]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(-3, 3), max_size=8), st.sampled_from([1, 10**14]))
 def test_names_become_numbers(names, stretch):
     first = torch.tensor(names, dtype=torch.int64) * stretch

@@ -120,7 +120,7 @@ def test_the_odd_row_is_experience(batch, fraction, expected):
     assert reference.symmetric_sizes(batch, demo_fraction=fraction) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 8), st.integers(1, 12), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 def test_indices_equal_the_reference_and_repeat_only_where_they_must(seed, num_online, num_demo, batch, fraction):
     words = {"demo_fraction": fraction}
@@ -191,7 +191,7 @@ def test_dsrl_target_by_hand():
     assert reference.dsrl_target(*lists, steps=2, **words) == [1.875, 1.0]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.floats(0.1, 3))
 def test_bounded_noise_equals_the_reference(seed, bound):
     raw = torch.randn(3, 2, generator=seeded(seed), dtype=torch.float64)

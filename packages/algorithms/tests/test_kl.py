@@ -42,7 +42,7 @@ def test_names_of_one_estimate():
         assert torch.equal(kl_penalty(*pair, name), kl_penalty(*pair, other))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.sampled_from(KINDS), st.sampled_from([0.1, 1.0, 15.0]))
 def test_equals_the_reference(seed, kind, scale):
     logprob, logprob_ref = torch.tensor(scale * np.random.default_rng(seed).normal(size=(2, 3, 2)))
@@ -117,7 +117,7 @@ def seeded(shape, seed):
     return logprob, logprob_ref, torch.tensor(random.random(shape[:2]) < 0.7)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.tuples(*[st.integers(1, 3)] * 4),
     st.integers(2, 4),
@@ -163,7 +163,7 @@ def test_garbage_where_masked(kind):
         assert (leaf.grad[~mask] == 0).all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 3), min_size=1, max_size=4), st.sampled_from(["k2", "k3"]))
 def test_the_split_changes_no_gradient(seed, sizes, kind):
     logprob, logprob_ref, mask = seeded((sum(sizes), 3), seed)
@@ -190,7 +190,7 @@ def test_reward_by_hand():
     assert reward.tolist() == [[1.0, 0.0, 5.0]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.tuples(st.integers(1, 3), st.integers(1, 4)), st.sampled_from(KINDS), st.floats(0, 2), st.integers(0, 10_000))
 def test_reward_equals_the_reference(shape, kind, beta, seed):
     logprob, logprob_ref, mask = seeded(shape, seed)

@@ -55,7 +55,7 @@ def test_gradients_by_hand(chunk):
     torch.testing.assert_close(logits.grad, torch.zeros(1, 4), atol=1e-6, rtol=0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes, st.integers(0, 10_000), temperatures, st.sampled_from(CHUNKS), st.sampled_from([None, 1, 2, 20]))
 def test_equals_the_reference(shape, seed, temperature, chunk, top_k):
     logits, tokens = draw(shape, seed)
@@ -70,7 +70,7 @@ def test_equals_the_reference(shape, seed, temperature, chunk, top_k):
     assert torch.equal(logits, before)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sizes, st.integers(0, 10_000), temperatures, st.sampled_from(CHUNKS), st.booleans(), st.sampled_from([None, 2]))
 def test_from_hidden_equals_the_reference(shape, seed, temperature, chunk, with_bias, top_k):
     hidden, _ = draw((*shape[:2], 3), seed)

@@ -25,7 +25,7 @@ def test_what_a_sum_of_squares_is_divided_by():
     assert divisor(count, unbiased=False).tolist() == [1, 1, 2, 5] == [reference.divisor(n, unbiased=False) for n in count.tolist()]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),

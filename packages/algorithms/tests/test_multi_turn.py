@@ -63,7 +63,7 @@ def close(found, expected, dtype):
     torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.integers(0, 9),
@@ -92,7 +92,7 @@ def test_turns_equal_their_specification(seed, rows, dtype, partly, options):
     assert torch.equal(score.nan_to_num(9.0), before.nan_to_num(9.0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 4), dtypes, st.sampled_from(["frame", "video"]), st.booleans())
 def test_videos_equal_their_specification(seed, rows, columns, dtype, mode, unbiased):
     torch.manual_seed(seed)

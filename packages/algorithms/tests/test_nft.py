@@ -75,7 +75,7 @@ def test_at_the_old_flow_the_gradient_is_that_of_weighted_flow_matching(beta):
     torch.testing.assert_close(leaf.grad, share * (x["prediction_old"] - x["target"]) / 6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.integers(1, 3),

@@ -46,7 +46,7 @@ def test_over_nothing():
     assert torch.equal(normalize_advantages(ADVANTAGE, MASK, over="none"), torch.where(MASK, ADVANTAGE, 0.0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),

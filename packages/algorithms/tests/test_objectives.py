@@ -174,7 +174,7 @@ def agree(output, expected, **tolerance):
 
 
 @each_case
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seeds, st.integers(1, 6), st.booleans())
 def test_equals_the_reference_and_leaves_its_inputs_alone(case, seed, rows, weighted):
     inputs = case.inputs(rows, seed) | ({"weight": weights(rows, seed)} if weighted else {})
@@ -206,7 +206,7 @@ def gradients(case, inputs, parts, weight):
 
 
 @each_case
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seeds)
 def test_neither_the_split_nor_the_order_changes_a_gradient(case, seed):
     inputs, weight = case.inputs(6, seed), weights(6, seed)
@@ -222,7 +222,7 @@ def test_neither_the_split_nor_the_order_changes_a_gradient(case, seed):
 
 
 @each_case
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(seeds, st.sampled_from([float("nan"), float("inf")]))
 def test_a_row_of_weight_zero_may_hold_anything(case, seed, garbage):
     inputs, weight = case.inputs(5, seed), torch.tensor([1.0, 0.0, 2.0, 0.0, 1.0])

@@ -73,7 +73,7 @@ def test_awr_weights_by_hand():
     assert reference.awr_weights(advantage.tolist(), beta=0.5) == pytest.approx(found.tolist())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seeds, st.integers(1, 6), st.floats(0, 3), st.booleans())
 def test_awac_weights_equal_the_reference_and_have_mean_one(seed, rows, beta, masked):
     advantage = normal(seed, rows)
@@ -112,7 +112,7 @@ def test_threshold_by_hand(fraction, expected):
     assert reference.advantage_threshold(advantage.tolist(), positive_fraction=fraction) == pytest.approx(expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seeds, st.integers(1, 12), st.floats(0, 1))
 def test_threshold_equals_numpy_and_the_reference_and_keeps_its_promise(seed, count, fraction):
     advantage = normal(seed, count)
@@ -198,7 +198,7 @@ def test_alpha_rises_while_the_penalty_is_above_the_gap():
     assert means(output.metrics) == {"cql_alpha_loss": -4.0, "cql_alpha": 2.0}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
 def test_discrete_penalty_equals_the_reference_and_is_not_negative(seed, rows, actions, critics):
     q = normal(seed, rows, actions, critics)

@@ -64,7 +64,7 @@ def test_its_variance_is_the_least_of_all_baselines():
     assert spread(best) < spread(reward - reward.mean())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10_000),
     st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),

@@ -45,7 +45,7 @@ def test_a_group_that_agrees_and_a_group_of_one_give_exactly_zero(scale):
     assert grpo_passk(score[:0], torch.zeros(0, dtype=torch.int64), scale=scale).tolist() == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10_000),
     st.integers(0, 9),
@@ -75,7 +75,7 @@ def test_equals_its_specification(seed, rows, coarse, masked, dtype, options):
     assert torch.equal(score.nan_to_num(9.0), before.nan_to_num(9.0))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.permutations(range(7)), st.sampled_from(["group", "batch", "none"]))
 def test_the_order_of_rows_changes_nothing(order, scale):
     order = torch.tensor(order)

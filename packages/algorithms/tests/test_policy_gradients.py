@@ -113,7 +113,7 @@ def test_sapo_counts_rows_by_default():
     assert (SAPO().tau_pos, SAPO().tau_neg, SAPO().loss_agg_func) == (1.0, 1.05, "seq-mean-token-mean")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CASES, st.booleans(), st.sampled_from(AGGREGATIONS))
 def test_reinforce_is_what_the_reference_says(x, weighted, aggregation):
     logprob, old, _, advantage, mask = x.lists()
@@ -122,7 +122,7 @@ def test_reinforce_is_what_the_reference_says(x, weighted, aggregation):
     expect_same(found, reference.reinforce(logprob, advantage, mask, logprob_old=old, aggregation=aggregation))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CASES, st.sampled_from([0.0, 0.2, 1.0, 10.0]), st.sampled_from([0.0, 0.3, 4.0]), st.sampled_from(AGGREGATIONS))
 def test_cispo_is_what_the_reference_says(x, low, high, aggregation):
     logprob, old, _, advantage, mask = x.lists()
@@ -133,7 +133,7 @@ def test_cispo_is_what_the_reference_says(x, low, high, aggregation):
     expect_same(found, reference.cispo(logprob, old, advantage, mask, **options))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CASES, st.sampled_from([0.1, 1.0, 3.0]), st.sampled_from([0.1, 1.05, 3.0]), st.booleans(), st.sampled_from(AGGREGATIONS))
 def test_sapo_is_what_the_reference_says(x, tau_pos, tau_neg, sequence_level, aggregation):
     logprob, old, _, advantage, mask = x.lists()

@@ -236,7 +236,7 @@ FULL = [
 ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 10_000),
     st.lists(st.integers(1, 3), min_size=1, max_size=4),

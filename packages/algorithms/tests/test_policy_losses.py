@@ -52,7 +52,7 @@ def picked(x: Case, rows) -> Case:
     return x.map(lambda tensor: tensor[rows])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(x=CASES, aggregation=st.sampled_from(AGGREGATIONS), seed=st.integers(0, 1000))
 @every_function
 def test_micro_batches_of_rows_in_any_order_add_up(name, x, aggregation, seed):

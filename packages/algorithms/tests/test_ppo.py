@@ -89,7 +89,7 @@ def test_finer_ratios_by_hand():
     assert output.metrics["clip_fraction"].mean == 0.5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     CASES,
     st.sampled_from([0.0, 0.2, 1.0]),

@@ -41,7 +41,7 @@ def pairs(seed, rows, scale):
     return [scale * torch.randn(rows, generator=g, dtype=torch.float64) for _ in range(4)], torch.rand(rows, generator=g) < 0.7
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.integers(1, 6),
@@ -83,7 +83,7 @@ def test_opmd_by_hand_and_by_the_reference():
     assert (output.total.item(), logprob.grad.tolist()) == (pytest.approx(5.0 / 1.5), [[-2.0, pytest.approx(1 / 1.5)]])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(CASES, st.sampled_from([0.0, 0.5, 4.0]), st.sampled_from(AGGREGATIONS))
 def test_opmd_is_what_the_reference_says(x, tau, aggregation):
     logprob, _, _, advantage, mask = x.lists()
@@ -112,7 +112,7 @@ def test_vespo_by_hand(advantage, c1, c2):
     assert far.total.item() == 0.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CASES, st.sampled_from([0.0, 1.0, 2.5]), st.sampled_from([0.0, 1.5]), st.sampled_from(AGGREGATIONS))
 def test_vespo_is_what_the_reference_says(x, c1, c2, aggregation):
     logprob, old, _, advantage, mask = x.lists()

@@ -31,7 +31,7 @@ def test_raw_by_hand():
     torch.testing.assert_close(raw(reward, MASK, normalize=True, unbiased=False, eps=1.0), centred / ((14 / 3) ** 0.5 + 1.0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.integers(1, 4),

@@ -46,7 +46,7 @@ def test_tokens_of_others_are_skipped_without_discount():
     assert returns.tolist() == [[2.0, 0.0, 4.0, 0.0]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.integers(0, 5),

@@ -85,7 +85,7 @@ def seeded(shape, seed):
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 2), st.integers(1, 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shapes, st.integers(2, 4), st.sampled_from(CRITERIA), st.floats(0.01, 3), st.integers(0, 10_000))
 def test_equals_the_reference(shape, axes, criterion, threshold, seed):
     tensors = seeded(shape[:axes], seed)

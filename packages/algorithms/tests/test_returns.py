@@ -163,7 +163,7 @@ def as_tensors(found):
 
 
 @pytest.mark.parametrize("name", FAST)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_equals_its_specification(name, data):
     x, options = drawn(data.draw)
@@ -179,7 +179,7 @@ def test_equals_its_specification(name, data):
 
 
 @pytest.mark.parametrize("name", FAST)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 def test_half_precision_is_computed_in_single_precision(name, data, dtype):
     x, options = drawn(data.draw, dtype)
@@ -200,7 +200,7 @@ def test_one_input_in_double_precision_is_enough(double):
 
 
 @pytest.mark.parametrize("name", FAST)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_padding_changes_nothing(name, data):
     x, options = drawn(data.draw)
@@ -250,7 +250,7 @@ def test_masked_garbage_has_no_gradient(name):
         assert tensor.grad is None or tensor.grad.isfinite().all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_lambda_returns_are_advantages_plus_values(data):
     """As long as the value after a decision is that of the next: where `value_next` disagrees with `value`, the two differ."""
@@ -260,7 +260,7 @@ def test_lambda_returns_are_advantages_plus_values(data):
     torch.testing.assert_close(FAST["lambda_returns"](x, options), FAST["gae"](x, options)[1])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_rows_know_nothing_of_each_other(data):
     x, options = drawn(data.draw)

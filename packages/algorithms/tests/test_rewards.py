@@ -29,7 +29,7 @@ from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.core.metrics import Metric
 from rlinf.core.registry import REWARDS, Registry, register_reward
 
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=40)
 MILLION = 1_000_000
 words = st.lists(st.sampled_from(["a", "the", "Paris", "paris.", "in", "France", "é", "-", "an", "x"]), max_size=8).map(" ".join)
 texts = st.one_of(words, st.text(max_size=30))

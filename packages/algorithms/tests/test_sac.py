@@ -49,7 +49,7 @@ def test_target_by_hand(options, expected):
     torch.testing.assert_close(target, torch.tensor(expected))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.integers(1, 5),
@@ -212,7 +212,7 @@ def test_joint_batches_and_their_parts():
             joint_parts(wrong)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(0, 10_000),
     st.integers(1, 4),

@@ -36,7 +36,7 @@ def seeded(seed, rows):
     return loss, torch.randint(-2, 3, (rows,), generator=g), torch.rand(rows, 3, generator=g) < 0.6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 8))
 def test_equals_the_reference_and_is_a_mean_over_units(seed, rows):
     loss, unit, mask = seeded(seed, rows)

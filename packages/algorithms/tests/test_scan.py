@@ -34,7 +34,7 @@ def test_of_ones_counts_what_follows_up_to_an_end(length):
     assert torch.equal(scan_from_right(torch.ones(2, length), decay), torch.stack([counts, half]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 5), lengths, st.integers(0, 10_000))
 def test_equals_the_reference(rows, length, seed):
     x, decay = draw(rows, length, seed)

@@ -27,7 +27,7 @@ def test_a_decision_of_many_elements_has_the_sum_of_their_log_probabilities():
     assert joint(by_step[0]).tolist() == by_step[0].tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000), st.integers(0, 4), st.integers(1, 6), st.sampled_from([torch.float64, torch.float32, torch.bfloat16])
 )

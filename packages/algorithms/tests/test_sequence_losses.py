@@ -126,7 +126,7 @@ def test_by_default_each_row_counts_once():
     assert (GSPO().clip_ratio_low, GSPO().clip_ratio_high) == (3e-4, 4e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CASES, st.sampled_from([None, 1.1]), st.booleans(), st.sampled_from(AGGREGATIONS))
 def test_gspo_is_what_the_reference_says(x, dual, token_level, aggregation):
     options = {**BOUNDS, "clip_ratio_c": dual, "token_level": token_level, "aggregation": aggregation}
@@ -135,7 +135,7 @@ def test_gspo_is_what_the_reference_says(x, dual, token_level, aggregation):
     expect_same(found, reference.gspo(logprob, old, advantage, mask, **options))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CASES, st.sampled_from([0.0, 0.4]), st.sampled_from([0.0, 0.2]), st.booleans(), st.sampled_from(AGGREGATIONS))
 def test_gmpo_is_what_the_reference_says(x, low, high, constant, aggregation):
     x = row_constant(x) if constant else x

@@ -42,7 +42,7 @@ def test_ddpg_is_one_critic_without_noise():
     assert td3_critic_loss(q, torch.tensor([5.0])).total.item() == 4.5
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.floats(0, 2), st.floats(0, 1))
 def test_smoothing_equals_the_reference(seed, std, noise_clip):
     action = torch.randn(3, 2, generator=seeded(seed + 1), dtype=torch.float64, requires_grad=True)
@@ -120,7 +120,7 @@ def test_polyak_by_hand():
     assert online["steps"].item() == 7
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.005, 1.0]))
 def test_polyak_equals_the_reference(seed, tau):
     old, new = torch.randn(2, 3, generator=seeded(seed), dtype=torch.float64)

@@ -63,7 +63,7 @@ def test_explained_variance():
     assert of(torch.tensor([[0.5, 2.0, 3.5, 0.0]])) == pytest.approx(0.75)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.integers(1, 4),

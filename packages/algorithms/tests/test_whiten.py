@@ -21,7 +21,7 @@ def test_by_hand():
     torch.testing.assert_close(whiten(x, mask, eps=1.0), expected * 3.5**0.5 / (3.5**0.5 + 1.0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10_000),
     st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),

@@ -46,7 +46,7 @@ def test_the_smallest_type():
     assert encode_positions(near).size == 5001 + 11
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 2**36), unique=True, max_size=50))
 def test_positions_come_back(positions):
     positions = np.array(sorted(positions), np.int64)
@@ -55,7 +55,7 @@ def test_positions_come_back(positions):
     assert np.array_equal(decode_positions(encode_positions(positions)), positions)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(KINDS), st.binary(max_size=40), st.data())
 def test_patches_come_back_to_the_bit(kind, raw, data):
     """Any bits, so infinities, NaNs with payloads and both zeros too."""

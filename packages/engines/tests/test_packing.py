@@ -28,7 +28,7 @@ def test_first_fit_decreasing_by_hand() -> None:
 
 
 @given(LENGTHS, st.integers(40, 120))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_row_is_packed_once_and_nothing_overflows(lengths, limit) -> None:
     plans = plan_packing(lengths, limit)
     assert sorted(row for plan in plans for row in plan.members) == list(range(len(lengths)))
@@ -127,7 +127,7 @@ def test_karmarkar_karp_by_hand() -> None:
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_balanced_division_keeps_everything(weights, parts) -> None:
     found = balanced(weights, parts)
     assert sorted(itertools.chain(*found)) == list(range(len(weights)))

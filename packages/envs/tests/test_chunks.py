@@ -73,7 +73,7 @@ def test_a_chunk_of_one_is_a_step(halting):
     assert result.observations["states"].tolist() == step[0]["states"].tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_chunks_are_steps_one_by_one(counter, data):
     count, size, limit = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 7)))

@@ -332,7 +332,7 @@ NUMBERS = st.one_of(st.none(), st.integers(0, 5))
 ROWS = st.lists(st.tuples(st.booleans(), st.integers(0, 2**31 - 1), NUMBERS, NUMBERS), min_size=3, max_size=3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(ROWS.filter(lambda rows: any(row[0] for row in rows)), min_size=1, max_size=4))
 def test_a_row_is_what_its_own_last_reset_asked_for(resets):
     env, twin = asked("task", "init_id"), asked("task", "init_id", num_envs=1)

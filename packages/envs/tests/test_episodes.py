@@ -70,7 +70,7 @@ def test_what_was_given_is_not_changed_by_later_steps(counters):
     assert all(np.array_equal(first[4]["episode"][key], kept[2][key]) for key in kept[2])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rewards=st.lists(st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=1, max_size=7))
 def test_returns_add_up(counter, rewards):
     env = assemble([counter] * 3, max_episode_steps=len(rewards), camera=None)

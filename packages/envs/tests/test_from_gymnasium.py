@@ -146,7 +146,7 @@ def wrap(env, **settings):
     return from_vector_env(env, max_episode_steps=99, success_key="won", **settings)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(patterns=PATTERNS, mode=st.sampled_from(MODES), first=st.integers(0, 99))
 def test_gymnasiums_vector_loses_and_invents_nothing(patterns, mode, first):
     """Each environment is reset alone, with a seed of its own, in all three modes."""
@@ -155,7 +155,7 @@ def test_gymnasiums_vector_loses_and_invents_nothing(patterns, mode, first):
         assert seen[i] == alone(lengths, i, [seed + i for seed, _ in resets[i]], actions[i])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(patterns=PATTERNS, mode=st.sampled_from([SAME, NEXT]), first=st.integers(0, 99))
 def test_a_library_that_resets_by_itself_loses_and_invents_nothing(patterns, mode, first):
     """All at once take one seed, 100 apart by this library; alone they go on by themselves, in NEXT_STEP one step later."""
@@ -164,7 +164,7 @@ def test_a_library_that_resets_by_itself_loses_and_invents_nothing(patterns, mod
         assert seen[i] == alone(lengths, i, [seed + 100 * i if full else None for seed, full in resets[i]], actions[i])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(patterns=PATTERNS, mode=st.sampled_from([SAME, NEXT]), first=st.integers(0, 99))
 def test_environments_of_one_keep_seeds_and_single_resets_in_any_library(patterns, mode, first):
     singles = [lambda i=i, p=p: as_single_env(wrap(OwnVector([Counter(p, i)], mode))) for i, p in enumerate(patterns)]

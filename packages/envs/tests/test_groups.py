@@ -44,7 +44,7 @@ def play(env, seed, masks):
     return history
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=SEEDS, masks=MASKS, fixed=st.booleans(), ordered=st.booleans())
 def test_the_kth_episode_of_each_member_starts_from_the_same_state(seed, masks, fixed, ordered):
     options = {"use_fixed_reset_state_ids": fixed, "use_ordered_reset_state_ids": ordered}
@@ -57,7 +57,7 @@ def test_the_kth_episode_of_each_member_starts_from_the_same_state(seed, masks, 
     assert len(pairs) == len({number for number, _ in pairs}), "an id is one state"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=SEEDS, first=MASKS, second=MASKS)
 def test_a_start_depends_on_seed_group_and_episode_alone(seed, first, second):
     env = groups()
@@ -66,7 +66,7 @@ def test_a_start_depends_on_seed_group_and_episode_alone(seed, first, second):
         assert all(a == b for a, b in zip(one, other, strict=False))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=SEEDS, masks=MASKS, ordered=st.booleans())
 def test_it_does_not_matter_over_how_many_processes_groups_are_spread(seed, masks, ordered):
     whole = play(groups(use_ordered_reset_state_ids=ordered), seed, masks)
@@ -76,7 +76,7 @@ def test_it_does_not_matter_over_how_many_processes_groups_are_spread(seed, mask
         assert play(env, seed, [mask[rows] for mask in masks if any(mask[rows])]).starts == whole.starts[rows]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=SEEDS, masks=MASKS)
 def test_a_new_start_for_all_brings_groups_together(seed, masks):
     history = play(groups(), seed, masks).reset()

@@ -30,7 +30,7 @@ def test_shift_by_hand():
     assert shift(image, np.array([[0, -2]]))[0, ..., 0].tolist() == [[1, 1, 1], [4, 4, 4], [7, 7, 7]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(offset=st.tuples(st.integers(-4, 4), st.integers(-4, 4)))
 def test_shift_is_pad_and_crop(offset):
     images = noise(1, 9, 11, 3)

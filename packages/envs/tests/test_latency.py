@@ -45,7 +45,7 @@ def test_the_idle_action_comes_first_and_in_between_if_asked_for(vector):
     assert all(idle[t] == (hold[t] if t in arrivals else 0) for t in range(20))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**31 - 1), least=st.integers(0, 3), span=st.integers(0, 4))
 def test_an_action_is_executed_between_its_bounds_and_never_after_a_newer_one(counter, seed, least, span):
     inner = EpisodeStatistics(SequentialVectorEnv([counter]), 30)

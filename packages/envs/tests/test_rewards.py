@@ -42,7 +42,7 @@ def test_by_hand(counters, settings, wanted):
     assert all(episode[key].dtype == np.float32 for key in ("return", "reward", "task_return"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rewards=st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=8))
 def test_relative_rewards_add_up_to_the_last_value(counter, rewards):
     env = ShapedReward(EpisodeStatistics(SequentialVectorEnv([counter]), 9), use_rel_reward=True)

@@ -120,7 +120,7 @@ def test_an_oblique_push_moves_along_the_line_of_contact():
     assert moved[0, 0] > 0 > moved[0, 1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**31), bias=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
 def test_nothing_overlaps_or_leaves_the_table(seed, bias):
     scene, world = Push(), Push().start(KeyedRandom(seed), np.zeros(1, np.int64))

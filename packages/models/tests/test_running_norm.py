@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.models.layers.running_norm import RunningNorm
@@ -19,7 +19,6 @@ def test_before_the_first_update_it_only_clips() -> None:
     assert RunningNorm(2)(torch.tensor([0.3, -9.0])).tolist() == pytest.approx([0.3, -5.0])
 
 
-@settings(deadline=None)
 @given(parts=st.lists(st.integers(1, 6), min_size=1, max_size=5), seed=st.integers(0, 99))
 def test_many_updates_are_one(parts: list[int], seed: int) -> None:
     x = torch.randn(sum(parts), 3, generator=torch.Generator().manual_seed(seed)) * 3 + 10

@@ -155,5 +155,5 @@ class QueueMachine(RuleBasedStateMachine):
         return next(self.arrivals[put] for put in self.put_order if put.item[1] is blobs)
 
 
-QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 test_queues_behave_like_a_list = pytest.mark.timeout(200)(QueueMachine.TestCase)

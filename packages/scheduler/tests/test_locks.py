@@ -126,7 +126,7 @@ def test_a_claim_that_expired_stands_in_nobodys_way() -> None:
     assert [ticket.claim.owner for ticket in claimants.service._tickets.values()] == ["c"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 4), st.frozensets(st.integers(0, 3), min_size=1)), max_size=12), st.randoms())
 def test_grants_are_those_of_a_model(steps: list[tuple[int, frozenset[int]]], choose: random.Random) -> None:
     """Against a list of claims in order, of which each is granted that overlaps no earlier one."""

@@ -32,7 +32,6 @@ def test_worked_solutions_by_hand(expression, worked):
     assert expression.worked() == worked
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 99), min_size=2, max_size=6), st.data())
 def test_the_value_is_that_of_python(numbers, data):
     signs = st.lists(st.sampled_from("+-*"), min_size=len(numbers) - 1, max_size=len(numbers) - 1)
@@ -100,7 +99,7 @@ def test_guesses_are_off_by_one_to_five_and_only_where_no_work_is_shown():
         assert all("-" not in p.solution.rpartition("#")[2] for p in problems)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(2, 4), st.integers(1, 2), st.booleans())
 def test_digits_and_signs(terms, digits, negative):
     task = Arithmetic(train=20, validation=5, terms=terms, digits=digits, negative=negative, largest=None)

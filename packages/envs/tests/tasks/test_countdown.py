@@ -31,7 +31,7 @@ def test_what_can_not_be_made():
     assert solve((9, 3), 3, ("/",)) == "9/3"
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 9), min_size=3, max_size=3), st.integers(1, 40))
 def test_the_search_misses_nothing(numbers, target):
     found = solve(numbers, target, ("+", "-", "*"))

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import scipy.fft
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -37,7 +37,6 @@ def test_the_transform_is_that_of_scipy():
         np.testing.assert_allclose(_cosines(horizon).T @ _cosines(horizon), np.eye(horizon), atol=1e-12)
 
 
-@settings(deadline=None)
 @given(actions=arrays.arrays(np.float64, (2, H, A), elements=st.floats(-1.0, 1.0)))
 def test_any_chunk_comes_back_within_half_a_step(actions, fitted):
     found = fitted.decode(fitted.encode(actions))

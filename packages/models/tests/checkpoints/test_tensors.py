@@ -3,7 +3,7 @@ import os
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
@@ -30,7 +30,6 @@ def states(draw):
     return found
 
 
-@settings(deadline=None)
 @given(state=states(), shard_bytes=st.sampled_from([1, 64, 2**30]))
 def test_what_is_written_is_read(state, shard_bytes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("state")

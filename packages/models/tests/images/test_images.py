@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.numpy import load_file
@@ -65,7 +65,6 @@ def test_pillow_exactly(kernel, source):
         assert worst(resize(image[None], (height, width), filter=kernel)[0], expected) == 0
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_pillow_exactly_on_any_levels(data):
     sides = st.integers(1, 24)

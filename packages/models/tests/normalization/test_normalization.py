@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -56,7 +56,6 @@ def test_nothing_changes_before_statistics_are_set():
         torch.testing.assert_close(normalizer.unnormalize(x), x)
 
 
-@settings(deadline=None)
 @given(
     scheme=st.sampled_from(sorted(SCHEMES)),
     first=st.floats(-100.0, 100.0),

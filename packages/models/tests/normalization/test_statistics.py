@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
@@ -23,7 +23,6 @@ def test_computed_by_hand():
     assert found["count"] == 2
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=6), st.integers(0, 99))
 def test_shards_merge_to_the_whole(sizes, seed):
     rng = np.random.default_rng(seed)

@@ -27,7 +27,7 @@ def test_ids_by_hand():
 
 
 @given(st.floats(-1, 1), st.integers(2, 512))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_round_trip_costs_half_a_bin(action, count):
     bins = ActionBins(1000, count)
     token = bins.encode(torch.tensor(action))

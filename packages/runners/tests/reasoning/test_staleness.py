@@ -100,7 +100,7 @@ DRAWS = st.fixed_dictionaries(
 
 
 @given(draw=DRAWS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_is_lost_trained_on_twice_or_too_old(reasoning_data: dict[str, Any], draw: dict[str, Any]) -> None:
     steps, needed = 8, 4
     cfg = config(deepcopy(reasoning_data), draw, steps)

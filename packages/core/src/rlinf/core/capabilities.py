@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rlinf.core.data import Completion, Decision, LossOutput, Weights
 from rlinf.core.generation import SamplingConfig
+from rlinf.core.metrics import Statistic
 from rlinf.core.problems import ShownPrompt, Split
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
@@ -27,6 +28,54 @@ class HasSFTLoss(Protocol):
             action: `[B, K, A]`, what the expert did from there on, in the units of the environment.
             mask: `[B, K]` bool, False for steps after the end of the episode; all count if None.
             generator: the source of randomness, if the loss draws any.
+        """
+        ...
+
+
+@runtime_checkable
+class HasExpert(Protocol):
+    """A vector environment, below its wrappers, that knows how its task is solved."""
+
+    def expert_actions(self) -> Any:
+        """`[N, A]`, what an expert would do now in each environment, whatever a policy can see."""
+        ...
+
+
+@runtime_checkable
+class FitsStatistics(Protocol):
+    """A policy that normalises states and actions by statistics of data, which are part of its weights."""
+
+    def fit_statistics(self, *, action: Any, states: Any = None) -> None:
+        """Takes statistics from data, in place of those that it has.
+
+        Args:
+            action: `[N, A]`, what was done, in the units of the environment.
+            states: `[N, D]`, what was seen under the key `states`; None where there are none.
+        """
+        ...
+
+
+@runtime_checkable
+class PolicyLoss(Protocol):
+    """A loss that needs more of a policy than what it says of decisions, such as how far it is from demonstrations."""
+
+    def of_policy(self, policy: Any, batch: Batch[Any]) -> LossOutput[Any]:
+        """The loss of a micro-batch, of which the loss knows what its columns are; differentiable."""
+        ...
+
+
+@runtime_checkable
+class TakesPolicyLoss(Protocol):
+    """A trainer that minimises a `PolicyLoss`."""
+
+    def step_policy(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss) -> Mapping[str, Statistic]:
+        """As `Trainer.step`."""
+        ...
+
+    def measure_policy(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss) -> Mapping[str, Statistic]:
+        """The metrics over all ranks, `loss` among them, without a graph; every rank calls it, with at least one micro-batch.
+
+        A rank that has nothing to measure gives a batch of which nothing counts.
         """
         ...
 

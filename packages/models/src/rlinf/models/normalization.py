@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.models.statistics import compute_statistics
 
 Scheme = Literal["quantile", "min_max", "mean_std", "identity"]
 """q01 and q99 to ±1; the least and the greatest to ±1; mean to 0 and standard deviation to 1; nothing."""
@@ -76,6 +79,11 @@ class Normalizer(nn.Module):
             raise ConfigError(f"statistics.{keys[1]}", f"expected none below {floor}, found {_numbers(second)}")
         for buffer, values in ((self.first, first), (self.second, second), (self.mask, mask)):
             buffer.copy_(values)
+
+    def fit(self, values: ArrayLike) -> None:
+        """Takes the statistics of data `[N, D]`, of all its dimensions."""
+        everywhere = np.ones(len(self.mask), np.bool_)
+        self.set_statistics({**compute_statistics(values), "mask": everywhere})
 
     def statistics(self) -> dict[str, Tensor]:
         """What `set_statistics` takes, by name: copies."""

@@ -8,6 +8,7 @@ from rlinf.runners.commands import eval_app as eval_app
 from rlinf.runners.commands import train_app as train_app
 from rlinf.runners.config.checks import check_evaluation as check_evaluation
 from rlinf.runners.config.checks import check_run as check_run
+from rlinf.runners.config.composition import compose_recipe as compose_recipe
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor as EmbodiedFSDPActor
 from rlinf.runners.embodied.env_worker import EnvWorker as EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner as EmbodiedEvalRunner
@@ -15,6 +16,8 @@ from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker as Mult
 from rlinf.runners.embodied.rules import read_embodied as read_embodied
 from rlinf.runners.embodied.runner import EmbodiedRunner as EmbodiedRunner
 from rlinf.runners.embodied.schema import EmbodiedConfig as EmbodiedConfig
+from rlinf.runners.embodied_sft.rules import read_embodied_sft as read_embodied_sft
+from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig as EmbodiedSFTConfig
 from rlinf.runners.entry import run_app as run_app
 from rlinf.runners.reasoning import InferenceWorker as InferenceWorker
 from rlinf.runners.reasoning import ReasoningActor as ReasoningActor

@@ -1,7 +1,7 @@
 """A task type is a kind of run: its configuration, the rules across its sections, its workers and its loop.
 
-Ours (`embodied`, `reasoning`, `sft`) are registered as a stranger's package registers its own, by an entry point of the group
-`rlinf.runners`; a script uses the decorator:
+Ours (`embodied`, `embodied_sft`, `reasoning`, `sft`) are registered as a stranger's package registers its own, by an entry point of
+the group `rlinf.runners`; a script uses the decorator:
 
     @register_task_type("counting", config=CountingConfig)
     def counting(cfg: CountingConfig, cluster: Cluster, folder: RunFolder) -> CountingLoop:
@@ -76,6 +76,8 @@ class TaskType:
     """What it refuses across sections."""
     evaluation: StartEvaluation | None = None
     """Its workers without a trainer; None where nothing but training is known."""
+    check: Callable[[Any], None] | None = None
+    """Refuses what can be known from files and simulators, before a cluster starts; None where parts check themselves."""
 
     def __post_init__(self) -> None:
         # A registry calls an owner by these: the decorated function, to which the entry point of a package points, too.
@@ -91,7 +93,12 @@ TASK_TYPES: Final[Registry[TaskType]] = Registry("task type", "rlinf.runners")
 
 
 def register_task_type(
-    name: str, *, config: type[RunConfig], rules: Sequence[Rule[Any]] = (), evaluation: StartEvaluation | None = None
+    name: str,
+    *,
+    config: type[RunConfig],
+    rules: Sequence[Rule[Any]] = (),
+    evaluation: StartEvaluation | None = None,
+    check: Callable[[Any], None] | None = None,
 ) -> Callable[[Start], TaskType]:
     """The decorator of the function that launches the workers of a kind of run and returns its loop.
 
@@ -100,15 +107,25 @@ def register_task_type(
         config: its sections, see `rlinf.runners.config.schema`.
         rules: what it refuses across sections, see `rlinf.runners.config.rules`.
         evaluation: launches the workers of an evaluation without training; None where there is none.
+        check: refuses what can be known from files and simulators, before a cluster starts; None where parts check themselves.
     """
 
     def claim(start: Start) -> TaskType:
-        return TASK_TYPES.register(name, TaskType(name, config, start, rules, evaluation))
+        return TASK_TYPES.register(name, TaskType(name, config, start, rules, evaluation, check))
 
     return claim
 
 
-def launch(worker: type[W], cfg: object, cluster: Cluster, name: str, *, component: str = "", **options: Any) -> WorkerGroup[W]:
+def launch(
+    worker: type[W],
+    cfg: object,
+    cluster: Cluster,
+    name: str,
+    *,
+    component: str = "",
+    arguments: Sequence[Any] = (),
+    **options: Any,
+) -> WorkerGroup[W]:
     """Starts a group of workers where `cluster.component_placement` places them.
 
     Args:
@@ -117,10 +134,11 @@ def launch(worker: type[W], cfg: object, cluster: Cluster, name: str, *, compone
         cluster: where.
         name: the group's name.
         component: under which name it is placed; by default that of the group.
+        arguments: what its constructor is given after the configuration.
         options: what else the cluster's `launch` knows, such as `supervisor`.
     """
     strategy = cluster.placement.get_strategy(component or name)
-    return worker.create_group(cfg).launch(cluster, name=name, placement_strategy=strategy, **options)
+    return worker.create_group(cfg, *arguments).launch(cluster, name=name, placement_strategy=strategy, **options)
 
 
 def read_run(cls: type[C], data: Section, *, task_type: str, rules: Sequence[Rule[C]] = ()) -> C:

@@ -10,7 +10,7 @@ micro-batches ─▶ (pack) ─▶ policy ─▶ (unpack) ─▶ loss ─▶ tot
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.data import Rescored, Weights
+from rlinf.core.capabilities import PolicyLoss
+from rlinf.core.data import LossOutput, Rescored, Weights
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Loss, Policy
@@ -37,6 +38,9 @@ from rlinf.engines.optimizer import Optimizers, division, metric_name
 from rlinf.engines.packing import MicroBatch, PacksRows, pack, packed_micro_batches
 from rlinf.engines.ranks import Ranks
 from rlinf.engines.reference import reference_of
+
+OutputOf = Callable[[MicroBatch, Batch[Tensor]], LossOutput[Tensor]]
+"""The loss of a micro-batch, given that and its batch on the device."""
 
 
 class FSDPTrainer(Leaving):
@@ -158,13 +162,41 @@ class FSDPTrainer(Leaving):
             ShapeError: a rank has no micro-batch; raised on every rank.
             RLinfError: something is offloaded.
         """
+        return self._step(self._parts(micro_batches), lambda part, batch: loss(batch, self._evaluated(batch, part.packing)))
+
+    def step_policy(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss) -> dict[str, Statistic]:
+        """As `step`, of a loss that the policy itself is asked for; see `rlinf.core.capabilities.TakesPolicyLoss`."""
+        return self._step(_whole(micro_batches), lambda _, batch: self._own_loss(batch, loss))
+
+    @torch.no_grad()
+    def measure_policy(self, micro_batches: Sequence[Batch[Any]], loss: PolicyLoss) -> dict[str, Statistic]:
+        """The metrics of such a loss over all ranks, without a graph; see `rlinf.core.capabilities.TakesPolicyLoss`."""
+        self._offloader.expect_here(["parameters"], by="measure_policy")
+        rounds = self._rounds(len(micro_batches), "measure_policy(micro_batches)")
+        found: list[Mapping[str, Statistic]] = []
+        try:
+            with self._computing():
+                for i in range(rounds):
+                    batch = on_device(micro_batches[min(i, len(micro_batches) - 1)], self.device)
+                    output = self._own_loss(batch, loss)
+                    if i < len(micro_batches):
+                        found.append({"loss": Metric(output.total.item(), output.weight.item()), **output.metrics})
+        finally:
+            self._layout.rest()
+        return self._over_ranks(merge(found), [])[0]
+
+    def _own_loss(self, batch: Batch[Tensor], loss: PolicyLoss) -> LossOutput[Tensor]:
+        total, weight, metrics = self._scores(batch, loss)
+        return LossOutput(total=total, weight=weight, metrics=metrics)
+
+    def _step(self, parts: Sequence[MicroBatch], output_of: OutputOf) -> dict[str, Statistic]:
+        """One optimizer step over passes of this rank."""
         self._offloader.expect_here(PARTS, by="step")
-        parts = self._parts(micro_batches)
         rounds = self._rounds(len(parts), "step(micro_batches)")
         try:
-            metrics = merge([self._backward(part, loss, last=i == rounds - 1) for i, part in enumerate(parts)])
+            metrics = merge([self._backward(part, output_of, last=i == rounds - 1) for i, part in enumerate(parts)])
             for i in range(len(parts), rounds):
-                self._backward(parts[-1], loss, last=i == rounds - 1, idle=True)
+                self._backward(parts[-1], output_of, last=i == rounds - 1, idle=True)
         except BaseException:
             self._optimizers.zero_grad()
             self._layout.rest()
@@ -196,7 +228,7 @@ class FSDPTrainer(Leaving):
         """What is computed in one pass each."""
         limit = self.config.max_tokens_per_mbs
         if limit is None:
-            return [MicroBatch(batch, None, range(len(batch))) for batch in batches]
+            return _whole(batches)
         return [part for batch in batches for part in packed_micro_batches(batch, limit)]
 
     def _rounds(self, own: int, place: str) -> int:
@@ -217,13 +249,13 @@ class FSDPTrainer(Leaving):
             logprob, entropy, value = (None if x is None else packed.unpack(x) for x in found)
         return Rescored(logprob=logprob, entropy=entropy, value=value, version=self._version)
 
-    def _backward(self, part: MicroBatch, loss: Loss, *, last: bool, idle: bool = False) -> dict[str, Statistic]:
+    def _backward(self, part: MicroBatch, output_of: OutputOf, *, last: bool, idle: bool = False) -> dict[str, Statistic]:
         """Adds the gradient of one micro-batch; an idle pass adds nothing and keeps pace with other ranks."""
         self._layout.begin(last=last)
         moved = on_device(part.batch, self.device)
         with self._computing():
-            output = loss(moved, self._evaluated(moved, part.packing))
-            total = cast("Tensor", output.total)
+            output = output_of(part, moved)
+            total = output.total
             (total * (0.0 if idle else self._optimizers.scale.factor)).backward()  # pyright: ignore[reportUnknownMemberType]
         return {"loss": Metric(output.total.item(), output.weight.item()), **output.metrics}
 
@@ -312,6 +344,11 @@ class FSDPTrainer(Leaving):
         """Leaves the other ranks, after a checkpoint that is still being written."""
         self._saver.close()
         self.ranks.leave()
+
+
+def _whole(batches: Sequence[Batch[Any]]) -> list[MicroBatch]:
+    """Batches that are computed as they are."""
+    return [MicroBatch(batch, None, range(len(batch))) for batch in batches]
 
 
 def _in_order(parts: Sequence[MicroBatch], found: Sequence[Rescored[Tensor]]) -> Rescored[Tensor]:

@@ -1,13 +1,16 @@
-"""Re-scoring as a module: what FSDP wraps, and where less precision begins and ends."""
+"""Re-scoring, and losses of the policy's own, as a module: what FSDP wraps, and where less precision begins and ends."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from rlinf.core.capabilities import PolicyLoss
+from rlinf.core.metrics import Statistic
 from rlinf.core.protocols import Policy
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import tree_map
@@ -31,10 +34,15 @@ class Scores(nn.Module):
         self._inputs = config.mixed_precision.param_dtype
         self._autocast, self._device = config.amp_autocast, device
 
-    def forward(self, batch: Batch[Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Log-probability, entropy and value of the decisions of a batch."""
+    def forward(
+        self, batch: Batch[Tensor], loss: PolicyLoss | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None] | tuple[Tensor, Tensor, Mapping[str, Statistic]]:
+        """Log-probability, entropy and value of the decisions of a batch; or what a loss makes of it: total, weight, metrics."""
         precision = DTYPES[self._autocast.precision]
         with torch.autocast(self._device.type, dtype=precision, enabled=self._autocast.enabled):
+            if loss is not None:
+                output = loss.of_policy(self.policy, self._cast(batch))
+                return cast("Tensor", _precise(output.total)), cast("Tensor", _precise(output.weight)), output.metrics
             evaluation = cast("Policy", self.policy).default_forward(self._cast(batch))
         logprob, entropy, value = (_precise(x) for x in (evaluation.logprob, evaluation.entropy, evaluation.value))
         return cast("Tensor", logprob), entropy, value

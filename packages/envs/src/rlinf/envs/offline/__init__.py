@@ -1,8 +1,9 @@
-"""Recorded episodes as arrays, such as those of Minari."""
+"""Recorded episodes as arrays: LeRobot's datasets, and Minari's."""
 
-from rlinf.envs.offline.episodes import OfflineEpisode as OfflineEpisode
-from rlinf.envs.offline.episodes import OfflineSource as OfflineSource
+from rlinf.core.offline import OfflineEpisode as OfflineEpisode
+from rlinf.core.offline import OfflineSource as OfflineSource
 from rlinf.envs.offline.episodes import Transitions as Transitions
 from rlinf.envs.offline.episodes import transitions as transitions
+from rlinf.envs.offline.lerobot import LeRobot as LeRobot
 from rlinf.envs.offline.minari import Minari as Minari
 from rlinf.envs.offline.minari import minari_name as minari_name

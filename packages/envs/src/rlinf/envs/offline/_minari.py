@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
-from rlinf.envs.offline.episodes import OfflineEpisode
+from rlinf.core.offline import OfflineEpisode
 
 if TYPE_CHECKING:
-    from rlinf.envs.offline.episodes import Array
+    from rlinf.core.offline import Array
     from rlinf.envs.offline.minari import Minari
 
 
@@ -38,6 +39,22 @@ class MinariSource:
         """The Gymnasium id of the environment it was recorded in, where the dataset says so."""
         spec = self._data.env_spec
         return None if spec is None else str(spec.id)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What the first episode shows; its longest has as many steps as the data say."""
+        first = next(self.episodes())
+        observation = {key: ArraySpec(shape=leaf.shape[1:], dtype=str(leaf.dtype)) for key, leaf in first.observation.items()}
+        longest = max(int(data["total_steps"]) for data in self._data.storage.get_episode_metadata(self._data.episode_indices))
+        space = self._data.action_space
+        bounds = {"low": getattr(space, "low", None), "high": getattr(space, "high", None)}
+        action = ArraySpec(shape=first.action.shape[1:], dtype=str(first.action.dtype), **bounds)
+        return EnvSpec(observation=observation, action=action, max_episode_steps=longest)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The keys of its observations."""
+        return tuple(next(self.episodes()).observation)
 
     def __len__(self) -> int:
         return int(self._data.total_episodes)

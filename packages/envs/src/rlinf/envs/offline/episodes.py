@@ -1,38 +1,18 @@
-"""Recorded episodes as arrays, whatever format they come from."""
+"""The steps of recorded episodes, each with what was seen before and after it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ShapeError
+from rlinf.core.offline import OfflineEpisode
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineEpisode:
-    """One recorded episode of T steps."""
-
-    number: int
-    """Its number in the dataset."""
-    observation: Mapping[str, Array]
-    """By key, `[T + 1, *]`: what was seen before each action, and last what was seen after the last one."""
-    action: Array
-    """`[T, *]`."""
-    reward: Array
-    """`[T]` float32."""
-    terminated: Array
-    """`[T]` bool: the task itself ended here."""
-    truncated: Array
-    """`[T]` bool: a limit cut the episode here. A recording that stops without either was cut: its last step is truncated."""
-
-    def __len__(self) -> int:
-        return len(self.reward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,33 +38,20 @@ class Transitions:
         return len(self.reward)
 
 
-class OfflineSource(Protocol):
-    """A dataset that was opened."""
-
-    @property
-    def name(self) -> str:
-        """What it is called where it comes from."""
-        ...
-
-    def __len__(self) -> int:
-        """Episodes."""
-        ...
-
-    def episodes(self) -> Iterator[OfflineEpisode]:
-        """All episodes in their order; each is read when it is asked for."""
-        ...
-
-
 def transitions(episodes: Iterable[OfflineEpisode]) -> Transitions:
     """The steps of all episodes, in order, in memory.
 
     Raises:
-        ShapeError: there is no episode.
+        ShapeError: there is no episode, or one does not keep what was seen after its last action.
     """
     found = list(episodes)
     if not found:
         raise ShapeError("transitions", "there is no episode")
     keys = list(found[0].observation)
+    for episode in found:
+        if any(len(episode.observation[key]) != len(episode) + 1 for key in keys):
+            problem = f"expected one observation more than actions, episode {episode.number} has not"
+            raise ShapeError("transitions", problem, "LeRobot's format has none; record NumPy files.")
     return Transitions(
         observation={key: np.concatenate([e.observation[key][:-1] for e in found]) for key in keys},
         next_observation={key: np.concatenate([e.observation[key][1:] for e in found]) for key in keys},

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rlinf.core.errors import ConfigError
+from rlinf.core.offline import OfflineSource
 from rlinf.core.registry import require_modules
-from rlinf.envs.offline.episodes import OfflineSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

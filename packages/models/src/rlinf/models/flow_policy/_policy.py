@@ -111,6 +111,11 @@ class FlowPolicy(BasePolicy):
             value=None if value is None else value.view(axes),
         )
 
+    def fit_statistics(self, *, action: Any, states: Any = None) -> None:
+        """Takes the statistics of data; see `rlinf.core.capabilities.FitsStatistics`."""
+        self.normalize_actions.fit(action)
+        self.normalize_states.fit(states)
+
     def sft_loss(
         self, env_obs: Tree[Any], action: Tensor, *, mask: Tensor | None = None, generator: torch.Generator | None = None
     ) -> LossOutput[Tensor]:

@@ -73,7 +73,7 @@ class FlowPolicyConfig:
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head)
+        return acting(critic=self.add_value_head, observations=("states",), chunk=self.num_action_chunks)
 
     def build(self, spec: EnvSpec, *, seed: int) -> FlowPolicy:
         """The policy with fresh weights; torch's global generator is neither read nor moved.

@@ -84,7 +84,7 @@ class GR00TPolicyConfig:
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head)
+        return acting(critic=self.add_value_head, chunk=self.num_action_chunks)
 
     def build(self, spec: EnvSpec, *, seed: int) -> GR00TPolicy:
         """The policy; torch's global generator is neither read nor moved.

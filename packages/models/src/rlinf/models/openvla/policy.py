@@ -71,7 +71,7 @@ class OpenVLAPolicyConfig:
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head)
+        return acting(critic=self.add_value_head, observations=("main_images", "task_descriptions"), chunk=self.num_action_chunks)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAPolicy:
         """The policy; torch's global generator is neither read nor moved.

@@ -81,7 +81,8 @@ class OpenVLAOFTPolicyConfig:
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head)
+        seen = ("main_images", "task_descriptions", *(("states",) if self.use_proprio else ()))
+        return acting(critic=self.add_value_head, observations=seen, chunk=self.num_action_chunks)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
         """The policy for an environment.

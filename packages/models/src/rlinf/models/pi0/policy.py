@@ -77,7 +77,9 @@ class PiConfig:
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head)
+        return acting(
+            critic=self.add_value_head, observations=("main_images", "states", "task_descriptions"), chunk=self.num_action_chunks
+        )
 
     def build(self, spec: EnvSpec, *, seed: int) -> PiPolicy:
         """The policy; torch's global generator is neither read nor moved.

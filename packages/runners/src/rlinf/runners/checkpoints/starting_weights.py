@@ -19,10 +19,12 @@ from rlinf.core.errors import CheckpointError
 from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
 
 KEY = "runner.ckpt_path"
+FRESH = ("value_head.", "critic.", "q_head.", "noise_net.")
+"""What demonstrations don't teach, so that runs may differ in it: critics, and the network of a flow policy's learned noise."""
 
 
 def load_starting_weights(policy: Any, path: str, key: str = KEY) -> None:
-    """Takes weights over, at version 0; a critic that they don't have stays as it is.
+    """Takes weights over, at version 0; `FRESH` parts that only one of both has are left out, or stay as they are.
 
     Args:
         policy: what gets them.
@@ -38,8 +40,9 @@ def load_starting_weights(policy: Any, path: str, key: str = KEY) -> None:
         return
     found = read_weights(file, key)
     own: Mapping[str, Any] = policy.weights().tensors
-    critic = {name: tensor for name, tensor in own.items() if name.startswith("value_head.") and name not in found.tensors}
-    policy.load(replace(found, tensors={**found.tensors, **critic}))
+    fresh = {name: tensor for name, tensor in own.items() if name.startswith(FRESH) and name not in found.tensors}
+    known = {name: tensor for name, tensor in found.tensors.items() if name in own or not name.startswith(FRESH)}
+    policy.load(replace(found, tensors={**known, **fresh}))
 
 
 def read_weights(file: Path, key: str = KEY) -> Weights[torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +13,15 @@ import torch
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.metrics import Metric, Statistic, merge
+from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.problems import Tokenizer
-from rlinf.core.protocols import Trainer
 from rlinf.core.random import keyed_seed
 from rlinf.core.trajectory import Batch
-from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.export import export_network
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.reasoning.language import build_image_processor, build_tokenizer
-from rlinf.runners.sft.examples import CrossEntropy, Example, drawn, laid_out, packed, read_examples
+from rlinf.runners.sft.examples import CrossEntropy, Example, laid_out, packed, read_examples
 from rlinf.runners.sft.schema import SFTConfig
+from rlinf.runners.sft.worker import FineTuningWorker
 from rlinf.runners.training.data_shares import share_of
 from rlinf.runners.training.devices import placed
 
@@ -32,16 +31,17 @@ class _State:
     """What a rank works with once it is initialised."""
 
     tokenizer: Tokenizer
-    trainer: Trainer
     train: Sequence[Example]
     validation: Sequence[Example]
 
 
-class SFTActor(Worker):
-    """One rank of data-parallel training."""
+class SFTActor(FineTuningWorker):
+    """One rank of data-parallel training on worked solutions."""
+
+    cfg: SFTConfig
 
     def __init__(self, cfg: SFTConfig) -> None:
-        self.cfg = cfg
+        super().__init__(cfg)
         self._state: _State | None = None
 
     def init_worker(self) -> int:
@@ -50,46 +50,28 @@ class SFTActor(Worker):
         Raises:
             ConfigError: the model writes no text, or there are fewer examples in a step than ranks.
         """
-        torch.set_num_threads(self.threads)
-        batch = self.cfg.actor.global_batch_size
-        if batch < self.world_size:
-            problem = f"{batch} examples can't be parted over {self.world_size} ranks"
-            raise ConfigError("actor.global_batch_size", problem, "Raise it.")
+        self.check_batch()
         tokenizer = build_tokenizer(cast("Any", self.cfg))
-        policy = self._policy()
-        if self.cfg.runner.ckpt_path is not None:
-            load_starting_weights(policy, self.cfg.runner.ckpt_path)
+        self.start(self._policy())
         data = self.cfg.data
-        trainer = self.cfg.actor.trainer.build(
-            policy,
-            rank=self.rank,
-            world_size=self.world_size,
-            rendezvous=self.rendezvous,
-            training_steps=self.cfg.optimizer_steps,
-        )
         model, longest = self.cfg.actor.model.config, data.max_length
         train = read_examples(data.task, "train", tokenizer, max_length=longest, model=model)
         held_out = read_examples(data.task, "validation", tokenizer, max_length=longest, limit=data.val_problems, model=model)
-        self._state = _State(tokenizer, trainer, train, held_out)
+        self._state = _State(tokenizer, train, held_out)
         return len(train)
 
-    def train_steps(self, first: int, count: int) -> Mapping[str, Statistic]:
-        """Takes optimizer steps; every rank calls it.
+    def count(self) -> int:
+        """The worked solutions that are short enough."""
+        return len(self._ready().train)
 
-        Args:
-            first: the step, counted from 0 over the whole run, which says what is learned in it.
-            count: how many.
-        """
-        state, size = self._ready(), self.cfg.actor.global_batch_size
-        share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
-        metrics: list[Mapping[str, Statistic]] = []
-        for step in range(first, first + count):
-            chosen = [state.train[at] for at in drawn(len(state.train), step, size, self.cfg.runner.seed)]
-            metrics.append(state.trainer.step(self._batches(chosen[share::shares]), CrossEntropy()))
-        return merge(metrics)
+    def take_step(self, chosen: Sequence[int], step: int) -> Mapping[str, Statistic]:
+        """See `FineTuningWorker`."""
+        del step  # nothing is drawn
+        train = self._ready().train
+        return self.trainer.step(self._batches([train[at] for at in chosen]), CrossEntropy())
 
     def validate(self) -> Mapping[str, Statistic]:
-        """The loss of the examples held out, over all ranks; every rank calls it."""
+        """The loss of the examples held out, over all ranks, in nats a token, and its exponential; every rank calls it."""
         state = self._ready()
         share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
         # Evaluating needs all ranks: one without an example, or with fewer batches, computes along and is not counted.
@@ -97,36 +79,25 @@ class SFTActor(Worker):
         batches = self._batches(mine)
         counts = torch.zeros(self.world_size)
         counts[self.rank] = len(batches)
-        rounds = int(state.trainer.all_reduce(counts).max())
+        rounds = int(self.trainer.all_reduce(counts).max())
         # Float32 would lose digits over many tokens. Where ranks share a model, their equal sums cancel in the mean.
         sums = torch.zeros(2, dtype=torch.float64)
         for turn in range(rounds):
             batch = batches[min(turn, len(batches) - 1)]
-            logprob, mask = state.trainer.evaluate(batch).logprob.cpu().double(), batch.trajectory.mask
+            logprob, mask = self.trainer.evaluate(batch).logprob.cpu().double(), batch.trajectory.mask
             if turn < len(batches) and share < len(state.validation):
                 sums += torch.stack([-logprob[mask].sum(), mask.sum().double()])
-        total, weight = state.trainer.all_reduce(sums).tolist()
-        return {"nll": Metric(total, weight)}
-
-    def save_checkpoint(self, folder: str) -> None:
-        """Writes this rank's share of a checkpoint into a folder that exists; every rank calls it."""
-        self._ready().trainer.save(Path(folder))
-
-    def load_checkpoint(self, folder: str) -> None:
-        """Restores what `save_checkpoint` wrote; every rank calls it."""
-        self._ready().trainer.load(Path(folder))
+        total, weight = self.trainer.all_reduce(sums).tolist()
+        # `exp` overflows above 709.
+        return {"loss": Metric(total, weight), "perplexity": Metric(math.exp(min(total / weight, 700.0)))}
 
     def export(self, folder: str) -> None:
         """Writes model and tokenizer in the layout of Hugging Face, adapters merged; every rank calls it."""
         state = self._ready()
-        weights: Weights[Any] = state.trainer.weights()
+        weights: Weights[Any] = self.trainer.weights()
         if self.rank == 0:
-            processor = build_image_processor(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
-            export_network(self._policy(), weights, state.tokenizer, processor, Path(folder))
-
-    def close(self) -> None:
-        """Leaves the other ranks; every rank calls it, last."""
-        self._ready().trainer.close()
+            images = build_image_processor(self.cfg.actor.model.config, self.cfg.data.task.problems("train"))
+            export_network(self._policy(), weights, state.tokenizer, images, Path(folder))
 
     def _batches(self, examples: Sequence[Example]) -> list[Batch[torch.Tensor]]:
         """Micro-batches of rows."""

@@ -1,18 +1,19 @@
-"""`SFTRunner`: the loop of supervised fine-tuning.
+"""`SFTRunner`: the loop of supervised fine-tuning, of language models and of policies.
 
 train_steps     actor        `steps_per_iteration` optimizer steps, each on `global_batch_size` examples
 validate        actor        now and then: the loss of examples held out
 save, export    actor        a checkpoint to resume from, and a folder for transformers, vLLM and SGLang
+evaluate                     at the end: what the last checkpoint achieves, where somebody can say
 """
 
 from __future__ import annotations
 
-import math
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlinf.core.evaluation import canonical_hash
+from rlinf.core.evaluation import EvalReport, canonical_hash
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
@@ -23,23 +24,28 @@ from rlinf.runners.config.sections import resolved
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_measured
-from rlinf.runners.sft.schema import SFTConfig
-
-if TYPE_CHECKING:
-    from rlinf.runners.sft.actor_worker import SFTActor
+from rlinf.runners.sft.schema import FineTuningConfig
 
 
 class SFTRunner:
-    """Trains a language model on worked solutions, with one actor group.
+    """Trains a model on examples, with one actor group.
 
     Args:
         cfg: the configuration of the run.
-        actor: the group that trains.
+        actor: the group that trains, of `FineTuningWorker`.
         folder: where the run writes; by default the one that `cfg` names.
+        evaluate: plays the episodes of a protocol with a checkpoint, and reports; None where the loss is all that is known.
     """
 
-    def __init__(self, cfg: SFTConfig, actor: WorkerGroup[SFTActor], folder: RunFolder | None = None) -> None:
+    def __init__(
+        self,
+        cfg: FineTuningConfig,
+        actor: WorkerGroup[Any],
+        folder: RunFolder | None = None,
+        evaluate: Callable[[Path], EvalReport[Any]] | None = None,
+    ) -> None:
         self.cfg, self.actor = cfg, actor
+        self._evaluate = evaluate
         self.folder = folder or open_run_folder(cfg)
         self.step = 0
         self.examples = 0
@@ -68,14 +74,13 @@ class SFTRunner:
         return checkpoint
 
     def validate(self) -> dict[str, float]:
-        """The loss of the examples held out, in nats a token, and its exponential; keeps the weights if it is the lowest so far."""
+        """The loss of the examples held out, and what comes with it; keeps the weights if it is the lowest so far."""
         with self.checkpoints.saved_if_it_fails():
             (per_rank,) = self.phases.wait(self.actor.validate())
         # All ranks say the same, as they have added up.
-        loss = means(per_rank[0])["nll"]
-        self.checkpoints.evaluated("eval/loss", loss, protocol=self._protocol()["hash"], lower_is_better=True)
-        # `exp` overflows above 709.
-        return {"eval/loss": loss, "eval/perplexity": math.exp(min(loss, 700.0))}
+        found = means(per_rank[0], "eval/")
+        self.checkpoints.evaluated("eval/loss", found["eval/loss"], protocol=self._protocol()["hash"], lower_is_better=True)
+        return found
 
     def save_checkpoint(self) -> Path:
         """Writes `global_step_<step>`; returns the folder."""
@@ -89,7 +94,7 @@ class SFTRunner:
         scalars = means(merge(training), "train/")
         scalars["time/step"] = time.monotonic() - began
         self.step += 1
-        record.iteration(self.step, scalars, [f"loss {scalars['train/nll']:.3f}"], self._validated)
+        record.iteration(self.step, scalars, [f"loss {scalars['train/loss']:.3f}"], self._validated)
 
     def _validated(self) -> tuple[dict[str, float], str]:
         scalars = self.validate()
@@ -107,11 +112,16 @@ class SFTRunner:
 
     def _finish(self, record: RunRecord, checkpoint: Path) -> None:
         scalars = {**self.validate(), "data/examples": float(self.examples), "time/wall_s": self.folder.wall_s}
-        if self.cfg.runner.export:
+        if self.cfg.exports:
             self.phases.wait(self.actor.export(str(self.folder.path / HUGGINGFACE)))
         self.phases.wait(self.actor.close())
+        if self._evaluate is not None:
+            report = self._evaluate(checkpoint)
+            scalars |= report.scalars()
+            record.progress.note(f"eval/{report}")
         record.log.write(self.step, scalars)
         write_measured(self.folder, self.cfg.runner, scalars, self._protocol())
         steps = self.cfg.optimizer_steps
         record.progress.note(f"eval/loss {scalars['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
-        record.progress.paths({"checkpoint": checkpoint, "best": self.checkpoints.best})
+        paths = {"checkpoint": checkpoint, "best": self.checkpoints.best, "summary": self.folder.summary}
+        record.progress.paths(paths)

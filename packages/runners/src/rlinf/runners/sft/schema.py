@@ -1,4 +1,7 @@
-"""The configuration of supervised fine-tuning, section by section; YAML holds only what a run changes."""
+"""The configuration of supervised fine-tuning, section by section; YAML holds only what a run changes.
+
+`FineTuningConfig` is what runs on texts (`SFTConfig`) and on demonstrations of robots (`rlinf.runners.embodied_sft`) share.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,23 @@ from rlinf.runners.config.schema import RunConfig, RunnerConfig, TrainingConfig,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SFTRunnerConfig(RunnerConfig):
+class FineTuningRunnerConfig(RunnerConfig):
     """`runner`; an iteration is `steps_per_iteration` optimizer steps."""
 
     steps_per_iteration: int = 10
     """Optimizer steps in one iteration."""
-    export: bool = True
-    """Whether the folder `huggingface` is written at the end, which transformers, vLLM and SGLang read."""
 
     def __post_init__(self) -> None:
         RunnerConfig.__post_init__(self)
         positive(steps_per_iteration=self.steps_per_iteration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTRunnerConfig(FineTuningRunnerConfig):
+    """`runner`; an iteration is `steps_per_iteration` optimizer steps."""
+
+    export: bool = True
+    """Whether the folder `huggingface` is written at the end, which transformers, vLLM and SGLang read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +57,25 @@ class SFTActorConfig(TrainingConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SFTConfig(RunConfig):
+class FineTuningConfig(RunConfig):
+    """What all runs share that learn from examples, of texts or of robots."""
+
+    runner: FineTuningRunnerConfig
+    actor: SFTActorConfig
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.runner.max_steps * self.runner.steps_per_iteration
+
+    @property
+    def exports(self) -> bool:
+        """Whether a folder for other programs is written at the end."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SFTConfig(FineTuningConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     runner: SFTRunnerConfig
@@ -56,6 +83,6 @@ class SFTConfig(RunConfig):
     actor: SFTActorConfig
 
     @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps of the whole run."""
-        return self.runner.max_steps * self.runner.steps_per_iteration
+    def exports(self) -> bool:
+        """Whether the folder `huggingface` is written at the end."""
+        return self.runner.export

@@ -1,0 +1,77 @@
+"""Records what a scripted expert does: `uv run apps/embodied/collect.py [--config-name RECIPE] [--episodes N] [key=value …]`.
+
+The environment is `env.eval` of a recipe of fine-tuning, and the LeRobot dataset goes where its `data.path` says, so that
+`apps/embodied/sft.py` with the same recipe finds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlinf.core.errors import ConfigError
+from rlinf.envs.recording import lerobot_writer, record_expert
+from rlinf.runners import EmbodiedSFTConfig, compose_recipe, read_embodied_sft, run_app
+
+CONFIG_DIR = Path(__file__).parent / "config_sft"
+SIDE_BY_SIDE = 32
+"""Environments that play together."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Records what a recipe asks for, and says how many episodes were solved."""
+    args = _parse(argv)
+    cfg = read_embodied_sft(compose_recipe(args.config_dir, args.config_name, args.overrides).data)
+    if cfg.env is None:
+        raise ConfigError("env", "this recipe names no environment to record in", "Set env.eval.env_type and env.eval.init_params.")
+    config = cfg.env.eval
+    config.init_params.check("env.eval.init_params")
+    folder = args.out or _path(cfg)
+    writer = lerobot_writer(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
+    env = config.init_params.make(
+        min(SIDE_BY_SIDE, args.episodes), max_episode_steps=config.max_episode_steps, ignore_terminations=False, render=False
+    )
+    played = record_expert(
+        env,
+        writer,
+        episodes=args.episodes,
+        seed=args.seed,
+        speed=args.speed,
+        noise=args.noise,
+        only_success=args.only_success,
+    )
+    solved, steps = sum(bool(each.success_once) for each in played), sum(each.episode_len for each in played)
+    kept = solved if args.only_success else len(played)
+    sys.stdout.write(f"{len(played)} episodes of {steps} steps, {solved} of them solved; {kept} are in {folder}\n")
+    return 0
+
+
+def _path(cfg: EmbodiedSFTConfig) -> str:
+    """Where the recipe looks for its dataset."""
+    path = cfg.source["data"].get("path")
+    if not isinstance(path, str):
+        raise ConfigError("data.path", "this recipe names no folder for its dataset", "Set it, or --out.")
+    return path
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config-name", default="tabletop_openvla_oft_sft", help="the recipe (default: %(default)s)")
+    parser.add_argument("--config-dir", type=Path, default=CONFIG_DIR, help="where recipes are looked for")
+    parser.add_argument("--episodes", type=int, default=24, help="how many (default: %(default)s)")
+    parser.add_argument("--out", default=None, help="the folder of the dataset (default: data.path of the recipe)")
+    parser.add_argument("--seed", type=int, default=0, help="of initial states and noise (default: %(default)s)")
+    parser.add_argument("--speed", type=float, default=1.0, help="multiplies the expert's actions (default: %(default)s)")
+    parser.add_argument("--noise", type=float, default=0.0, help="added to them, uniform in ± this (default: %(default)s)")
+    parser.add_argument("--only-success", action="store_true", help="leave out episodes that are not solved")
+    parser.add_argument("--videos", action="store_true", help="images as videos, smaller and lossy, instead of PNG")
+    parser.add_argument("--fps", type=int, default=20, help="control steps a second, for the metadata (default: %(default)s)")
+    parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides: key=value")
+    return parser.parse_intermixed_args(list(argv))
+
+
+if __name__ == "__main__":
+    run_app(main)

@@ -1,0 +1,98 @@
+"""LeRobot datasets, format v3.0, read back. Importing this imports no reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.offline import OfflineSource
+from rlinf.core.registry import require_modules
+from rlinf.envs.actions.formats import ACTION_FORMATS, InvertibleFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeRobot:
+    """A dataset that `RecordEpisodes` or LeRobot itself wrote.
+
+    What a policy sees has the names that environments give it. Of the features that `LeRobotWriter` writes they are known:
+    `observation.state` is `states`, `observation.images.main` is `main_images`, `….wrist` is `wrist_images`, `….extra_0`,
+    `….extra_1` and so on are the views of `extra_view_images`, and `observation.<key>` is `<key>`. `keys` names those of others.
+    """
+
+    path: str
+    """The folder of a dataset, or one with several of equal features in it, such as the `rank_0`, `rank_1` of a recording."""
+    keys: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict[str, Any])
+    """The feature of each thing that a policy sees: `{main_images: observation.images.top}`; a list for several views."""
+    action: str = "action"
+    """The feature that is learned."""
+    episodes: int | None = None
+    """Only the first so many; null takes all."""
+    action_format: Mapping[str, Any] | None = None
+    """A registered action format with its parameters, such as `{type: gripper, source: …, target: …}`, that a policy's actions pass
+    on their way to the simulator: what was recorded, in units of the simulator, goes it backwards. null: recorded as decided."""
+
+    def __post_init__(self) -> None:
+        if self.episodes is not None and self.episodes < 1:
+            raise ConfigError("episodes", f"expected at least 1, found {self.episodes}", "null takes all.")
+        if self.action_format is not None:
+            self.build_format()
+
+    def build_format(self) -> InvertibleFormat | None:
+        """The action format.
+
+        Raises:
+            ConfigError: there is no such, or it can't be undone.
+        """
+        if self.action_format is None:
+            return None
+        parameters = dict(self.action_format)
+        name = parameters.pop("type", "")
+        made = ACTION_FORMATS.build(name, parameters, place="action_format")
+        if not isinstance(made, InvertibleFormat):
+            raise ConfigError("action_format.type", f"'{name}' loses something and can't be undone", "Choose one with an inverse.")
+        return made
+
+    def check(self, place: str) -> None:
+        """Refuses a missing reader, and a folder that is no such dataset or has no episodes; reads no frames.
+
+        Raises:
+            MissingExtra: pyarrow, Pillow or imageio is not installed.
+            ConfigError: there is no dataset of format v3, or nothing in it.
+        """
+        require_modules("pyarrow", "PIL", "imageio", "imageio_ffmpeg", place=place, extra="rlinf-envs[recording]")
+        try:
+            self.open()
+        except ConfigError as error:
+            inner = error.place.removeprefix("dataset")
+            raise ConfigError(f"{place}{inner}", error.problem, error.remedy) from None
+
+    def open(self) -> OfflineSource:
+        """Reads the metadata.
+
+        Raises:
+            ConfigError: see `check`; a feature that `keys` names is not there.
+        """
+        from rlinf.envs.offline._lerobot import LeRobotSource
+
+        return LeRobotSource(self)
+
+
+def dataset_folders(path: str) -> list[Path]:
+    """The folders with a dataset that a path means.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    folder = Path(path).expanduser()
+    if (folder / "meta" / "info.json").is_file():
+        return [folder]
+    inside = sorted(info.parent.parent for info in folder.glob("*/meta/info.json"))
+    if not inside:
+        found = "no such folder" if not folder.is_dir() else f"no meta/info.json in '{path}', nor one folder below"
+        raise ConfigError(
+            "dataset.path", f"expected a LeRobot dataset at '{path}', found {found}", "Record one, or name its folder."
+        )
+    return inside

@@ -1,0 +1,94 @@
+"""Demonstrations of a scripted expert, recorded as a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from rlinf.core.capabilities import HasExpert
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, Turn
+from rlinf.core.random import keyed_seed
+from rlinf.envs.evaluation import play
+from rlinf.envs.recording.episode import Writer
+from rlinf.envs.recording.lerobot import LeRobotWriter
+from rlinf.envs.recording.wrapper import RecordEpisodes
+from rlinf.envs.spaces import describe
+
+_SEED_RANGE = 2**31
+
+
+def record_expert(
+    env: VectorEnv[Any, Any, Any],
+    writer: Writer,
+    *,
+    episodes: int,
+    seed: int = 0,
+    speed: float = 1.0,
+    noise: float = 0.0,
+    only_success: bool = False,
+    report: Callable[[EpisodeResult], None] | None = None,
+) -> list[EpisodeResult]:
+    """Lets the environment's own expert play, and records it. A slow and imprecise expert leaves something to be learned by RL.
+
+    Initial states follow from the seed, and are none of those that an evaluation with the same seed begins with.
+
+    Args:
+        env: an environment of this package, whose `unwrapped` has `expert_actions`; closed afterwards.
+        writer: gets the episodes in the order in which they end; closed afterwards.
+        episodes: how many are played.
+        seed: of initial states and noise.
+        speed: in (0, 1], by which the expert's actions are multiplied.
+        noise: uniform in [−noise, noise], added to them; the environment's bounds clip the sum.
+        only_success: leaves out episodes that are not solved, so that there may be fewer.
+        report: called with each episode as soon as it has ended.
+
+    Returns:
+        How the episodes ended, those that were left out among them.
+
+    Raises:
+        ConfigError: the environment has no expert, or a number is out of its range.
+    """
+    expert = env.unwrapped
+    if not isinstance(expert, HasExpert):
+        problem = f"{type(expert).__name__} has no scripted expert (expert_actions)"
+        raise ConfigError("env", problem, "Record a policy instead (env.eval.data_collection), or a person.")
+    if not 0.0 < speed <= 1.0 or noise < 0.0 or episodes < 1:
+        found = f"found {speed}, {noise} and {episodes}"
+        raise ConfigError("collect", f"expected 0 < speed ≤ 1, noise ≥ 0 and at least 1 episode, {found}")
+    recorded = RecordEpisodes(env, writer, only_success=only_success)
+    spec: EnvSpec = describe(env)
+
+    def decide(observations: Mapping[str, Any], turns: Sequence[Turn]) -> Any:
+        del observations  # the expert knows everything
+        motion = speed * np.asarray(expert.expert_actions())[[turn.slot for turn in turns]]
+        jitter = np.stack([turn.generator("expert").uniform(-noise, noise, spec.action.shape) for turn in turns])
+        return (motion + jitter).astype(np.float32)
+
+    # Evaluations take their states from the seed itself.
+    states = keyed_seed(seed, "demonstrations") % _SEED_RANGE
+    protocol = EpisodeProtocol(env="demonstrations", init_ids=tuple(range(episodes)), seeds=(states,), initial_states="seed")
+    try:
+        return play(recorded, decide, protocol, protocol.work_list(), report=report)
+    finally:
+        recorded.close()
+
+
+def lerobot_writer(folder: str | Path, **settings: Any) -> LeRobotWriter:
+    """The writer of a new LeRobot dataset.
+
+    Args:
+        folder: the root of the dataset.
+        settings: those of `LeRobotWriter`.
+
+    Raises:
+        ConfigError: there is a dataset already, to which demonstrations of another seed or speed would be added.
+    """
+    if (Path(folder) / "meta" / "info.json").exists():
+        raise ConfigError("collect", f"there is a dataset at '{folder}' already", "Remove it, or name another folder with --out.")
+    return LeRobotWriter(folder, **settings)

@@ -1,0 +1,106 @@
+"""From recorded episodes to batches: an observation, and the chunk of actions that followed it.
+
+An example is a step t of an episode of T: what was seen before it, and the actions t … t + K − 1. Those from T on repeat the last
+one, and a mask says that they don't count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rlinf.core.capabilities import HasSFTLoss
+from rlinf.core.data import LossOutput
+from rlinf.core.offline import OfflineEpisode
+from rlinf.core.trajectory import Batch, Trajectory
+
+TEXTS = "task_descriptions"
+OBSERVATION, COUNTED = "observation", "counted"
+
+
+class Demonstrations:
+    """The examples of some episodes.
+
+    Args:
+        episodes: at least one.
+        chunk: K.
+        tasks: all tasks in words, those of other episodes, too.
+    """
+
+    def __init__(self, episodes: Sequence[OfflineEpisode], *, chunk: int, tasks: Sequence[str]) -> None:
+        self._episodes, self._chunk = list(episodes), chunk
+        lengths = [len(episode) for episode in self._episodes]
+        self._episode: NDArray[np.int64] = np.repeat(np.arange(len(lengths)), lengths)
+        self._step: NDArray[np.int64] = np.concatenate([np.arange(length) for length in lengths])
+        numbers = {task: number for number, task in enumerate(tasks)}
+        self._task = np.array([numbers[episode.task] for episode in self._episodes], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._step)
+
+    def column(self, key: str) -> NDArray[Any] | None:
+        """What was seen under a key before every step, `[steps, *]`; None if there is no such."""
+        if key not in self._episodes[0].observation:
+            return None
+        return np.concatenate([episode.observation[key][: len(episode)] for episode in self._episodes])
+
+    @property
+    def action(self) -> NDArray[np.float32]:
+        """What was done in every step, `[steps, A]`."""
+        return np.concatenate([_vectors(episode.action) for episode in self._episodes])
+
+    def batch(self, examples: Sequence[int]) -> Batch[Any]:
+        """Examples by number, for `Imitation`: `context` has the observation, and `counted` `[B, 1, K]`."""
+        where = [(self._episodes[int(self._episode[at])], int(self._step[at])) for at in examples]
+        action = np.stack([self._following(episode, step) for episode, step in where])
+        ahead = np.array([len(episode) - step for episode, step in where])
+        observation: dict[str, NDArray[Any]] = {
+            key: np.stack([episode.observation[key][step] for episode, step in where])[:, None]
+            for key in self._episodes[0].observation
+        }
+        counted = (np.arange(self._chunk) < ahead[:, None])[:, None]
+        trajectory = Trajectory.of(
+            context={OBSERVATION: observation, COUNTED: counted},
+            action=action[:, None],
+            logprob=np.zeros((len(where), 1), np.float32),
+            task=self._task[self._episode[np.asarray(examples)]],
+        )
+        return Batch.of(cast("Trajectory[Any]", trajectory))
+
+    def _following(self, episode: OfflineEpisode, step: int) -> NDArray[np.float32]:
+        steps = np.minimum(step + np.arange(self._chunk), len(episode) - 1)
+        return _vectors(episode.action[steps])
+
+
+@dataclass(frozen=True, slots=True)
+class Imitation:
+    """How far a policy is from what was demonstrated: its own `sft_loss`."""
+
+    tasks: Sequence[str]
+    """In words, by the number that a batch has."""
+    generator: torch.Generator
+    """The source of what the loss draws, such as the times of a flow."""
+
+    def of_policy(self, policy: HasSFTLoss, batch: Batch[Any]) -> LossOutput[Any]:
+        """See `rlinf.core.capabilities.PolicyLoss`."""
+        trajectory = batch.trajectory
+        context = cast("Mapping[str, Any]", trajectory.context)
+        seen = {key: leaf[:, 0] for key, leaf in context[OBSERVATION].items()}
+        if any(self.tasks):
+            seen[TEXTS] = np.array(self.tasks)[trajectory.task.cpu().numpy()]
+        return policy.sft_loss(seen, trajectory.action[:, 0], mask=context[COUNTED][:, 0], generator=self.generator)
+
+
+def held_out(episodes: int, wanted: int | None) -> int:
+    """How many of some episodes, the last ones, are not learned."""
+    return max(1, episodes // 10) if wanted is None else wanted
+
+
+def _vectors(action: NDArray[Any]) -> NDArray[np.float32]:
+    """`[T, A]` float32."""
+    return np.asarray(action, np.float32).reshape(len(action), -1)

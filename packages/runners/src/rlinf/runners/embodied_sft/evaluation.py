@@ -1,0 +1,61 @@
+"""The evaluation of a policy that was fine-tuned: that of any embodied run, with what this one says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.runners.config.sections import subsection
+from rlinf.runners.embodied.rules import read_embodied
+from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig
+from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
+
+_OWN = ("task_type", "steps_per_iteration", "resume_dir", "ckpt_path")
+"""What `runner` says of fine-tuning only."""
+
+
+def embodied_data(cfg: EmbodiedSFTConfig) -> dict[str, Any]:
+    """The sections of this run that an embodied one has, too."""
+    return {name: dict(subsection(cfg.source, name)) for name in ("runner", "cluster", "env", "actor")}
+
+
+def evaluation_config(cfg: EmbodiedSFTConfig) -> EmbodiedConfig:
+    """An embodied run that plays the episodes of `env.eval` with the policy of this run.
+
+    Raises:
+        ConfigError: there is no `env`.
+    """
+    if cfg.env is None:
+        remedy = "Set env.eval.env_type and env.eval.init_params to the simulator."
+        raise ConfigError("env", "this policy was fine-tuned without a simulator to be evaluated in", remedy)
+    own = embodied_data(cfg)
+    played: Mapping[str, Any] = own["env"]["eval"]
+    shared = {key: played[key] for key in ("env_type", "init_params", "max_episode_steps", "wrappers") if key in played}
+    train = {**shared, "total_num_envs": cfg.env.eval.total_num_envs, "max_steps_per_rollout_epoch": 1}
+    known = {key: value for key, value in own["runner"].items() if key not in _OWN}
+    return read_embodied(
+        {
+            "runner": {**known, "max_steps": 1},
+            "cluster": own["cluster"],
+            "env": {"train": train, "eval": played},
+            "actor": {"model": own["actor"]["model"], "global_batch_size": cfg.env.eval.total_num_envs},
+            # Nothing trains; what needs no critic fits every model.
+            "algorithm": {"adv_type": "reinforce_plus_plus", "loss_type": "actor"},
+        }
+    )
+
+
+def described(config: EvalEnvConfig) -> EnvSpec:
+    """What a policy must know of an environment, of which one is built with its wrappers, and closed."""
+    env = config.init_params.make(
+        1, max_episode_steps=config.max_episode_steps, ignore_terminations=config.ignore_terminations, render=False
+    )
+    try:
+        for section in config.wrappers:
+            if not section.wrapper.training_only:
+                env = section.wrapper.wrap(env, "description")
+        return config.init_params.describe(env)
+    finally:
+        env.close()

@@ -1,0 +1,126 @@
+"""What supervised fine-tuning on demonstrations refuses: across sections, and of a dataset that does not fit model or simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import traits_of
+from rlinf.core.errors import ConfigError, refuse
+from rlinf.core.offline import OfflineSource
+from rlinf.runners.config.rules import Rule, no_idle_reference, placed_components, placement
+from rlinf.runners.config.sections import Section
+from rlinf.runners.embodied_sft.demonstrations import TEXTS, held_out
+from rlinf.runners.embodied_sft.evaluation import described, embodied_data
+from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
+from rlinf.runners.task_types import read_run
+
+_MODEL = "actor.model.model_type"
+_IMAGE_AXES = 3
+"""`[H, W, 3]`."""
+
+
+def _placement(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    evaluates = ("rollout", "env") if cfg.env is not None else ()
+    needed = ("actor", *evaluates) if len(placed_components(cfg.cluster)) else ("actor",)
+    return placement(cfg.cluster, needed, ("rollout", "env"))
+
+
+def _acts(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    if not traits_of(cfg.actor.model.config).language:
+        return None
+    problem = f"'{cfg.actor.model.model_type}' writes text and does not act"
+    return ConfigError(_MODEL, problem, "Choose a policy; apps/reasoning/sft.py fine-tunes language models.")
+
+
+def _no_memory(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    if not traits_of(cfg.actor.model.config).recurrent:
+        return None
+    problem = f"'{cfg.actor.model.model_type}' has a memory, and examples are single steps here"
+    return ConfigError(_MODEL, problem, "Choose a policy without one.")
+
+
+def _reference(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    return no_idle_reference(cfg.actor, used=False, remedy="Leave it out: fine-tuning has none.")
+
+
+def _statistics(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    folder: Any = embodied_data(cfg)["actor"]["model"].get("model_path")
+    if cfg.data.statistics == "dataset" or folder is not None or cfg.runner.ckpt_path is not None:
+        return None
+    problem = "'model' keeps the statistics of a model that has none: neither actor.model.model_path nor runner.ckpt_path is set"
+    return ConfigError("data.statistics", problem, "Set one of them, or data.statistics: dataset.")
+
+
+EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (_placement, _acts, _no_memory, _reference, _statistics)
+
+
+def read_embodied_sft(data: Section) -> EmbodiedSFTConfig:
+    """The typed configuration of fine-tuning on demonstrations, to which none of these rules objects.
+
+    Raises:
+        ConfigError: one line per fault, each with its dotted path.
+    """
+    return read_run(EmbodiedSFTConfig, data, task_type="embodied_sft", rules=EMBODIED_SFT)
+
+
+def check_data(cfg: EmbodiedSFTConfig) -> None:
+    """Refuses a dataset that model or simulator can't use, before a worker starts; builds one environment if there is `env`.
+
+    Raises:
+        ConfigError: one line for each thing that does not fit, with the names of both sides.
+    """
+    source = cfg.data.dataset.open()
+    refuse([*_unfit_for_model(cfg, source), *_too_short(cfg, source)])
+    if cfg.env is not None:
+        refuse(list(_unfit_for_env(cfg, source, described(cfg.env.eval))))
+
+
+def _unfit_for_model(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
+    spec, name = source.spec, cfg.actor.model.model_type
+    for key in traits_of(cfg.actor.model.config).observations or ():
+        if key in spec.observation:
+            continue
+        if key == TEXTS:
+            remedy = "Record it with tasks (data_collection.task, or task_descriptions among the observations)."
+            yield ConfigError("data", f"'{name}' follows instructions, and an episode of '{source.name}' has no task", remedy)
+        else:
+            has = ", ".join(sorted(spec.observation))
+            remedy = f"Name the feature: data.keys.{key}=…; its features are {', '.join(source.features)}."
+            yield ConfigError("data.keys", f"'{name}' sees '{key}', and '{source.name}' has {has}", remedy)
+
+
+def _too_short(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
+    longest, count = source.spec.max_episode_steps, len(source)
+    chunk, key = cfg.data.chunk_length, "data.chunk_length"
+    if chunk is None:
+        chunk, key = traits_of(cfg.actor.model.config).chunk, "actor.model.num_action_chunks"
+    if chunk is None:
+        remedy = "Set it to the steps of a decision."
+        yield ConfigError("data.chunk_length", f"'{cfg.actor.model.model_type}' does not say how many steps it decides", remedy)
+    elif chunk > longest:
+        problem = f"a chunk of {chunk} steps, and the longest episode of '{source.name}' has {longest}"
+        yield ConfigError(key, problem, f"Use at most {longest}.")
+    if held_out(count, cfg.data.val_episodes) >= count:
+        problem = f"expected fewer than the {count} episodes of '{source.name}', found {held_out(count, cfg.data.val_episodes)}"
+        yield ConfigError("data.val_episodes", problem, "At least one is to be learned: record more, or hold out fewer.")
+
+
+def _unfit_for_env(cfg: EmbodiedSFTConfig, source: OfflineSource, env: EnvSpec) -> Iterator[ConfigError]:
+    assert cfg.env is not None
+    data, needed = source.spec, traits_of(cfg.actor.model.config).observations or ()
+    ours, theirs = f"'{source.name}'", f"env.eval.env_type '{cfg.env.eval.env_type}'"
+    if data.action.shape != env.action.shape:
+        problem = f"actions of {ours} have the shape {list(data.action.shape)}, those of {theirs} {list(env.action.shape)}"
+        yield ConfigError("data.action", problem, "Choose the feature or the environment that it was recorded in.")
+    for key in needed:
+        if key not in env.observation:
+            problem = f"'{cfg.actor.model.model_type}' sees '{key}', and {theirs} has {', '.join(sorted(env.observation))}"
+            yield ConfigError("env.eval.init_params", problem, "Choose the environment that it was recorded in.")
+    for key in sorted({*data.observation} & {*env.observation} - {TEXTS}):
+        recorded, simulated = data.observation[key].shape, env.observation[key].shape
+        # Images may have any size, as policies resize them.
+        if recorded != simulated and (len(recorded) < _IMAGE_AXES or len(recorded) != len(simulated)):
+            problem = f"'{key}' of {ours} has the shape {list(recorded)}, that of {theirs} {list(simulated)}"
+            yield ConfigError(f"data.keys.{key}", problem, "Choose the environment that it was recorded in, or another feature.")

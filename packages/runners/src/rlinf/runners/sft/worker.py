@@ -1,0 +1,117 @@
+"""`FineTuningWorker`: what a rank does that learns from examples, whatever they are examples of."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.metrics import Statistic, merge
+from rlinf.core.protocols import Trainer
+from rlinf.core.worker import Worker
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.sft.examples import drawn
+from rlinf.runners.sft.schema import FineTuningConfig
+from rlinf.runners.training.data_shares import share_of
+
+
+class FineTuningWorker(Worker, ABC):
+    """One rank of data-parallel training.
+
+    Args:
+        cfg: the configuration of the run.
+    """
+
+    def __init__(self, cfg: FineTuningConfig) -> None:
+        self.cfg = cfg
+        self._trainer: Trainer | None = None
+
+    @abstractmethod
+    def init_worker(self) -> int:
+        """Reads the examples and builds the trainer with `start`; every rank calls it. Returns how many examples there are."""
+
+    @abstractmethod
+    def take_step(self, chosen: Sequence[int], step: int) -> Mapping[str, Statistic]:
+        """One optimizer step on this rank's share of the examples of a step.
+
+        Args:
+            chosen: the numbers of the examples.
+            step: counted from 0 over the whole run.
+        """
+
+    @abstractmethod
+    def validate(self) -> Mapping[str, Statistic]:
+        """The `loss` of the examples held out, over all ranks, which all say the same; every rank calls it."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many examples there are to learn from."""
+
+    def check_batch(self) -> None:
+        """Refuses a step with fewer examples than ranks.
+
+        Raises:
+            ConfigError: it has.
+        """
+        batch = self.cfg.actor.global_batch_size
+        if batch < self.world_size:
+            problem = f"{batch} examples can't be parted over {self.world_size} ranks"
+            raise ConfigError("actor.global_batch_size", problem, "Raise it.")
+
+    def start(self, policy: Any, prepare: Callable[[], None] | None = None) -> None:
+        """Loads the weights that the run starts from, and builds the trainer; every rank calls it.
+
+        Args:
+            policy: what is trained.
+            prepare: changes the policy between the two.
+        """
+        torch.set_num_threads(self.threads)
+        if self.cfg.runner.ckpt_path is not None:
+            load_starting_weights(policy, self.cfg.runner.ckpt_path)
+        if prepare is not None:
+            prepare()
+        self._trainer = self.cfg.actor.trainer.build(
+            policy,
+            rank=self.rank,
+            world_size=self.world_size,
+            rendezvous=self.rendezvous,
+            training_steps=self.cfg.optimizer_steps,
+        )
+
+    def train_steps(self, first: int, count: int) -> Mapping[str, Statistic]:
+        """Takes optimizer steps; every rank calls it.
+
+        Args:
+            first: the step, counted from 0 over the whole run, which says what is learned in it.
+            count: how many.
+        """
+        size, seed = self.cfg.actor.global_batch_size, self.cfg.runner.seed
+        share, shares = share_of(self.cfg.actor.trainer, self.rank, self.world_size)
+        metrics: list[Mapping[str, Statistic]] = []
+        for step in range(first, first + count):
+            chosen = list(drawn(self.count(), step, size, seed))
+            metrics.append(self.take_step(chosen[share::shares], step))
+        return merge(metrics)
+
+    def save_checkpoint(self, folder: str) -> None:
+        """Writes this rank's share of a checkpoint into a folder that exists; every rank calls it."""
+        self.trainer.save(Path(folder))
+
+    def load_checkpoint(self, folder: str) -> None:
+        """Restores what `save_checkpoint` wrote; every rank calls it."""
+        self.trainer.load(Path(folder))
+
+    def close(self) -> None:
+        """Leaves the other ranks; every rank calls it, last."""
+        self.trainer.close()
+
+    @property
+    def trainer(self) -> Trainer:
+        """Owns the weights; there is one after `start`."""
+        if self._trainer is None:
+            raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker() first.")
+        return self._trainer

@@ -79,9 +79,7 @@ def test_lora_by_one_key_trains_adapters_and_heads_alone(app: Any, recipe: str) 
 
 @pytest.mark.parametrize("recipe", VLAS)
 def test_gradient_checkpointing_by_one_key_changes_no_number(app: Any, recipe: str) -> None:
-    plain, recomputed = (
-        metrics_of(app, recipe, f"actor.fsdp_config.gradient_checkpointing={on}") for on in ("false", "true")
-    )
+    plain, recomputed = (metrics_of(app, recipe, f"actor.fsdp_config.gradient_checkpointing={on}") for on in ("false", "true"))
     for name in ("train/loss", "train/grad_norm"):
         assert recomputed[name] == pytest.approx(plain[name], rel=1e-4)
 

@@ -27,17 +27,32 @@ _PERIODS = (0.004, 4.0)
 
 
 class KeyValues:
-    """Keys and values by layer, in the place of a transformers cache. Once they are there, reading never changes them."""
+    """Keys and values by layer, in the place of a transformers cache; written once."""
 
     def __init__(self) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any) -> tuple[Tensor, Tensor]:
-        """Keeps those of a layer that is new; puts those of a known one behind it."""
+        """Keeps those of a layer that is new, and gives them back."""
+        # A layer that is known comes from gradient checkpointing, which runs it again on the way back.
         if layer == len(self.layers):
             self.layers.append((keys, values))
-            return keys, values
-        before = self.layers[layer]
+        return keys, values
+
+
+class Behind:
+    """A transformers cache that puts keys and values behind others, which it never changes.
+
+    Args:
+        before: those of a prefix.
+    """
+
+    def __init__(self, before: KeyValues) -> None:
+        self.before = before
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any) -> tuple[Tensor, Tensor]:
+        """Those of the prefix and, behind them, these."""
+        before = self.before.layers[layer]
         return torch.cat((before[0], keys), 2), torch.cat((before[1], values), 2)
 
 
@@ -153,7 +168,7 @@ class PiNetwork(nn.Module):
             own[0, prefix.valid.shape[1] + 1 :] = False
             seen = seen & own
         given = {} if condition is None else {"condition": condition.to(kind)}
-        hidden = _run(dit, embeds, _additive(seen, kind), positions, prefix.cache, **given)
+        hidden = _run(dit, embeds, _additive(seen, kind), positions, Behind(prefix.cache), **given)
         hidden = dit.norm(hidden) if condition is None else dit.norm(hidden, given["condition"])[0]
         hidden = hidden[:, length - x.shape[1] :].to(outer)
         return at_least_float32(core.action_out_proj(hidden)), at_least_float32(hidden)
@@ -203,7 +218,7 @@ class _ActionTime(nn.Module):
         return self.action_in_proj(x), F.silu(self.time_mlp_out(condition))
 
 
-def _run(model: Any, hidden: Tensor, mask: Tensor, positions: Tensor, cache: KeyValues, **condition: Tensor) -> Tensor:
+def _run(model: Any, hidden: Tensor, mask: Tensor, positions: Tensor, cache: KeyValues | Behind, **condition: Tensor) -> Tensor:
     """All layers of a Gemma model, before its last norm."""
     rotary = model.rotary_emb(hidden, positions)
     for layer in model.layers:

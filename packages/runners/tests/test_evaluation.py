@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.evaluation import EpisodeResult, EvalProtocol, EvalReport
 from rlinf.runners import RunFolder, read_checkpoint, write_checkpoint
-from rlinf.runners.embodied.evaluation import episode_protocol
+from rlinf.runners.embodied.evaluation import episode_protocol, failures
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.runner import _played
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.evaluation.command import EvaluationCommand, parse_evaluation
-from rlinf.runners.evaluation.policy import evaluation_plan
+from rlinf.runners.evaluation.policy import evaluation_plan, weight_sums
+from rlinf.runners.evaluation.published import expect_protocol, read_protocol, repeated_episodes
+from rlinf.runners.evaluation.suites import read_suite
+from rlinf.runners.evaluation.tables import SuiteReport, table
 from rlinf.runners.reporting.summary import write_report
 
 RECIPE = ("--config-name", "toy")
@@ -148,3 +152,107 @@ def test_a_place_that_can_not_be_written_is_refused_before_the_work(toy_data: di
     (tmp_path / "global_step_1_eval").write_text("a file")
     with pytest.raises(CheckpointError, match=r"global_step_1_eval: the evaluation can't be written there .* Copy the run"):
         parsed(str(folder)).policy(read_embodied(toy_data).runner)
+
+
+def test_what_an_evaluation_can_be_parted_into(toy_data: dict[str, Any]) -> None:
+    cfg = changed(read_embodied(toy_data), tasks=3, episodes=2, seeds=(4, 5), init_ids=(7,), initial_states="id", success="at_end")
+    protocol = episode_protocol(cfg, final=True)
+    assert (protocol.tasks, protocol.init_ids, protocol.seeds) == ((0, 1, 2), (7,), (4, 5))
+    assert (protocol.initial_states, protocol.success) == ("id", "at_end")
+    assert episode_protocol(cfg, final=False).init_ids == (0, 1), "initial states by number are those of the last evaluation"
+    assert episode_protocol(changed(cfg, tasks=("red", 2)), final=True).tasks == ("red", 2)
+    with pytest.raises(ConfigError, match="tasks"):
+        changed(cfg, tasks=0)
+    with pytest.raises(ConfigError, match="nothing is filmed without save_video"):
+        replace(cfg.env.eval.video_cfg, save_video=False, failures=2)
+
+
+def test_a_published_protocol_becomes_the_configuration_that_has_its_hash(toy_data: dict[str, Any], tmp_path: Path) -> None:
+    asked = {"tasks": (1, "a"), "init_ids": (3, 5), "seeds": (2, 9), "initial_states": "id", "mode": "train"}
+    published = episode_protocol(changed(read_embodied(toy_data), success="at_end", **asked), final=True)
+    file = tmp_path / "summary.json"
+    file.write_text(json.dumps({"protocol": published.to_dict()}))
+    data = repeated_episodes(
+        {**toy_data, "env": {**toy_data["env"], "eval": {"episodes": 99}}}, read_protocol(file), ["runner.seed"]
+    )
+    assert episode_protocol(read_embodied(data), final=True) == published
+    with pytest.raises(ConfigError, match=r"env\.eval\.init_params\.level: the file of --protocol says it"):
+        repeated_episodes(toy_data, published, ["env.eval.init_params.level"])
+    with pytest.raises(ConfigError, match="found the environment in words: 'a simulator'"):
+        repeated_episodes(toy_data, replace(published, env="a simulator"), [])
+
+
+def test_what_differs_is_named(toy_data: dict[str, Any]) -> None:
+    one = episode_protocol(read_embodied(toy_data), final=True)
+    expect_protocol(None, one)
+    expect_protocol(one, one)
+    other = replace(one, mode="train", env={"env_type": "countdown", "init_params": {}})
+    with pytest.raises(ConfigError) as caught:
+        expect_protocol(one, other)
+    assert f"--protocol: expected {one.hash}, found {other.hash}: " in str(caught.value)
+    assert "mode is 'eval' in the file and 'train' here" in str(caught.value)
+    assert "env.init_params.level is only in the file" in str(caught.value)
+
+
+def test_a_file_that_holds_no_protocol(tmp_path: Path, toy_data: dict[str, Any]) -> None:
+    file = tmp_path / "x.json"
+    for text in ("[", "[]", "{}", '{"protocol": 1}', '{"env": "a"}'):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="--protocol"):
+            read_protocol(file)
+    changed_by_hand = {**episode_protocol(read_embodied(toy_data), final=True).to_dict(), "mode": "train"}
+    file.write_text(json.dumps(changed_by_hand))
+    with pytest.raises(ConfigError, match="changed by hand"):
+        read_protocol(file)
+
+
+def test_a_suite_is_read_or_refused(tmp_path: Path) -> None:
+    file = tmp_path / "suite.yaml"
+    file.write_text("a: {env.eval.tasks: [x, 1], env: {eval: {seeds: [3]}}}\nb: {runner.seed: 2}\n")
+    assert read_suite(file) == {"a": ['env.eval.tasks=["x", 1]', "env.eval.seeds=[3]"], "b": ["runner.seed=2"]}
+    for text in ("- a", "a: 1", "{}", "a: {}", "a: ["):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="tasks: 10"):
+            read_suite(file)
+
+
+def test_a_command_names_a_suite_or_a_protocol(recipes: Path, tmp_path: Path) -> None:
+    file = tmp_path / "suite.yaml"
+    file.write_text("a: {env.eval.episodes: 3}\nb: {env.eval.seeds: [7]}\n")
+    command = parsed(*RECIPE, "--suite", str(file), "env.eval.mode=train", config_dir=recipes)
+    protocols = {name: episode_protocol(read_embodied(data), final=True) for name, data in command.suite.items()}
+    assert (len(protocols["a"].init_ids), protocols["b"].seeds) == (3, (7,))
+    assert {protocol.mode for protocol in protocols.values()} == {"train"}
+    with pytest.raises(ConfigError, match="a suite has protocols of its own"):
+        parsed(*RECIPE, "--suite", str(file), "--protocol", str(file), config_dir=recipes)
+
+
+def test_failures_of_all_tasks_come_first(toy_data: dict[str, Any]) -> None:
+    protocol = episode_protocol(changed(read_embodied(toy_data), tasks=2, episodes=3), final=True)
+    results = tuple(
+        EpisodeResult(episode=e, task=e.task, success_once=e.init_id == 1, success_at_end=False, episode_return=0.0, episode_len=1)
+        for e in protocol.work_list()
+    )
+    report = EvalReport(protocol=protocol, results=results)
+    assert [(key.task, key.init_id) for key in failures(report, 3)] == [(0, 0), (1, 0), (0, 2)]
+    assert len(failures(report, 99)) == 4
+    nothing = tuple(replace(result, success_once=None, success_at_end=None) for result in results)
+    assert failures(EvalReport(protocol=protocol, results=nothing), 3) == []
+
+
+def test_the_weights_are_named_with_their_sums(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(b"abc")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "a.safetensors"}}))
+    assert weight_sums(str(tmp_path)) == {str(tmp_path / "a.safetensors"): hashlib.sha256(b"abc").hexdigest()}
+
+
+def test_a_table_has_a_row_for_each_entry_and_task(toy_data: dict[str, Any]) -> None:
+    protocol = episode_protocol(changed(read_embodied(toy_data), tasks=2, episodes=2), final=True)
+    results = [EpisodeResult.of(STATISTICS, e.number % 2, knows_success=True, episode=e) for e in protocol.work_list()]
+    report = EvalReport(protocol=protocol, results=tuple(results))
+    suite = SuiteReport(reports={"near": report, "far": report})
+    lines = table(suite.rows, report.metric).splitlines()
+    assert [line.split()[0] for line in lines] == ["n", "near/0", "near/1", "near", "far/0", "far/1", "far", "all"]
+    assert lines[-1].split()[1:5] == ["8", "50.0%", "[21.5%,", "78.5%]"]
+    assert len({len(line) for line in lines[:-1]}) == 1, "columns are aligned"
+    assert SuiteReport(reports={"far": report}).hash != SuiteReport(reports={"near": report}).hash

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlinf.core.errors import ConfigError
+from rlinf.core.evaluation import EvalReport
 from rlinf.core.registry import CLUSTERS
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.config.checks import check_evaluation, check_run
 from rlinf.runners.config.composition import Composition, compose_recipe, parse_command_line
 from rlinf.runners.entry import run_app
 from rlinf.runners.evaluation.command import parse_evaluation, told
-from rlinf.runners.task_types import explain_run, task_type_of
+from rlinf.runners.evaluation.tables import SuiteReport, table
+from rlinf.runners.task_types import StartEvaluation, explain_run, task_type_of
 
 
 def config(args: Sequence[str]) -> int:
@@ -61,7 +64,7 @@ def evaluate(args: Sequence[str]) -> int:
     """Evaluates a checkpoint or a recipe, without training: `rlinf eval <checkpoint or recipe.yaml> [key=value …]`."""
     named = Path(args[0]) if args else Path()
     recipe = named.suffix == ".yaml"
-    argv = ["--config-name", named.stem, *args[1:]] if recipe else args
+    argv = ["--config-dir", str(named.parent), "--config-name", named.stem, *args[1:]] if recipe else args
     run_app(lambda argv: eval_app(argv, config_dir=named.parent, description=evaluate.__doc__ or ""), argv)
     return 0
 
@@ -78,18 +81,30 @@ def eval_app(argv: Sequence[str], *, config_dir: Path, description: str) -> int:
         ConfigError: the task type is not evaluated without training.
     """
     command = parse_evaluation(argv, config_dir=config_dir, description=description)
-    task_type = task_type_of(command.data)
+    # All are read before the first begins, so that a fault of the last one costs nothing.
+    entries = {name: _evaluable(data) for name, data in (command.suite or {"": command.data}).items()}
+    policy = command.policy(next(iter(entries.values()))[1].runner)
+    reports: dict[str, EvalReport[Any]] = {}
+    for name, (start, cfg) in entries.items():
+        with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg=cfg.cluster) as cluster:
+            evaluation = start(cfg, cluster, policy)
+            evaluation.init_workers()
+            reports[name] = evaluation.run()
+        sys.stdout.write((f"{name}: " if name else "") + told(reports[name], policy))
+    if command.suite:
+        suite = SuiteReport(reports=reports)
+        sys.stdout.write(f"suite {suite.hash}\n{table(suite.rows, next(iter(reports.values())).metric)}\n{suite.write(policy)}\n")
+    return 0
+
+
+def _evaluable(data: Mapping[str, Any]) -> tuple[StartEvaluation, Any]:
+    """What starts an evaluation, and its typed configuration."""
+    task_type = task_type_of(data)
     if task_type.evaluation is None:
         raise ConfigError("runner.task_type", f"'{task_type.name}' is evaluated by training only", "Train it for its numbers.")
-    cfg = task_type.read(command.data)
+    cfg = task_type.read(data)
     check_evaluation(cfg)
-    policy = command.policy(cfg.runner)
-    with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg=cfg.cluster) as cluster:
-        evaluation = task_type.evaluation(cfg, cluster, policy)
-        evaluation.init_workers()
-        report = evaluation.run()
-    sys.stdout.write(told(report, policy))
-    return 0
+    return task_type.evaluation, cfg
 
 
 def run_recipe(composition: Composition) -> int:
@@ -97,6 +112,8 @@ def run_recipe(composition: Composition) -> int:
     task_type = task_type_of(composition.data)
     cfg = task_type.read(composition.data)
     check_run(cfg)
+    if task_type.check is not None:
+        task_type.check(cfg)
     planned = run_folder(cfg)
     with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
         folder = open_run_folder(cfg, planned)

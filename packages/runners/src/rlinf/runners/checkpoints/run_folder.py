@@ -42,6 +42,11 @@ class RunFolder:
         return self.path / "video" / "eval.mp4"
 
     @property
+    def failures(self) -> Path:
+        """Films of episodes that were not solved."""
+        return self.path / "video" / "failures"
+
+    @property
     def transcripts(self) -> Path:
         """What language models wrote, one JSON object for each problem."""
         return self.path / "transcripts.jsonl"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rlinf.core.chunks import ChunkStep, chunk_step
 from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.errors import NonFiniteError
-from rlinf.core.evaluation import EpisodePlayer, EpisodeProtocol
+from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
 from rlinf.core.protocols import Channel
 from rlinf.core.tree import Tree, tree_combine, tree_index, tree_map
 from rlinf.runners.embodied.episode_memory import EpisodeMemory
@@ -84,7 +84,12 @@ class EnvSlot:
     @property
     def waived(self) -> Mapping[str, str]:
         """What the environment can't keep of the contract, and why."""
-        return self._env.metadata.get("waived", {})
+        return self.metadata.get("waived", {})
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the environment says of itself."""
+        return self._env.metadata
 
     def reset(self, mask: Bools, seeds: Sequence[int], **options: Any) -> None:
         """Resets the environments of `mask`, each to the initial state of its seed."""
@@ -124,17 +129,14 @@ class EnvSlot:
         """Says that no more requests come."""
         channels.ask(self.slot, (), None)
 
-    def player(self, protocol: EpisodeProtocol, total_envs: int, options: Mapping[str, Any]) -> EpisodePlayer:
-        """Plays the slot's share of a protocol, from the start.
-
-        Args:
-            protocol: what is measured.
-            total_envs: environments over all slots; episode n is played by the slot of environment n mod `total_envs`.
-            options: for the first reset.
-        """
+    def share(self, protocol: EpisodeProtocol, total_envs: int) -> list[EpisodeKey]:
+        """The slot's share of a protocol: episode n is played by the slot of environment n mod `total_envs`, the number of all."""
         first, last = self.slot.first_env, self.slot.first_env + self.slot.num_envs
-        share = [episode for episode in protocol.work_list() if first <= episode.number % total_envs < last]
-        return EpisodePlayer(self._env, self.spec, protocol, share, options)
+        return [episode for episode in protocol.work_list() if first <= episode.number % total_envs < last]
+
+    def player(self, protocol: EpisodeProtocol, episodes: Sequence[EpisodeKey], options: Mapping[str, Any]) -> EpisodePlayer:
+        """Plays episodes of a protocol in the slot's environments, from the start, with options for the first reset."""
+        return EpisodePlayer(self._env, self.spec, protocol, episodes, options)
 
     @property
     def _names(self) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.evaluation import EpisodePlayer, EpisodeProtocol, EpisodeResult, initial_state_seed
+from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult
 from rlinf.core.protocols import Channel
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
@@ -126,7 +126,8 @@ class EnvWorker(Worker):
         playing: list[tuple[EnvSlot, SlotChannels, EpisodePlayer, EpisodeMemory]] = []
         for env_slot, channels in own_channels:
             film = {"record": video} if video and env_slot.slot.index == 0 else {}
-            playing.append((env_slot, channels, env_slot.player(protocol, config.total_num_envs, film), EpisodeMemory()))
+            share = env_slot.share(protocol, config.total_num_envs)
+            playing.append((env_slot, channels, env_slot.player(protocol, share, film), EpisodeMemory()))
         # Every slot asks before any answer is awaited, so that one simulates while another is decided for.
         for each in playing:
             _ask(*each, 0)
@@ -158,6 +159,33 @@ class EnvWorker(Worker):
         over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
         # Without bootstrapping, a cut counts as an end of the task, after which nothing is worth anything.
         if not self.cfg.env.train.bootstrap_truncated:
+    def film(
+        self, protocol: EpisodeProtocol, episodes: Sequence[tuple[EpisodeKey, str]], requests: Channel, answers: Channel
+    ) -> list[EpisodeResult]:
+        """Plays some episodes of a protocol once more, one after another in the environments of slot 0, each filmed alone.
+
+        Args:
+            protocol: what they are of.
+            episodes: which, and the file of each film.
+            requests: as for `evaluate`.
+            answers: as for `evaluate`.
+        """
+        results: list[EpisodeResult] = []
+        own_channels = self._with_channels(self._eval_env_slots, requests, answers)
+        for env_slot, channels in own_channels:
+            for key, file in episodes if env_slot.slot.index == 0 else ():
+                player, memory = env_slot.player(protocol, [key], {"record": file, "tiles": 1}), EpisodeMemory()
+                decision = 0
+                while not player.done:
+                    _ask(env_slot, channels, player, memory, decision)
+                    answer = env_slot.answer(channels)
+                    memory.keep(_episodes(player), answer.memory)
+                    with env_slot.located():
+                        results += player.step(answer.decision.action)
+                    decision += 1
+            env_slot.close_requests(channels)
+        return results
+
             over, cut = step.done, np.zeros_like(cut)
         collector.append(answer.decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
         self._executed += int(step.executed.sum())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, EvalReport
+from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult, EvalReport
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.embodied.rules import check_spec
@@ -26,14 +28,17 @@ def episode_protocol(cfg: EmbodiedConfig, *, final: bool) -> EpisodeProtocol:
     """What an evaluation measures: the last one of a run (`env.eval.final_episodes`), or those before it (`env.eval.episodes`)."""
     config = cfg.env.eval
     episodes = (config.final_episodes if final else None) or config.episodes
+    named = config.init_ids if final else None
     return EpisodeProtocol(
         env=stated_env(config),
-        init_ids=tuple(range(episodes)),
-        seeds=(cfg.runner.seed,),
-        initial_states="seed",
+        tasks=tuple(range(config.tasks)) if isinstance(config.tasks, int) else config.tasks or (),
+        init_ids=tuple(range(episodes)) if named is None else named,
+        seeds=(cfg.runner.seed,) if config.seeds is None else config.seeds,
+        initial_states=config.initial_states,
         max_episode_steps=config.max_episode_steps,
         ignore_terminations=config.ignore_terminations,
         mode=config.mode,
+        success=config.success,
     )
 
 
@@ -76,6 +81,44 @@ class EmbodiedEvaluator:
         per_rank, _ = within(self._timeout_s, playing, deciding)
         return EvalReport(protocol=protocol, results=tuple(result for results in per_rank for result in results))
 
+    def film_failures(self, report: EvalReport[EpisodeResult], folder: Path, count: int) -> list[Path]:
+        """Plays episodes that were not solved once more, each for a film of its own, and returns the films.
+
+        The work-list is gone through task by task, so that each task is seen before any is seen twice. A film says by its name if
+        the episode was solved this time, as it may be where a policy draws noise or a simulator does.
+        """
+        films = {folder / f"{_film_name(key)}.mp4": key for key in failures(report, count)}
+        if not films:
+            return []
+        playing = self._env.film(report.protocol, [(key, str(file)) for file, key in films.items()], self._requests, self._answers)
+        mode = cast("EpisodeProtocol", report.protocol).mode
+        per_rank, _ = within(self._timeout_s, playing, self._rollout.evaluate(self._requests, self._answers, mode))
+        metric, again = report.metric, [result for results in per_rank for result in results]
+        outcome = {result.episode: report.protocol.values(result)[metric] for result in again}
+        return [_renamed(file) if outcome[key] else file for file, key in films.items()]
+
+
+def failures(report: EvalReport[EpisodeResult], count: int) -> list[EpisodeKey]:
+    """The first episodes that were not solved, of each task in turn; none where the task knows no success."""
+    if report.total is None:
+        return []
+    metric, turns = report.metric, dict[Any, list[EpisodeKey]]()
+    for result in report.results:
+        if result.episode is not None and not report.protocol.values(result)[metric]:
+            turns.setdefault(result.task, []).append(result.episode)
+    ordered = [key for keys in zip_longest(*turns.values()) for key in keys if key is not None]
+    return ordered[:count]
+
+
+def _film_name(key: EpisodeKey) -> str:
+    # A task may be a sentence.
+    task = "" if key.task is None else re.sub(r"[^A-Za-z0-9]+", "-", str(key.task))[:40].strip("-") + "_"
+    return f"failure_{task}init{key.init_id}_seed{key.seed}"
+
+
+def _renamed(file: Path) -> Path:
+    return file.replace(file.with_stem(f"{file.stem}_solved_when_repeated"))
+
 
 class EmbodiedEvalRunner:
     """Evaluates a policy with one rollout group and one env group, without training.
@@ -117,13 +160,17 @@ class EmbodiedEvalRunner:
         self._wait(self.rollout.load_weights(self.policy.checkpoint_file, self.policy.step))
 
     def run(self) -> EvalReport[EpisodeResult]:
-        """Plays the protocol of the last evaluation, and writes the report."""
+        """Plays the protocol of the last evaluation, and writes the report; then films failures."""
         protocol = episode_protocol(self.cfg, final=True)
         folder = self.policy.folder(protocol)
         folder.path.mkdir(parents=True, exist_ok=True)
-        report = self.evaluator.run(protocol, folder.video if self.cfg.env.eval.video_cfg.save_video else None)
+        film = self.cfg.env.eval.video_cfg
+        report = self.evaluator.run(protocol, folder.video if film.save_video else None)
         steps = {"env/steps": float(self.policy.state["env_steps"])} if "env_steps" in self.policy.state else {}
-        write_report(folder, self.cfg.runner, report, {"policy": self.policy.name, **steps})
+        # Before the films, which can fail for reasons of their own.
+        write_report(folder, self.cfg.runner, report, {**self.policy.described, **steps, "config": self.cfg.source})
+        self.evaluator.film_failures(report, folder.failures, film.failures)
+        self._wait(self.env.close())
         return report
 
     def _wait(self, *handles: Any) -> list[Any]:

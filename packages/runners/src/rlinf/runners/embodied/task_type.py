@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
-from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner
+from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner, episode_protocol
 from rlinf.runners.embodied.rules import EMBODIED
 from rlinf.runners.embodied.runner import EmbodiedRunner
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.evaluation.published import expect_protocol
 from rlinf.runners.task_types import launch, register_task_type
 
 
@@ -20,6 +21,7 @@ def evaluation(cfg: EmbodiedConfig, cluster: Cluster, policy: EvaluatedPolicy) -
     from rlinf.runners.embodied.env_worker import EnvWorker
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
+    expect_protocol(policy.published, episode_protocol(cfg, final=True))
     return EmbodiedEvalRunner(
         cfg=cfg,
         policy=policy,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -17,14 +18,16 @@ from yaml import YAMLError
 
 from rlinf.core.config.provenance import flatten
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.core.evaluation import EvalReport
-from rlinf.core.weight_files import find_weights
+from rlinf.core.evaluation import EpisodeProtocol, EvalProtocol, EvalReport
 from rlinf.runners.checkpoints.checkpoint import Checkpoint, hold_checkpoint, read_checkpoint
 from rlinf.runners.config.choices import replace_parameters
 from rlinf.runners.config.composition import compose_recipe, recipes
 from rlinf.runners.config.paths import moved_paths
 from rlinf.runners.config.schema import RunnerConfig
-from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.evaluation.policy import EvaluatedPolicy, weight_sums
+from rlinf.runners.evaluation.published import read_protocol, repeated_episodes
+from rlinf.runners.evaluation.suites import read_suite
+from rlinf.runners.evaluation.tables import table
 
 _WAYS = "Name a global_step_N folder or the folder of a run; or --config-name RECIPE, with runner.ckpt_path=… for its weights."
 
@@ -39,6 +42,12 @@ class EvaluationCommand:
     """What is evaluated; None for what a recipe starts from."""
     data: Mapping[str, Any]
     """The configuration of the checkpoint or of the recipe with the changes, not yet read into types."""
+    suite: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """The same for each entry of a suite; none without one."""
+    published: EvalProtocol | None = None
+    """The protocol that is repeated, if one is."""
+    line: str = ""
+    """The command line."""
     started: float = field(default_factory=time.monotonic)
     """When the evaluation began, on the clock of `time.monotonic`."""
 
@@ -48,21 +57,31 @@ class EvaluationCommand:
         Raises:
             CheckpointError: there are no weights where `runner.ckpt_path` says, or nothing can be written beside them.
         """
+        path = runner.ckpt_path
         if self.checkpoint is not None:
             folder, state = self.checkpoint.folder, self.checkpoint.state
+            path = str(self.checkpoint.model_file)
             name, file, parent = str(folder), str(self.checkpoint.model_file), folder.with_name(f"{folder.name}_eval")
         else:
-            path, state, file = runner.ckpt_path, dict[str, Any](), None
-            if path is not None:
-                find_weights(path, place="runner.ckpt_path")
+            state, file = dict[str, Any](), None
             name = "actor.model as it is, without runner.ckpt_path" if path is None else str(Path(path).expanduser().absolute())
             # Two files of one name are two policies, whose results must not meet.
             weights = "model" if path is None else f"{Path(path).stem}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
             logs = Path(runner.logger.log_path).expanduser().absolute()
             parent = logs / f"{runner.experiment_name}_eval" / weights
+        files = {} if path is None else weight_sums(path)
         _make(parent)
         sys.stderr.write(f"evaluating {name}; starting workers\n")
-        return EvaluatedPolicy(name=name, checkpoint_file=file, state=state, parent=parent, started=self.started)
+        return EvaluatedPolicy(
+            name=name,
+            checkpoint_file=file,
+            state=state,
+            parent=parent,
+            started=self.started,
+            files=files,
+            command=self.line,
+            published=self.published,
+        )
 
 
 def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str) -> EvaluationCommand:
@@ -83,16 +102,25 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
         "--config-name", help="the recipe to evaluate, in place of a checkpoint; runner.ckpt_path names its weights"
     )
     parser.add_argument("--config-dir", type=Path, default=config_dir, help="where recipes are looked for")
+    parser.add_argument("--protocol", type=Path, metavar="FILE", help="repeat the protocol of a summary.json exactly")
+    parser.add_argument("--suite", type=Path, metavar="FILE", help="several protocols in one table: a YAML file, a name for each")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")
     parser.add_argument("overrides", nargs="*", help="changes to the configuration: key=value")
     args = parser.parse_intermixed_args(list(argv))
-    started, overrides = time.monotonic(), cast("list[str]", args.overrides)
+    if args.protocol is not None and args.suite is not None:
+        raise ConfigError("--protocol", "a suite has protocols of its own", "Leave out --protocol or --suite.")
+    line, started, overrides = shlex.join([sys.argv[0], *argv]), time.monotonic(), cast("list[str]", args.overrides)
+    published = None if args.protocol is None else read_protocol(args.protocol)
+    entries = {} if args.suite is None else read_suite(args.suite)
     named: str | None = args.checkpoint
     if args.config_name is not None:
         # argparse takes the first override for the checkpoint.
         overrides = overrides if named is None else [named, *overrides]
-        data = compose_recipe(args.config_dir, args.config_name, overrides).data
-        return EvaluationCommand(checkpoint=None, data=_without_resuming(data), started=started)
+
+        def composed(changes: Sequence[str]) -> Mapping[str, Any]:
+            return _without_resuming(compose_recipe(args.config_dir, args.config_name, changes).data)
+
+        return _command(None, composed, overrides, entries, published, line, started)
     # Without a checkpoint, argparse takes the first override for one.
     if named is None or ("=" in named and not Path(named).exists()):
         raise ConfigError("CHECKPOINT", "expected a checkpoint or a recipe, found neither", _WAYS)
@@ -101,16 +129,40 @@ def parse_evaluation(argv: Sequence[str], *, config_dir: Path, description: str)
         raise CheckpointError("CHECKPOINT", f"there is nothing at '{path}'", _WAYS)
     checkpoint = read_checkpoint(path)
     hold_checkpoint(checkpoint)  # from here on, as a run that goes on may remove it at any time
-    return EvaluationCommand(checkpoint=checkpoint, data=_changed(checkpoint, overrides), started=started)
+    return _command(checkpoint, lambda changes: _changed(checkpoint, changes), overrides, entries, published, line, started)
+
+
+def _command(
+    checkpoint: Checkpoint | None,
+    configure: Callable[[Sequence[str]], Mapping[str, Any]],
+    overrides: Sequence[str],
+    entries: Mapping[str, Sequence[str]],
+    published: EvalProtocol | None,
+    line: str,
+    started: float,
+) -> EvaluationCommand:
+    data = configure(overrides)
+    if published is not None and published.kind == EpisodeProtocol.kind:
+        data = repeated_episodes(data, published, [override.lstrip("+").partition("=")[0] for override in overrides])
+    return EvaluationCommand(
+        checkpoint=checkpoint,
+        data=data,
+        # What the command line says holds for every entry.
+        suite={name: configure([*changes, *overrides]) for name, changes in entries.items()},
+        published=published,
+        line=line,
+        started=started,
+    )
 
 
 def told(report: EvalReport[Any], policy: EvaluatedPolicy) -> str:
-    """An evaluation in a few lines: the rates with what they are of, those of each task, and the files."""
+    """An evaluation in a few lines: the rates with what they are of, a row for each task, and the files."""
     rates = [f"{name} {value:.1%}" for name, value in report.means.items() if name.startswith("pass@")]
-    tasks = [f"{task} {rate.rate:.1%}" for task, rate in report.per_task.items() if rate is not None and task is not None]
-    lines = [f"eval/{report}", *("  ".join(each) for each in (rates, tasks) if len(each) > 1)]
+    lines = [f"eval/{report}", *(["  ".join(rates)] if len(rates) > 1 else [])]
+    if len(report.rows) > 1:
+        lines.append(table(report.rows, report.metric))
     folder = policy.folder(report.protocol)
-    lines += [str(path) for path in (folder.transcripts, folder.video, folder.summary) if path.exists()]
+    lines += [str(path) for path in (folder.transcripts, folder.video, folder.failures, folder.summary) if path.exists()]
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.evaluation import EvalProtocol
+from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.config.schema import RunnerConfig
 
@@ -27,6 +29,17 @@ class EvaluatedPolicy:
     """Holds a folder for each protocol."""
     started: float = field(default_factory=time.monotonic)
     """When the evaluation began, on the clock of `time.monotonic`."""
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The files of the weights and the SHA-256 of each; none where the model brings its own."""
+    command: str = ""
+    """The command line."""
+    published: EvalProtocol | None = None
+    """The protocol that is repeated, if one is."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a report says of the policy."""
+        return {"policy": self.name, "weights": dict(self.files), "command": self.command}
 
     @property
     def step(self) -> int:
@@ -36,6 +49,22 @@ class EvaluatedPolicy:
     def folder(self, protocol: EvalProtocol) -> RunFolder:
         """Where the results go, so that those of another protocol are left alone."""
         return RunFolder(self.parent / protocol.hash, self.started)
+
+
+def weight_sums(path: str) -> dict[str, str]:
+    """The files of the weights that a path means, and the SHA-256 of each.
+
+    Raises:
+        CheckpointError: there are no weights.
+    """
+    file = find_weights(path, place="runner.ckpt_path")
+    files = sorted(set(read_shards(file).values())) if file.name.endswith(INDEX_SUFFIX) else [file]
+    return {str(each.absolute()): _sha256(each) for each in files}
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def evaluation_plan(interim: EvalProtocol, final: EvalProtocol, runner: RunnerConfig) -> str:

@@ -13,6 +13,7 @@ from rlinf.core.problems import Split, TaskConfig
 from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.evaluation.published import expect_protocol
 from rlinf.runners.reasoning.generation.admission import GroupReport
 from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
@@ -164,11 +165,12 @@ class ReasoningEvalRunner:
     def run(self) -> EvalReport[ProblemResult]:
         """Has the problems of the last evaluation answered, and writes the report and what was answered."""
         protocol = self.evaluator.protocol(final=True)
+        expect_protocol(self.policy.published, protocol)
         folder = self.policy.folder(protocol)
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.transcripts.unlink(missing_ok=True)
         evaluated = self.evaluator.run(protocol)
         write_transcripts(folder.transcripts, self.policy.step, "eval", evaluated.groups)
         self.phases.wait(self.rollout.close())
-        write_report(folder, self.cfg.runner, evaluated.report, {"policy": self.policy.name})
+        write_report(folder, self.cfg.runner, evaluated.report, {**self.policy.described, "config": self.cfg.source})
         return evaluated.report

@@ -1,0 +1,91 @@
+"""Tasks × initial states × seeds in one table, published protocols repeated, and films of what failed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.core.evaluation import EvalReport
+
+SLOTS = ("env.train.env_type=tabletop", "env.train.init_params={task: slots, obs_mode: state}", "env.train.max_episode_steps=8")
+LOCAL = ("runner.task_type=embodied", "cluster.backend=local", "cluster.component_placement={actor: '0', rollout: '0', env: '0'}")
+TASKS = ("env.eval.tasks=[red,blue]", "env.eval.episodes=2", "env.eval.seeds=[0,1]", "env.eval.initial_states=id")
+
+
+@pytest.fixture
+def evaluated(app: Any, tiny: list[str]) -> Any:
+    """Evaluates a random policy on tabletop's slots: what it says, and its exit code."""
+
+    def run(*args: str) -> tuple[int, str]:
+        return app.evaluate_here(*tiny, *LOCAL, f"runner.logger.log_path={app.logs}", *args)
+
+    return run
+
+
+def test_tasks_and_seeds_are_one_table_that_can_be_repeated(evaluated: Any, tmp_path: Path) -> None:
+    code, said = evaluated(*SLOTS, *TASKS)
+    assert code == 0, said
+    file = Path(said.split()[-1])
+    report = EvalReport.load(file)
+    assert [(e.task, e.init_id, e.seed) for e in report.protocol.work_list()] == [
+        (task, init, seed) for seed in (0, 1) for task in ("red", "blue") for init in (0, 1)
+    ]
+    rows = {line.split()[0]: line.split()[1] for line in said.splitlines() if line.startswith(("red", "blue", "all"))}
+    assert rows == {"red": "4", "blue": "4", "all": "8"}
+    summary = json.loads(file.read_text())
+    assert [(task["task"], task["n"], len(task["wilson_95"])) for task in summary["tasks"]] == [("red", 4, 2), ("blue", 4, 2)]
+    assert "eval.py --config-dir" in summary["command"]
+    assert summary["config"]["env"]["eval"]["tasks"] == ["red", "blue"]
+    # From the file alone, on other numbers of environments: the recipe's own are Pendulum's.
+    file = file.rename(tmp_path / "published.json")
+    code, said = evaluated(*SLOTS, "--protocol", str(file), "env.eval.total_num_envs=3")
+    assert code == 0, said
+    assert EvalReport.load(Path(said.split()[-1])) == report
+    code, said = evaluated(*SLOTS, "--protocol", str(file), "env.eval.seeds=[2]")
+    assert (code, "env.eval.seeds: the file of --protocol says it" in said) == (2, True)
+
+
+def test_a_protocol_that_can_not_be_repeated_is_refused_with_what_differs(evaluated: Any, tmp_path: Path) -> None:
+    code, said = evaluated(*SLOTS, *TASKS)
+    assert code == 0, said
+    published = EvalReport.load(Path(said.split()[-1])).protocol
+    # An environment with a parameter that this version does not write.
+    older = {**published.env, "init_params": {k: v for k, v in published.env["init_params"].items() if k != "image_size"}}
+    file = tmp_path / "published.json"
+    file.write_text(json.dumps(dataclasses.replace(published, env=older).to_dict()))
+    code, said = evaluated(*SLOTS, "--protocol", str(file))
+    assert code == 2, said
+    assert "--protocol: expected " in said
+    assert "env.init_params.image_size is only here" in said
+
+
+def test_a_suite_is_one_table(evaluated: Any, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.yaml"
+    suite.write_text("near: {env.eval.tasks: [red]}\nfar: {env: {eval: {tasks: [green, blue], max_episode_steps: 4}}}\n")
+    code, said = evaluated(*SLOTS, "env.eval.episodes=2", "--suite", str(suite))
+    assert code == 0, said
+    found = json.loads(Path(said.split()[-1]).read_text())
+    assert [(row["name"], row["n"]) for row in found["rows"]] == [
+        ("near", 2),
+        ("far/green", 2),
+        ("far/blue", 2),
+        ("far", 4),
+        ("all", 6),
+    ]
+    for name, entry in found["entries"].items():
+        report = EvalReport.load(Path(entry["summary"]))
+        assert report.protocol.hash == entry["protocol"]
+        assert report.protocol.max_episode_steps == {"near": 8, "far": 4}[name]
+
+
+def test_failures_are_filmed(evaluated: Any) -> None:
+    code, said = evaluated(*SLOTS, *TASKS, "env.eval.video_cfg={save_video: true, failures: 3}")
+    assert code == 0, said
+    (folder,) = [Path(line) for line in said.splitlines() if line.endswith("failures")]
+    films = sorted(file.name for file in folder.iterdir())
+    assert films == ["failure_blue_init0_seed0.mp4", "failure_red_init0_seed0.mp4", "failure_red_init1_seed0.mp4"]
+    assert all(file.stat().st_size > 1000 for file in folder.iterdir())

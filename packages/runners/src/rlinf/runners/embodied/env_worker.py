@@ -15,7 +15,7 @@ import numpy as np
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult
+from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult, initial_state_seed
 from rlinf.core.protocols import Channel
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker

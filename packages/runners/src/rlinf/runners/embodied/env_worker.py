@@ -144,21 +144,6 @@ class EnvWorker(Worker):
             env_slot.close_requests(channels)
         return results
 
-    def _advance(
-        self, env_slot: EnvSlot, channels: SlotChannels, collector: RowCollector, key: tuple[int, int, int]
-    ) -> list[EpisodeResult]:
-        """One decision of a slot: take the answer, simulate, ask for the next; `key` is that of the next request."""
-        with self.worker_timer("wait_for_actions"):
-            answer = env_slot.answer(channels)
-        if answer.final_values is not None:
-            collector.final_values(answer.final_envs, answer.final_values)
-        env_slot.remember(answer)
-        iteration, epoch, t = key
-        with self.worker_timer("simulate"):
-            step = env_slot.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t - 1}")
-        over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
-        # Without bootstrapping, a cut counts as an end of the task, after which nothing is worth anything.
-        if not self.cfg.env.train.bootstrap_truncated:
     def film(
         self, protocol: EpisodeProtocol, episodes: Sequence[tuple[EpisodeKey, str]], requests: Channel, answers: Channel
     ) -> list[EpisodeResult]:
@@ -186,6 +171,21 @@ class EnvWorker(Worker):
             env_slot.close_requests(channels)
         return results
 
+    def _advance(
+        self, env_slot: EnvSlot, channels: SlotChannels, collector: RowCollector, key: tuple[int, int, int]
+    ) -> list[EpisodeResult]:
+        """One decision of a slot: take the answer, simulate, ask for the next; `key` is that of the next request."""
+        with self.worker_timer("wait_for_actions"):
+            answer = env_slot.answer(channels)
+        if answer.final_values is not None:
+            collector.final_values(answer.final_envs, answer.final_values)
+        env_slot.remember(answer)
+        iteration, epoch, t = key
+        with self.worker_timer("simulate"):
+            step = env_slot.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t - 1}")
+        over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
+        # Without bootstrapping, a cut counts as an end of the task, after which nothing is worth anything.
+        if not self.cfg.env.train.bootstrap_truncated:
             over, cut = step.done, np.zeros_like(cut)
         collector.append(answer.decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
         self._executed += int(step.executed.sum())

@@ -103,14 +103,6 @@ class VideoConfig:
 
     save_video: bool = True
     """Whether the last evaluation is filmed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalEnvConfig:
-    """`env.eval`; what it does not say is as in `env.train`."""
-
-    env_type: str
-    """A registered environment."""
     failures: int = 0
     """How many of the episodes that were not solved are played once more at the end, each for a film of its own."""
 
@@ -119,24 +111,24 @@ class EvalEnvConfig:
             raise ConfigError("failures", f"expected at least 0, found {self.failures}")
         if self.failures and not self.save_video:
             raise ConfigError("failures", "nothing is filmed without save_video", "Set save_video: true.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalEnvConfig:
+    """`env.eval`; what it does not say is as in `env.train`."""
+
+    env_type: str
+    """A registered environment."""
     init_params: EnvConfig = field(metadata=chosen(ENVS, "env_type", merged=False))
     """The environment of that type with its own parameters."""
     total_num_envs: int = 16
     """Environments over all env workers."""
+    tasks: int | tuple[int | str, ...] | None = None
+    """Which tasks are played, by number or name; a number n stands for 0 … n − 1, and null leaves the choice to the seed."""
     episodes: int = 64
     """Episodes of one evaluation, each from an initial state of its own; of each task and seed where there are several."""
     final_episodes: int | None = None
     """Episodes of the last evaluation, which the summary reports; null takes `episodes`."""
-    max_episode_steps: int | None = None
-    """Control steps until truncation; null takes the task's own."""
-    ignore_terminations: bool = False
-    """Whether an episode goes on after the task has ended it."""
-    tasks: int | tuple[int | str, ...] | None = None
-    """Which tasks are played, by number or name; a number n stands for 0 … n − 1, and null leaves the choice to the seed."""
-    mode: Literal["eval", "train"] = "eval"
-    """"eval" takes the most likely action, "train" samples as in training."""
-    wrappers: tuple[WrapperSection, ...] = ()
-    """What environments are wrapped in; those of training where the key is left out. What is for training only does not count."""
     init_ids: tuple[int, ...] | None = None
     """The initial states of the last evaluation by number; null takes the first ones, as many as there are episodes."""
     initial_states: Literal["seed", "id"] = "seed"
@@ -146,6 +138,14 @@ class EvalEnvConfig:
     of the run."""
     success: Literal["once", "at_end"] = "once"
     """Whether an episode counts that was solved at any step, or only one that is solved at its last."""
+    max_episode_steps: int | None = None
+    """Control steps until truncation; null takes the task's own."""
+    ignore_terminations: bool = False
+    """Whether an episode goes on after the task has ended it."""
+    mode: Literal["eval", "train"] = "eval"
+    """"eval" takes the most likely action, "train" samples as in training."""
+    wrappers: tuple[WrapperSection, ...] = ()
+    """What environments are wrapped in; those of training where the key is left out. What is for training only does not count."""
     data_collection: DataCollectionConfig | None = None
     """Records the episodes of evaluations."""
     video_cfg: VideoConfig = field(default_factory=VideoConfig)
@@ -156,6 +156,8 @@ class EvalEnvConfig:
         return _wrapping(self, "env.eval", trains=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.tasks, int):
+            positive(tasks=self.tasks)
         positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
         positive(final_episodes=self.final_episodes, max_episode_steps=self.max_episode_steps)
 
@@ -164,8 +166,6 @@ class EvalEnvConfig:
 class EnvSection:
     """`env`."""
 
-        if isinstance(self.tasks, int):
-            positive(tasks=self.tasks)
     train: TrainEnvConfig
     eval: EvalEnvConfig = field(
         metadata=like("train", "env_type", "init_params", "max_episode_steps", "ignore_terminations", "wrappers")

@@ -63,7 +63,7 @@ class Trajectory(Generic[A]):
     value: A | None = None
     """`[B, T + 1]`, the last column is the bootstrap; None without a critic."""
     reference: A | None = None
-    """`[B, T]`, log-probability under a reference policy or a teacher; None where there is none."""
+    """`[B, T]` of whole decisions, or the shape of `logprob`: under a reference policy or a teacher; None where there is none."""
     proximal: A | None = None
     """The shape of `logprob`, under the trainer's own weights before the update; None where nobody computed it."""
     episode: A | None = None
@@ -188,11 +188,13 @@ def _check_trajectory(trajectory: Trajectory[Any]) -> None:
         if found[:axes] != (rows, horizon)[:axes]:
             place = f"Trajectory.{name}"
             raise ShapeError(place, f"expected {(rows, horizon)[:axes]} leading sizes as in reward, found {found}")
-    optional = {"reference": (rows, horizon), "proximal": tuple(trajectory.logprob.shape), "episode": (rows,)}
-    for name, shape in optional.items():
+    fine = tuple(trajectory.logprob.shape)
+    optional = {"reference": ((rows, horizon), fine), "proximal": (fine,), "episode": ((rows,),)}
+    for name, shapes in optional.items():
         field = getattr(trajectory, name)
-        if field is not None and tuple(field.shape) != shape:
-            raise ShapeError(f"Trajectory.{name}", f"expected {shape}, found {tuple(field.shape)}")
+        if field is not None and tuple(field.shape) not in shapes:
+            expected = " or ".join(map(str, dict.fromkeys(shapes)))
+            raise ShapeError(f"Trajectory.{name}", f"expected {expected}, found {tuple(field.shape)}")
     if trajectory.value is not None and tuple(trajectory.value.shape) != (rows, horizon + 1):
         found = tuple(trajectory.value.shape)
         raise ShapeError("Trajectory.value", f"expected [B, T + 1] = {(rows, horizon + 1)}, found {found}")

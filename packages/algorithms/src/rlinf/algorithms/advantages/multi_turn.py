@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -13,6 +14,7 @@ from rlinf.algorithms.advantages.group import EPSILON, GroupEstimator, Scale, gr
 from rlinf.algorithms.advantages.grouping import Grouping, checked, numbered, pairs
 from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
+from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
 
 TurnMode = Literal["turn", "trajectory"]
@@ -165,6 +167,11 @@ class GRPOVideo(Estimator):
         Estimator.__post_init__(self)
         expect_choice("advantage_mode", self.advantage_mode, get_args(VideoMode))
         expect_range("eps", self.eps, 0.0, float("inf"))
+
+    @property
+    def needs(self) -> Mapping[Need, str]:
+        """Groups, where a step is compared with nothing but the same step of others."""
+        return {"group": ""} if self.advantage_mode == "frame" else {}
 
     def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
         """Advantages `[B, T]`, one for each step; no targets."""

@@ -9,8 +9,8 @@ from rlinf.core.errors import ConfigError
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "runner.max_epochs": (
-        "Runs are counted in iterations: set runner.max_steps. An epoch of an embodied run is one iteration; one of a reasoning run "
-        "is as many as there are training problems, divided by data.rollout_batch_size."
+        "Runs are counted in iterations: set runner.max_steps. An epoch of an embodied run is an iteration; one of a reasoning run is "
+        "as many as there are training problems, divided by data.rollout_batch_size."
     ),
     "runner.seq_length": "Set rollout.sampling_params.max_new_tokens and data.max_prompt_length.",
     "runner.logger.experiment_name": "Set runner.experiment_name.",

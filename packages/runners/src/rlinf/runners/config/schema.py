@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.data import EnvSpec
@@ -206,6 +206,21 @@ class ActorConfig(TrainingConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceConfig:
+    """`reference`: the policy from which `algorithm.kl_beta` keeps the trained one near."""
+
+    source: Literal["none", "initial", "path"] = "none"
+    """"none"; "initial", the weights that the run starts from; or those at `ckpt_path`. The actor scores them, or
+    in a reasoning run `inference` where it is placed."""
+    ckpt_path: str | None = None
+    """The weights of "path"."""
+
+    def __post_init__(self) -> None:
+        if (self.source == "path") != (self.ckpt_path is not None):
+            raise ConfigError("ckpt_path", f"goes with source 'path', found source '{self.source}'", "Set both, or none.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmConfig:
     """`algorithm`; its section also holds the fields of the advantage and of the loss."""
 
@@ -219,6 +234,9 @@ class AlgorithmConfig:
     """Its own fields."""
     update_epoch: int = 4
     """How often each decision is used in one iteration."""
+    recompute_logprobs: bool = False
+    """Whether the trainer scores every decision once more before the update (`Trajectory.proximal`), which decoupled losses and
+    corrections need."""
 
     def __post_init__(self) -> None:
         positive(update_epoch=self.update_epoch)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from rlinf.core.capabilities import RecurrentPolicy
+from rlinf.core.capabilities import HasReference, RecurrentPolicy
+from rlinf.core.data import Rescored
 from rlinf.core.errors import RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
-from rlinf.core.protocols import Channel, HasObservationStatistics, Trainer
+from rlinf.core.protocols import Channel, HasObservationStatistics, Policy, Trainer
 from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
@@ -21,11 +23,15 @@ from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.rows import group_metrics
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Topology
-from rlinf.runners.training.agreement import coarsest, decision_scores
-from rlinf.runners.training.devices import placed
+from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores
+from rlinf.runners.training.devices import device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
 from rlinf.runners.training.publishing import publish
+from rlinf.runners.training.reference import frozen, keeping_reference
 from rlinf.runners.training.tensors import to_torch
+
+Ask = Callable[[Batch[Any]], Rescored[torch.Tensor]]
+"""Says of decisions how likely they are."""
 
 
 class EmbodiedFSDPActor(Worker):
@@ -38,6 +44,7 @@ class EmbodiedFSDPActor(Worker):
         self._trainer: Trainer | None = None
         self._trajectory: Trajectory[torch.Tensor] | None = None
         self._batch: Batch[torch.Tensor] | None = None
+        self._reference: Ask | None = None
         self._checked = False
 
     def init_worker(self, topology: Topology) -> None:
@@ -45,16 +52,21 @@ class EmbodiedFSDPActor(Worker):
         # By default torch takes all cores of the machine, which the workers on it share.
         torch.set_num_threads(self.threads)
         self._topology = topology
-        self._policy = placed(self.cfg.actor.model.build(topology.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
-        if self.cfg.runner.ckpt_path is not None:
-            load_starting_weights(self._policy, self.cfg.runner.ckpt_path)
-        self._trainer = self.cfg.actor.trainer.build(
+        self._policy = self._starting_policy(topology)
+        keeping = keeping_reference(self.cfg.actor.trainer, self.cfg.reference)
+        trainer: Trainer = (keeping or self.cfg.actor.trainer).build(
             self._policy,
             rank=self.rank,
             world_size=self.world_size,
             rendezvous=self.rendezvous,
             training_steps=self.cfg.optimizer_steps,
         )
+        self._trainer = trainer
+        if keeping is not None:
+            self._reference = lambda batch: Rescored(logprob=cast("HasReference", trainer).reference(batch))
+        elif self.cfg.reference.source != "none":
+            policy: Policy = frozen(self._starting_policy(topology), self.cfg.reference, device_of(self))
+            self._reference = torch.no_grad()(policy.default_forward)
 
     def sync_model_to_rollout(self) -> int:
         """Publishes the weights to all rollout workers; returns their version."""
@@ -87,6 +99,8 @@ class EmbodiedFSDPActor(Worker):
         place, remedy = f"actor[{self.rank}]", "Look at the reward of env.train.env_type."
         check_finite("reward", self._trajectory.reward, self._trajectory, place=place, remedy=remedy)
         all_reduce = trainer.all_reduce if self.world_size > 1 else None
+        with self.worker_timer("score"):
+            self._trajectory = self._scored(trainer, self._trajectory)
         credit = self.cfg.algorithm.advantage(self._trajectory, all_reduce=all_reduce)
         check_credit(credit, self._trajectory, place=place)
         reward = self._trajectory.reward[self._trajectory.mask]
@@ -96,9 +110,7 @@ class EmbodiedFSDPActor(Worker):
             metrics["returns_mean"] = Metric(float(target.sum()), target.numel())
         if self.cfg.env.train.group_size > 1:
             metrics |= group_metrics(self._trajectory)
-        batch = Batch(trajectory=self._trajectory, credit=credit)
-        # A memory is replayed from the state with which a row began, so that gradients flow back through time; see `_size`.
-        self._batch = batch if isinstance(self._policy, RecurrentPolicy) else batch.decisions()
+        self._batch = self._parted(Batch(trajectory=self._trajectory, credit=credit))
         self._trajectory = None
         return metrics
 
@@ -113,9 +125,7 @@ class EmbodiedFSDPActor(Worker):
             problem = "decisions have no credit yet"
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
-        total = int(trainer.all_reduce(batch.trajectory.mask.sum().float()))
-        # From the total: shares differ in size, and a rank that took fewer steps would keep the others waiting in theirs.
-        steps = math.ceil(total / self.cfg.actor.global_batch_size)
+        steps = self._steps(trainer, batch)
         metrics: list[Mapping[str, Statistic]] = [self._pass_gate(trainer, batch, math.ceil(len(batch) / steps))]
         for epoch in range(self.cfg.algorithm.update_epoch):
             order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, step, epoch).permutation(len(batch))
@@ -139,6 +149,45 @@ class EmbodiedFSDPActor(Worker):
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""
         self._ready()[1].close()
+
+    def _scored(self, trainer: Trainer, trajectory: Trajectory[torch.Tensor]) -> Trajectory[torch.Tensor]:
+        """The trajectory with what the algorithm needs of scores: those of the trainer itself, and of the reference policy."""
+        asked: dict[str, Ask] = {}
+        if self.cfg.algorithm.recompute_logprobs:
+            asked["proximal"] = trainer.evaluate
+        if self._reference is not None:
+            asked["reference"] = self._reference
+        if not asked:
+            return trajectory
+        batch = self._parted(Batch.of(trajectory))
+        size = self._size(batch, max(1, math.ceil(len(batch) / self._steps(trainer, batch))))
+        found: dict[str, Any] = {}
+        for name, ask in asked.items():
+            logprob = decision_logprobs(ask, batch, trainer, size=size, rank=self.rank, world_size=self.world_size)
+            kept = torch.zeros_like(trajectory.logprob)
+            kept[trajectory.mask] = logprob[batch.trajectory.mask].to(kept)
+            found[name] = kept
+        return replace(trajectory, **found)
+
+    def _parted(self, batch: Batch[torch.Tensor]) -> Batch[torch.Tensor]:
+        """A row for each decision; for a policy with a memory for each piece of an episode.
+
+        A memory is replayed from the state with which a row began, so that gradients flow back through time; see `_size`.
+        """
+        return batch if isinstance(self._policy, RecurrentPolicy) else batch.decisions()
+
+    def _steps(self, trainer: Trainer, batch: Batch[torch.Tensor]) -> int:
+        """Optimizer steps of an epoch; every rank calls it."""
+        total = int(trainer.all_reduce(batch.trajectory.mask.sum().float()))
+        # From the total: shares differ in size, and a rank that took fewer steps would keep the others waiting in theirs.
+        return math.ceil(total / self.cfg.actor.global_batch_size)
+
+    def _starting_policy(self, topology: Topology) -> Any:
+        """The policy with the weights that the run starts from."""
+        policy = placed(self.cfg.actor.model.build(topology.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
+        if self.cfg.runner.ckpt_path is not None:
+            load_starting_weights(policy, self.cfg.runner.ckpt_path)
+        return policy
 
     def _pass_gate(self, trainer: Trainer, batch: Batch[Any], most: int) -> Mapping[str, Statistic]:
         """Before the first update, the trainer must score the rollout's decisions as the rollout did.

@@ -27,14 +27,14 @@ def _batches(cfg: EmbodiedConfig) -> ConfigError | None:
 
 
 def _needs(cfg: EmbodiedConfig) -> ConfigError | None:
-    nobody = "Embodied runs don't have that."
     unmet: dict[Need, str] = {
-        "reference": nobody,
-        "proximal": nobody,
-        "version": nobody,
-        "baseline": nobody,
-        "sum_pi_squared": nobody,
+        "baseline": "Choose algorithm.adv_type rloo, which compares with the other rows of a group.",
+        "sum_pi_squared": "Choose another algorithm.adv_type.",
     }
+    if cfg.reference.source == "none":
+        unmet["reference"] = "Set reference.source."
+    if not cfg.algorithm.recompute_logprobs:
+        unmet["proximal"] = "Set algorithm.recompute_logprobs: true."
     if cfg.env.train.group_size == 1:
         unmet["group"] = "Raise env.train.group_size."
     return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})
@@ -70,10 +70,11 @@ def check_spec(cfg: EmbodiedConfig, spec: EnvSpec) -> None:
 
 
 def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
-    return no_idle_reference(cfg.actor, used=False, remedy="Leave it out: embodied runs have none.")
+    used = cfg.reference.source == "initial"
+    return no_idle_reference(cfg.actor, used=used, remedy="Set reference.source: initial, or leave it out.")
 
 
-EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _sequences, _needs, _reference)
+EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _sequences, _observed, _chunks, _needs, _reference)
 
 
 def read_embodied(data: Section) -> EmbodiedConfig:

@@ -9,7 +9,7 @@ from typing import Literal
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import EnvConfig, EnvWrapperConfig
 from rlinf.core.registry import ENV_WRAPPERS, ENVS
-from rlinf.runners.config.schema import ActorConfig, AlgorithmConfig, RunConfig, chosen, like, positive
+from rlinf.runners.config.schema import ActorConfig, AlgorithmConfig, ReferenceConfig, RunConfig, chosen, like, positive
 
 Wrapping = list[tuple[str, EnvWrapperConfig]]
 """What environments are wrapped in, in order, and where each stands in the configuration."""
@@ -191,6 +191,7 @@ class EmbodiedConfig(RunConfig):
     rollout: RolloutConfig
     actor: ActorConfig
     algorithm: AlgorithmConfig
+    reference: ReferenceConfig
 
     @property
     def decisions_per_iteration(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.capabilities import HasOffload, KeepsReference, LanguageModelPolicy
+from rlinf.core.capabilities import HasOffload, LanguageModelPolicy
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Channel, Gate, Trainer
@@ -42,6 +42,7 @@ from rlinf.runners.training.agreement import coarsest
 from rlinf.runners.training.devices import device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
 from rlinf.runners.training.publishing import publish
+from rlinf.runners.training.reference import keeping_reference
 from rlinf.runners.training.tensors import to_torch
 
 
@@ -83,22 +84,18 @@ class ReasoningActor(Worker):
         torch.set_num_threads(self.threads)
         policy = placed(build_policy(self.cfg, starting_weights=True), self)
         check_temperature(policy, self.cfg.rollout.sampling_params)
-        config, source = self.cfg.actor.trainer, self.cfg.reference.source
-        # A trainer that can keep the weights at the start saves a second model.
-        refers = source == "initial" and not topology.inference_ranks and isinstance(config, KeepsReference)
-        if refers:
-            config = cast("KeepsReference", config).keeping_reference()
-        trainer: Trainer = config.build(
+        keeping = None if topology.inference_ranks else keeping_reference(self.cfg.actor.trainer, self.cfg.reference)
+        trainer: Trainer = (keeping or self.cfg.actor.trainer).build(
             policy,
             rank=self.rank,
             world_size=self.world_size,
             rendezvous=self.rendezvous,
             training_steps=self.cfg.optimizer_steps,
         )
-        wants = source != "none" and not topology.inference_ranks and not refers
+        wants = self.cfg.reference.source != "none" and not topology.inference_ranks and keeping is None
         frozen = ReferencePolicy(self.cfg, device_of(self)) if wants else None
         rescorer = Rescorer(trainer, self.rank, self.world_size)
-        self._state = _State(topology, trainer, policy, rescorer, frozen, refers)
+        self._state = _State(topology, trainer, policy, rescorer, frozen, keeping is not None)
         if self.cfg.actor.offload:
             self._offloading(trainer).offload()
 

@@ -13,12 +13,12 @@ from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Policy
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
-from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.reasoning.language import build_policy
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.scoring import pieces, scattered, trimmed, widths
 from rlinf.runners.reasoning.topology import Channels, ReferenceRequest
 from rlinf.runners.training.devices import device_of
+from rlinf.runners.training.reference import frozen
 from rlinf.runners.training.tensors import to_numpy, to_torch
 
 
@@ -31,10 +31,7 @@ class ReferencePolicy:
     """
 
     def __init__(self, cfg: ReasoningConfig, device: torch.device) -> None:
-        policy = build_policy(cfg, starting_weights=cfg.reference.source == "initial").eval().requires_grad_(False)
-        if cfg.reference.ckpt_path is not None:
-            load_starting_weights(policy, cfg.reference.ckpt_path, "reference.ckpt_path")
-        self._policy: Policy = policy.to(device)
+        self._policy: Policy = frozen(build_policy(cfg, starting_weights=cfg.reference.source == "initial"), cfg.reference, device)
         self._size, self._tokens = cfg.actor.micro_batch_size, cfg.actor.max_tokens_per_mbs
 
     @torch.no_grad()

@@ -20,6 +20,7 @@ from rlinf.runners.config.schema import (
     ActorConfig,
     AlgorithmConfig,
     ModelSection,
+    ReferenceConfig,
     RunConfig,
     RunnerConfig,
     chosen,
@@ -148,21 +149,6 @@ class RewardConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceConfig:
-    """`reference`: the policy from which `algorithm.kl_beta` keeps the trained one near."""
-
-    source: Literal["none", "initial", "path"] = "none"
-    """"none"; "initial", the weights that the run starts from; or those at `ckpt_path`. They are scored where `inference` is
-    placed, and by the actor where it is not."""
-    ckpt_path: str | None = None
-    """The weights of "path"."""
-
-    def __post_init__(self) -> None:
-        if (self.source == "path") != (self.ckpt_path is not None):
-            raise ConfigError("ckpt_path", f"goes with source 'path', found source '{self.source}'", "Set both, or none.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningActorConfig(ActorConfig):
     """`actor`; its section also holds the fields of the trainer. Its batch sizes count responses."""
 
@@ -213,9 +199,6 @@ class ReasoningAlgorithmConfig(AlgorithmConfig):
     """Its own fields."""
     update_epoch: int = 1
     """How often each response is used in one iteration."""
-    recompute_logprobs: bool = False
-    """Whether the trainer scores every response before the update (`Trajectory.proximal`), which decoupled losses and
-    corrections need."""
     dynamic_sampling: DynamicSamplingConfig | None = None
     """Whether groups without a difference are replaced; null keeps them. Where too few are found, an iteration takes fewer
     optimizer steps, so that a run may end before its learning rate has fallen as far as its schedule says;

@@ -94,11 +94,36 @@ def decision_scores(trainer: Trainer, batch: Batch[Tensor], *, size: int, rank: 
         rank: this rank.
         world_size: how many ranks there are.
     """
+    logprob = decision_logprobs(trainer.evaluate, batch, trainer, size=size, rank=rank, world_size=world_size)
+    return scores_of(batch.trajectory, logprob, version=trainer.version)
+
+
+def decision_logprobs(
+    ask: Callable[[Batch[Any]], Rescored[Tensor]],
+    batch: Batch[Tensor],
+    trainer: Trainer,
+    *,
+    size: int,
+    rank: int,
+    world_size: int,
+) -> Tensor:
+    """The log-probabilities of a batch, asked for in micro-batches; every rank calls it.
+
+    Args:
+        ask: who says them: the trainer, or its reference policy.
+        batch: rows.
+        trainer: that of this rank, which adds over ranks.
+        size: rows in one forward pass.
+        rank: this rank.
+        world_size: how many ranks there are.
+
+    Returns:
+        On the CPU, in the shape of the batch's own.
+    """
     pieces: Sequence[Batch[Tensor]] = list(batch.micro_batches(size))
     rounds = max(of_ranks(trainer, len(pieces), rank=rank, world_size=world_size))
-    found = evaluated(trainer.evaluate, pieces, lambda piece: piece, rounds=rounds)
-    logprob = torch.cat([evaluation.logprob.cpu() for evaluation in found])
-    return scores_of(batch.trajectory, logprob, version=trainer.version)
+    found = evaluated(ask, pieces, lambda piece: piece, rounds=rounds)
+    return torch.cat([evaluation.logprob.cpu() for evaluation in found])
 
 
 def _widened(column: Tensor, like: Tensor) -> Tensor:

@@ -1,0 +1,37 @@
+"""Keys that change what a run does, through the app: loggers, a reference policy, going on by itself."""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+
+import pytest
+
+LOCAL = "cluster.backend=local"
+DECOUPLED = ("algorithm.loss_type=decoupled_actor_critic", "algorithm.recompute_logprobs=true")
+REFERENCE = ("reference.source=initial", "algorithm.kl_beta=0.1")
+
+
+def test_a_decoupled_loss_with_a_reference_goes_on_by_itself(app: Any, tiny: list[str]) -> None:
+    run = [*tiny, LOCAL, *DECOUPLED, *REFERENCE, "runner.resume_dir=auto", "runner.logger.logger_backends=[csv,stdout]"]
+    code, said = app.train_here(*run, "runner.save_interval=1")
+    assert code == 0, said
+    assert "resuming: nothing yet in " in said
+    assert "tiny step 1  env/" in said
+    first, second, _ = app.metrics("tiny")
+    # Of the weights at the start before the first of several updates of an iteration, and farther in the second iteration.
+    assert 0 < first["train/kl_ref"] < second["train/kl_ref"]
+    assert first["train/behave_ratio"] == pytest.approx(1.0, abs=1e-5)
+    code, said = app.train_here(*run, "runner.max_steps=3")
+    assert code == 0, said
+    assert f"resuming: from {app.logs / 'tiny/checkpoints/global_step_2'}" in said
+    with (app.logs / "tiny/metrics.csv").open(newline="") as file:
+        assert [row["step"] for row in csv.DictReader(file)] == ["1", "2", "2", "3", "3"], "the file is appended to"
+    assert app.metrics("tiny")[3]["train/kl_ref"] > second["train/kl_ref"], "the reference is still that of the start"
+
+
+def test_a_logger_that_nobody_has_is_refused_before_a_worker_starts(app: Any, tiny: list[str]) -> None:
+    code, said = app.train_here(*tiny, LOCAL, "runner.logger.logger_backends=[nowhere:Logger]")
+    assert code != 0
+    assert "runner.logger.logger_backends: the logger 'nowhere:Logger' needs the module 'nowhere'" in said
+    assert not (app.logs / "tiny").exists()

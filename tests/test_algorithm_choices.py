@@ -1,0 +1,210 @@
+"""Every advantage with every loss on an embodied actor: each pair trains, or is refused before anything starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.errors import ConfigError
+from rlinf.core.metrics import means
+from rlinf.core.random import keyed_seed
+from rlinf.core.registry import ADVANTAGES, LOSSES
+from rlinf.core.trajectory import Batch, Trajectory
+from rlinf.core.tree import tree_map
+from rlinf.core.worker import WorkerContext, injected
+from rlinf.runners.config.rules import apply
+from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
+from rlinf.runners.embodied.rows import RowCollector
+from rlinf.runners.embodied.rules import EMBODIED, read_embodied
+
+BOUND = np.ones(2, np.float32)
+SPEC = EnvSpec(
+    observation={"states": ArraySpec(shape=(3,), dtype="float32")},
+    action=ArraySpec(shape=(2,), dtype="float32", low=-BOUND, high=BOUND),
+    max_episode_steps=10,
+)
+ENVS, STEPS, GROUP = 8, 3, 4
+FULL = {"group_size": GROUP, "critic": True, "reference": "initial", "recompute": True}
+BARE = {"group_size": 1, "critic": False, "reference": "none", "recompute": False}
+NEVER = {"remax", "optimal_token_baseline"}
+"""What no embodied run can give: the score of a greedy answer, the sums of squared probabilities."""
+CRITICS = ("actor_critic", "decoupled_actor_critic")
+TARGETS = ("discounted_returns", "gae", "n_step", "vtrace")
+"""Advantages that say what a critic should learn."""
+_PARAMETERS = {"grpo_video": {"advantage_mode": "frame"}}
+
+
+def configured(advantage: str, loss: str, *, given: dict[str, Any], **algorithm: Any) -> Any:
+    """A run with those two."""
+    return read_embodied(
+        {
+            "runner": {"experiment_name": "pairs", "max_steps": 2},
+            "env": {
+                "train": {
+                    "env_type": "gymnasium",
+                    "init_params": {"env_id": "Pendulum-v1"},
+                    "total_num_envs": ENVS,
+                    "max_steps_per_rollout_epoch": STEPS,
+                    "group_size": given["group_size"],
+                },
+                "eval": {"episodes": 2, "total_num_envs": 2},
+            },
+            "actor": {
+                "model": {
+                    "model_type": "mlp_policy",
+                    "hidden_sizes": [8],
+                    "num_action_chunks": 2,
+                    "add_value_head": given["critic"],
+                },
+                "optim": {"lr": 1e-2},
+                "global_batch_size": ENVS * STEPS // 2,
+            },
+            "algorithm": {
+                "adv_type": advantage,
+                "loss_type": loss,
+                "recompute_logprobs": given["recompute"],
+                "update_epoch": 1,
+                **_PARAMETERS.get(advantage, {}),
+                **algorithm,
+            },
+            "reference": {"source": given["reference"]},
+        }
+    )
+
+
+@dataclass
+class Trained:
+    """An actor after one iteration."""
+
+    worker: Any
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return self.worker._trainer.weights().tensors
+
+
+def built(cfg: Any) -> Any:
+    return cfg.actor.model.build(SPEC, seed=keyed_seed(cfg.runner.seed, "model"))
+
+
+def played(cfg: Any, policy: Any) -> Trajectory[Any]:
+    """What a policy decided in environments that end at different steps."""
+    generator = torch.Generator().manual_seed(0)
+    rng, size = np.random.default_rng(0), cfg.env.train.group_size
+    rows = RowCollector(first_env=0, num_envs=ENVS, group_size=size, groups=ENVS // size)
+    value: Any = None
+    for step in range(STEPS):
+        states = torch.as_tensor(rng.normal(size=(ENVS, 3)).astype(np.float32))
+        decision = policy.predict_action_batch({"states": states}, "train", generator=generator)
+        numpy = {name: getattr(decision, name) for name in ("action", "logprob", "value")}
+        value = None if decision.value is None else decision.value.numpy()
+        arrays = {name: None if array is None else array.numpy() for name, array in numpy.items()}
+        context = tree_map(torch.Tensor.numpy, decision.context)
+        ended = np.arange(ENVS) % 3 == step
+        rows.append(replace(decision, **arrays, context=context), rng.normal(size=ENVS).astype(np.float32), ended, ~ended & False)
+        if value is not None and ended.any():
+            rows.final_values(np.flatnonzero(ended), np.zeros(int(ended.sum()), np.float32))
+    return rows.finish(value).map(torch.as_tensor)
+
+
+def trained(cfg: Any, steps: int = 1) -> Trained:
+    """An actor that was given what its policy decided."""
+    with injected(WorkerContext(group="actor")):
+        worker: Any = EmbodiedFSDPActor(cfg)
+    worker.init_worker(cast("Any", SimpleNamespace(spec=SPEC)))
+    metrics: dict[str, float] = {}
+    for step in range(steps):
+        worker._trajectory = played(cfg, worker._policy)
+        worker.compute_advantages_and_returns()
+        metrics = means(worker.run_training(step))
+    return Trained(worker, metrics)
+
+
+@pytest.mark.parametrize("given", [FULL, BARE], ids=["full", "bare"])
+def test_every_pair_has_a_gradient_or_is_refused(given: dict[str, Any]) -> None:
+    base = configured("raw", "reinforce", given=given)
+    policy = built(base)
+    rows = played(base, policy)
+    if given is FULL:
+        rows = replace(rows, proximal=rows.logprob, reference=rows.logprob + 0.1)
+    made = {name: ADVANTAGES.build(name, _PARAMETERS.get(name, {}), place="algorithm") for name in ADVANTAGES.names()}
+    trains = set[tuple[str, str]]()
+    for (adv_type, advantage), loss_type in product(made.items(), LOSSES.names()):
+        loss = LOSSES.build(loss_type, {}, place="algorithm")
+        algorithm = replace(base.algorithm, adv_type=adv_type, advantage=advantage, loss_type=loss_type, loss=loss)
+        try:
+            apply(replace(base, algorithm=algorithm), EMBODIED)
+        except ConfigError:
+            continue
+        policy.zero_grad()
+        batch = Batch(trajectory=rows, credit=advantage(rows)).decisions()
+        loss(batch, policy.default_forward(batch)).total.backward()
+        gradients = [p.grad for p in policy.parameters() if p.grad is not None]
+        assert all(torch.isfinite(gradient).all() for gradient in gradients), (adv_type, loss_type)
+        assert any(gradient.any() for gradient in gradients), (adv_type, loss_type)
+        trains.add((adv_type, loss_type))
+    wants_target = {(a, loss) for a, loss in product(made, CRITICS) if a not in TARGETS}
+    if given is FULL:
+        assert trains == {pair for pair in product(made, LOSSES.names()) if pair[0] not in NEVER} - wants_target
+    else:
+        alone = {"discounted_returns", "raw", "reinforce_plus_plus", "reinpp"}
+        assert {adv_type for adv_type, _ in trains} == alone
+        assert not {loss_type for _, loss_type in trains} & {*CRITICS, "decoupled_ppo"}
+
+
+@pytest.mark.parametrize("advantage", ADVANTAGES.names())
+def test_every_advantage_trains_an_actor_or_is_refused(advantage: str) -> None:
+    if advantage in NEVER:
+        with pytest.raises(ConfigError, match=rf"algorithm\.adv_type: '{advantage}' needs"):
+            configured(advantage, "ppo_clip", given=FULL)
+        return
+    found = trained(configured(advantage, "ppo_clip", given=FULL)).metrics
+    assert all(math.isfinite(number) for number in found.values())
+    assert found["skipped"] == 0.0
+    # The teacher of a distillation is here what the policy still is.
+    assert (found["grad_norm"] == 0.0) == (advantage == "opd")
+
+
+@pytest.mark.parametrize("loss", LOSSES.names())
+def test_every_loss_trains_an_actor(loss: str) -> None:
+    found = trained(configured("gae", loss, given=FULL)).metrics
+    assert all(math.isfinite(number) for number in found.values())
+    assert found["grad_norm"] > 0.0
+    assert found["skipped"] == 0.0
+    assert found["kl_ref"] == pytest.approx(0.0, abs=1e-2), "of the weights at the start"
+
+
+@pytest.mark.parametrize(("loss", "decoupled"), [("ppo_clip", "decoupled_ppo"), ("actor_critic", "decoupled_actor_critic")])
+def test_without_lag_a_decoupled_loss_is_the_one_without(loss: str, decoupled: str) -> None:
+    """The proximal policy is the one that decided, so that its importance weight is 1."""
+    plain, other = (trained(configured("gae", name, given=FULL, update_epoch=3), steps=2) for name in (loss, decoupled))
+    assert other.metrics["behave_ratio"] == pytest.approx(1.0, abs=1e-5)
+    assert other.metrics["policy_loss"] == pytest.approx(plain.metrics["policy_loss"], abs=1e-5)
+    for name, tensor in plain.weights().items():
+        torch.testing.assert_close(other.weights()[name], tensor, atol=1e-4, rtol=1e-4)
+
+
+def test_kl_to_the_start_holds_the_policy_back() -> None:
+    far, near = (trained(configured("raw", "ppo_clip", given=FULL, kl_beta=beta, update_epoch=4), steps=6) for beta in (0.0, 10.0))
+    assert far.metrics["kl_ref"] > 0.0
+    assert near.metrics["kl_ref"] < 0.5 * far.metrics["kl_ref"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "message"),
+    [
+        ({"kl_beta": 0.1}, {**FULL, "reference": "none"}, r"algorithm\.kl_beta: needs a reference policy\. Set reference\.source"),
+        ({}, {**FULL, "recompute": False}, r"'decoupled_ppo' needs decisions .* Set algorithm\.recompute_logprobs: true"),
+    ],
+)
+def test_what_is_not_given_is_refused_with_its_key(algorithm: dict[str, Any], given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configured("gae", "decoupled_ppo", given=given, **algorithm)

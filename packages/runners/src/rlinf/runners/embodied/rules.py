@@ -74,7 +74,7 @@ def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
     return no_idle_reference(cfg.actor, used=used, remedy="Set reference.source: initial, or leave it out.")
 
 
-EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _sequences, _observed, _chunks, _needs, _reference)
+EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _sequences, _needs, _reference)
 
 
 def read_embodied(data: Section) -> EmbodiedConfig:

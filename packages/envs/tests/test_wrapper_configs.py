@@ -186,7 +186,7 @@ def test_a_wrapper_that_is_none_is_refused_before_anything_is_built(type_: str, 
 
 
 def test_a_wrapper_that_returns_no_environment() -> None:
-    with pytest.raises(ConfigError, match="to return a gymnasium.vector.VectorEnv, found int"):
+    with pytest.raises(ConfigError, match=r"to return a gymnasium.vector.VectorEnv, found int"):
         wrapped(f"{__name__}:nothing")
 
 

@@ -142,3 +142,11 @@ def test_wrappers_are_checked_before_a_run_and_those_of_training_not_before_an_e
         check_run(cfg)
     toy_data["env"]["eval"]["wrappers"] = []
     check_evaluation(read_embodied(toy_data))
+
+
+def test_environments_are_closed_at_the_end(toy_data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    env, closed = worker(toy_data), list[int]()
+    for slot in env._env_slots:
+        monkeypatch.setattr(slot._env, "close", lambda: closed.append(1))
+    env.close()
+    assert closed == [1] * len(env._env_slots)

@@ -82,6 +82,16 @@ class HasTraits(Protocol):
 
 
 @runtime_checkable
+class KnowsObservations(Protocol):
+    """An environment's configuration that knows what is observed before anything is built."""
+
+    @property
+    def observed(self) -> tuple[str, ...] | None:
+        """All observation keys; None if only the simulator knows."""
+        ...
+
+
+@runtime_checkable
 class Checks(Protocol):
     """A configuration that can look at this machine: whether what it needs is installed, and whether its files are there."""
 
@@ -112,3 +122,9 @@ def traits_of(item: object) -> PolicyTraits:
     """What is known of the policy that a configuration builds."""
     found = item.traits if isinstance(item, HasTraits) else None
     return found if isinstance(found, PolicyTraits) else PolicyTraits()
+
+
+def observed_of(item: object) -> tuple[str, ...] | None:
+    """The observation keys of the environment that a configuration builds; None where nobody knows yet."""
+    found = item.observed if isinstance(item, KnowsObservations) else None
+    return found if isinstance(found, tuple) else None

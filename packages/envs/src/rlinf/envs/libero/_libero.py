@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +130,7 @@ class _Task(gymnasium.Env[Info, Any]):
         self._number = 0
         self._simulation: _Simulation | None = None
         self.metadata: dict[str, Any] = {"render_modes": [], "reset_options": ("task", "init_id"), "tasks": self._texts}
+        self.metadata["init_ids"] = _init_ids(config.suite, self._names)
         self._images = config.obs_mode == "rgb"
         size = _PROPRIOCEPTION if self._images else _PROPRIOCEPTION + _initial_states(config.suite, self._names[0]).shape[1]
         observed: dict[str, gymnasium.Space[Any]] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)}
@@ -209,6 +210,12 @@ def _initial_states(suite: str, name: str) -> NDArray[np.float64]:
     plain: list[Any] = [(rebuild, "numpy.core.multiarray._reconstruct"), np.ndarray, np.dtype, np.dtypes.Float64DType]
     with torch.serialization.safe_globals(plain):
         return np.asarray(torch.load(path, weights_only=True), np.float64)
+
+
+@cache
+def _init_ids(suite: str, names: tuple[str, ...]) -> int:
+    """How many initial states every task has."""
+    return min(len(_initial_states(suite, name)) for name in names)
 
 
 def _import_libero(config: Libero) -> None:

@@ -88,6 +88,11 @@ class ManiSkill:
         words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", task_id.rpartition("-v")[0])
         return self.task_description or _SENTENCES.get(task_id) or " ".join(words).lower()
 
+    @property
+    def observed(self) -> tuple[str, ...] | None:
+        """The observation keys; which cameras there are only the task knows."""
+        return ("states",) if self.obs_mode == "state" else None
+
     def check(self, place: str) -> None:
         """Refuses what can't work, before any work starts; reads ManiSkill's source files but imports nothing.
 

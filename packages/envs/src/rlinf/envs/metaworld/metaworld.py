@@ -122,6 +122,13 @@ class MetaWorld:
         names = {"MT10": _MT10, "MT50": tuple(TASKS)}
         return names.get(self.task_id.upper(), (self.task_id.removesuffix("-v3"),))
 
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """The observation keys."""
+        if self.obs_mode == "state":
+            return ("states", "task_descriptions") if len(self.tasks) > 1 else ("states",)
+        return ("states", "task_descriptions", "main_images", *(("wrist_images",) if self.wrist_camera else ()))
+
     def check(self, place: str) -> None:
         """Refuses a missing simulator, an unknown task or camera, and images where MuJoCo can't draw; imports no simulator.
 

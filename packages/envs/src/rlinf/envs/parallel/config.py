@@ -11,6 +11,7 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import observed_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENVS
 from rlinf.envs.remote.config import Remote
@@ -45,6 +46,13 @@ class Parallel:
     restarts: int = 3
     """How often in all a failed process is started again."""
     deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @property
+    def observed(self) -> tuple[str, ...] | None:
+        """The observation keys of that environment; None if another interpreter has to be asked."""
+        if self.python is not None:
+            return None
+        return observed_of(ENVS.build(self.env, self.params, place="env.params"))
 
     def check(self, place: str) -> None:
         """Refuses what the environment itself refuses, and numbers below 1; starts nothing.

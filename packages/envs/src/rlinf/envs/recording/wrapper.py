@@ -34,8 +34,8 @@ class RecordEpisodes(Wrapper):
         task: the task in words, for an environment whose observations don't have `task_descriptions`.
         max_episodes: as many the writer keeps, those that it has already too; None: no limit.
 
-    `reset(options={"playing": mask})`, `[N]` bool, leaves out the episodes that only fill up a batch, such as those of an evaluation
-    that has fewer episodes left than environments.
+    `reset(options={"playing": mask})`, `[N]` bool, leaves out the episodes that only fill up a batch, as in an evaluation that has
+    fewer episodes left than environments.
     """
 
     def __init__(

@@ -51,6 +51,14 @@ class Tabletop:
     goals: tuple[str, ...] | None = None
     """The goals among which a seed draws, such as `[red]`; all if None."""
 
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """The observation keys."""
+        if self.obs_mode == "state":
+            return ("states",)
+        wrist = ("wrist_images",) if self.task == "pick_place" else ()
+        return ("states", "main_images", *wrist, "task_descriptions")
+
     def check(self, place: str) -> None:
         """Refuses an image size outside 8 … 512 and goals that the task doesn't have.
 

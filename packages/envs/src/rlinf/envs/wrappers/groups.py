@@ -12,12 +12,9 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.random import keyed_seed
+from rlinf.core.reset_states import ResetStates
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.episodes import Infos
-
-_MANY = 2**31
-"""As many initial states has an environment that makes them from a number."""
 
 
 class GroupReset(Wrapper):
@@ -61,8 +58,8 @@ class GroupReset(Wrapper):
         num_groups: int | None = None,
     ) -> None:
         super().__init__(env)
-        takes = env.metadata.get("reset_options", ())
-        if "init_id" not in takes:
+        states = ResetStates.of(env.metadata, num_init_ids)
+        if states is None:
             raise ConfigError(
                 "env.group_size",
                 "this environment has no numbered initial states to share",
@@ -78,9 +75,7 @@ class GroupReset(Wrapper):
             problem = f"groups {first_group} to {first_group + own - 1} are here, but there are {self._groups} in all"
             raise ConfigError("env.num_groups", problem, "Count the groups of all processes.")
         self._fixed, self._ordered = use_fixed_reset_state_ids, use_ordered_reset_state_ids
-        self._tasks = max(len(env.metadata.get("tasks", ())), 1) if "task" in takes else 0
-        states = num_init_ids or env.metadata.get("init_ids")
-        self._ids: int = _MANY if states is None else states * max(self._tasks, 1)
+        self._states = states
         self._seed = 0
         self._updates = 0
         self._episode = np.full(env.num_envs, -1)
@@ -116,9 +111,7 @@ class GroupReset(Wrapper):
         ids = np.array([self._id(int(group), int(start)) for group, start in zip(self._group, starts, strict=True)])
         # The others are still in the episodes that they had.
         self._current = ids if mask is None else np.where(mask, ids, self._current)
-        given["init_id"] = (ids // max(self._tasks, 1)).tolist()
-        if self._tasks:
-            given["task"] = (ids % self._tasks).tolist()
+        given |= self._states.options(ids.tolist())
         # Without a seed: the number of an initial state sets it (`EnforceContract`).
         return self.env.reset(options=given)
 
@@ -133,8 +126,8 @@ class GroupReset(Wrapper):
 
     def _id(self, group: int, start: int) -> int:
         if self._ordered:
-            return (start * self._groups + group) % self._ids
-        return keyed_seed(self._seed, "reset_state", group, start) % self._ids
+            return self._states.ordered(start, group, self._groups)
+        return self._states.drawn(self._seed, group, start)
 
     def _refuse(self, seed: Any, options: dict[str, Any]) -> None:
         if seed is not None and (not isinstance(seed, (int, np.integer)) or options.get("reset_mask") is not None):

@@ -15,13 +15,15 @@ import numpy as np
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult, initial_state_seed
+from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult
 from rlinf.core.protocols import Channel
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.embodied.env_slot import EnvSlot, SlotChannels, task_numbers
 from rlinf.runners.embodied.episode_memory import EpisodeMemory
+from rlinf.runners.embodied.initial_states import InitialStates
 from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
+from rlinf.runners.embodied.rules import check_evaluated
 from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
 from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import Topology
@@ -44,6 +46,7 @@ class EnvWorker(Worker):
         self.cfg = cfg
         self._env_slots: list[EnvSlot] = []
         self._eval_env_slots: list[EnvSlot] = []
+        self._initial: InitialStates
         self._topology: Topology | None = None
         self._prepared: int | None = None
         self._executed = 0
@@ -52,12 +55,27 @@ class EnvWorker(Worker):
         """Builds the training environments of those slots that are its own, and says what a policy must know of them."""
         own = [slot for slot in slots if slot.env_rank == self.rank]
         self._env_slots, spec = self._build(self.cfg.env.train, own, render=False)
+        self._initial = InitialStates(self.cfg.env.train, self.cfg.runner.seed, self._env_slots[0].metadata)
         self._warn_of_groups()
         return spec
 
     def connect(self, topology: Topology) -> None:
-        """Learns of the other workers; needed before `interact` and `evaluate`."""
+        """Learns of the other workers; needed before `interact` and `evaluate`.
+
+        Raises:
+            ConfigError: the environment of evaluations is another one, for which the policy of training can't be used.
+        """
         self._topology = topology
+        train, evaluation = self.cfg.env.train, self.cfg.env.eval
+        # The same environment is built when it is needed first; of another one it must be known before anything is trained.
+        if (train.init_params, train.wrappers) != (evaluation.init_params, evaluation.wrappers):
+            for env_slot in self._evaluated():
+                check_evaluated(self.cfg, env_slot.spec, topology.spec)
+
+    def close(self) -> None:
+        """Closes all environments, which completes what they record."""
+        for env_slot in self._env_slots + self._eval_env_slots:
+            env_slot.close()
 
     def prepare(self, step: int) -> None:
         """Resets what iteration `step` begins with, so that it can be done while the actor trains."""
@@ -117,12 +135,9 @@ class EnvWorker(Worker):
             answers: where decisions come from, keyed by slot.
             video: where the first episodes of slot 0 are filmed; None films nothing.
         """
-        config, slots = self.cfg.env.eval, self._connected().slots["eval"]
-        if not self._eval_env_slots:
-            own = [slot for slot in slots if slot.env_rank == self.rank]
-            self._eval_env_slots, _ = self._build(config, own, render=config.video_cfg.save_video)
+        config = self.cfg.env.eval
         results: list[EpisodeResult] = []
-        own_channels = self._with_channels(self._eval_env_slots, requests, answers)
+        own_channels = self._with_channels(self._evaluated(), requests, answers)
         playing: list[tuple[EnvSlot, SlotChannels, EpisodePlayer, EpisodeMemory]] = []
         for env_slot, channels in own_channels:
             film = {"record": video} if video and env_slot.slot.index == 0 else {}
@@ -212,11 +227,10 @@ class EnvWorker(Worker):
     def _reset(self, env_slot: EnvSlot, mask: Bools, episode: Ints) -> None:
         """Begins the episodes of these numbers; the initial state of each follows from its group and its number alone."""
         if mask.any():
-            size, seed = self.cfg.env.train.group_size, self.cfg.runner.seed
             env_slot.episode = np.where(mask, episode, env_slot.episode)
-            groups = (env_slot.slot.first_env + np.arange(env_slot.slot.num_envs)) // size
-            named = zip(groups.tolist(), env_slot.episode.tolist(), strict=True)
-            env_slot.reset(mask, [initial_state_seed(seed, "env", group, number) for group, number in named])
+            groups = (env_slot.slot.first_env + np.arange(env_slot.slot.num_envs)) // self.cfg.env.train.group_size
+            named = groups.tolist(), env_slot.episode.tolist()
+            env_slot.reset(mask, self._initial.seeds(*named), **self._initial.options(*named))
 
     @property
     def _groups(self) -> int:
@@ -232,6 +246,14 @@ class EnvWorker(Worker):
             groups=self._groups,
             episode=env_slot.episode,
         )
+
+    def _evaluated(self) -> list[EnvSlot]:
+        """The slots of evaluations, built when they are asked for first."""
+        config, slots = self.cfg.env.eval, self._connected().slots["eval"]
+        if not self._eval_env_slots:
+            own = [slot for slot in slots if slot.env_rank == self.rank]
+            self._eval_env_slots, _ = self._build(config, own, render=config.video_cfg.save_video)
+        return self._eval_env_slots
 
     def _build(
         self, config: TrainEnvConfig | EvalEnvConfig, slots: Sequence[Slot], *, render: bool

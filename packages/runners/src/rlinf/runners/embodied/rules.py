@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import Need, traits_of
+from rlinf.core.declarations import Need, observed_of, traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, unmet_by_model, whole_batches
 from rlinf.runners.config.sections import Section
@@ -56,17 +56,79 @@ def _sequences(cfg: EmbodiedConfig) -> ConfigError | None:
     return ConfigError("actor.global_batch_size", problem, remedy)
 
 
+def _observed(cfg: EmbodiedConfig) -> ConfigError | None:
+    # A wrapper may add what the environment itself does not show; `check_spec` sees the result.
+    known = None if cfg.env.train.wrappers else observed_of(cfg.env.train.init_params)
+    return None if known is None else _unseen(cfg, known)
+
+
+def _unseen(cfg: EmbodiedConfig, shown: Iterable[str]) -> ConfigError | None:
+    shown = sorted(shown)
+    missing = [key for key in traits_of(cfg.actor.model.config).observations or () if key not in shown]
+    if not missing:
+        return None
+    problem = f"'{cfg.actor.model.model_type}' needs {', '.join(missing)}, and env.train.env_type '{cfg.env.train.env_type}' shows "
+    remedy = "Let the environment show it, as a rule by env.train.init_params.obs_mode, or choose another model."
+    return ConfigError("actor.model.model_type", f"{problem}{', '.join(shown)}", remedy)
+
+
+def _chunks(cfg: EmbodiedConfig) -> ConfigError | None:
+    for place, limit in (("env.train", cfg.env.train.max_episode_steps), ("env.eval", cfg.env.eval.max_episode_steps)):
+        fault = _too_long(cfg, f"{place}.max_episode_steps", limit)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _too_long(cfg: EmbodiedConfig, place: str, limit: int | None) -> ConfigError | None:
+    chunk = traits_of(cfg.actor.model.config).chunk
+    if chunk is None or limit is None or chunk <= limit:
+        return None
+    problem = f"'{cfg.actor.model.model_type}' decides for {chunk} control steps at once, and {place} ends an episode after {limit}"
+    return ConfigError("actor.model.num_action_chunks", problem, "Lower it, or raise the limit.")
+
+
 def check_spec(cfg: EmbodiedConfig, spec: EnvSpec) -> None:
     """Refuses a model that can't act in an environment; called when the simulators are up, before any model is built.
 
     Raises:
-        ConfigError: the environment numbers its actions, and the model makes vectors of numbers.
+        ConfigError: the environment numbers its actions, and the model makes vectors of numbers; it does not show what the model
+            needs; or its episodes are shorter than a chunk of actions.
     """
+    model, env = f"'{cfg.actor.model.model_type}'", f"env.train.env_type '{cfg.env.train.env_type}'"
     discrete = np.issubdtype(np.dtype(spec.action.dtype), np.integer)
     if discrete and traits_of(cfg.actor.model.config).discrete_actions is False:
-        problem = f"'{cfg.actor.model.model_type}' makes vectors of numbers, and env.train.env_type '{cfg.env.train.env_type}' "
         remedy = "Choose an environment with continuous actions, or a model of your own that decides among numbers."
-        raise ConfigError("actor.model.model_type", f"{problem}takes numbered actions", remedy)
+        raise ConfigError("actor.model.model_type", f"{model} makes vectors of numbers, and {env} takes numbered actions", remedy)
+    for fault in (_unseen(cfg, spec.observation), _too_long(cfg, env, spec.max_episode_steps)):
+        if fault is not None:
+            raise fault
+
+
+def check_evaluated(cfg: EmbodiedConfig, spec: EnvSpec, trained: EnvSpec) -> None:
+    """Refuses another environment in evaluations, in which the policy of training can't act.
+
+    Args:
+        cfg: the run.
+        spec: what is evaluated in.
+        trained: what is trained in.
+
+    Raises:
+        ConfigError: other actions, an observation that is missing or has another shape, or episodes shorter than a chunk.
+    """
+    place, evaluated, own = "env.eval.env_type", f"'{cfg.env.eval.env_type}'", f"env.train.env_type '{cfg.env.train.env_type}'"
+    remedy = "Evaluate in what the policy is trained for, or bring env.eval.init_params and env.eval.wrappers in line."
+    if spec.action.shape != trained.action.shape:
+        problem = f"{evaluated} takes actions {list(spec.action.shape)}, and {own} {list(trained.action.shape)}"
+        raise ConfigError(place, problem, remedy)
+    for key, wanted in trained.observation.items():
+        found = spec.observation.get(key)
+        if found is None or found.shape != wanted.shape:
+            shown = "nothing" if found is None else list(found.shape)
+            raise ConfigError(place, f"{evaluated} shows {shown} as '{key}', and {own} {list(wanted.shape)}", remedy)
+    fault = _too_long(cfg, f"env.eval.env_type {evaluated}", spec.max_episode_steps)
+    if fault is not None:
+        raise fault
 
 
 def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
@@ -74,7 +136,7 @@ def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
     return no_idle_reference(cfg.actor, used=used, remedy="Set reference.source: initial, or leave it out.")
 
 
-EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _sequences, _needs, _reference)
+EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _sequences, _observed, _chunks, _needs, _reference)
 
 
 def read_embodied(data: Section) -> EmbodiedConfig:

@@ -170,7 +170,7 @@ class EmbodiedRunner:
         video = self.folder.video if self.cfg.env.eval.video_cfg.save_video else None
         report = self.evaluate(episode_protocol(self.cfg, final=True), video)
         # After the evaluation, for which the actor sends its weights.
-        self.phases.wait(self.actor.close())
+        self.phases.wait(self.actor.close(), self.env.close())
         steps = {"env/steps": float(self.env_steps)}
         record.log.write(self.step, {**report.scalars(), **steps, "time/wall_s": self.folder.wall_s})
         write_report(self.folder, self.cfg.runner, report, steps)

@@ -71,6 +71,10 @@ class TrainEnvConfig:
     """Whether an episode goes on after the task has ended it."""
     auto_reset: bool = True
     """Whether an unfinished episode goes on in the next rollout epoch; false resets all at its start."""
+    use_fixed_reset_state_ids: bool = False
+    """Whether all episodes that a group begins in one rollout epoch start from the same state."""
+    use_ordered_reset_state_ids: bool = False
+    """Whether the numbered states of the environment are taken in order, one for each group and rollout epoch, not drawn."""
     bootstrap_truncated: bool = True
     """Whether the critic's value of what would have followed counts where the step limit cut an episode; false where the limit
     belongs to the task, so that being slow costs something."""
@@ -95,6 +99,10 @@ class TrainEnvConfig:
         if self.total_num_envs % self.group_size:
             problem = f"{self.total_num_envs} environments can't be parted into groups of {self.group_size}"
             raise ConfigError("total_num_envs", problem, "Use a multiple of group_size.")
+        for name in ("use_fixed_reset_state_ids", "use_ordered_reset_state_ids"):
+            if getattr(self, name) and self.auto_reset:
+                problem = "initial states belong to a rollout epoch, and with auto_reset episodes go on over its end"
+                raise ConfigError(name, problem, "Set auto_reset: false.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,118 @@
+"""A policy and an environment that don't fit are refused, with the names of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.declarations import PolicyTraits
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import ENVS, MODELS
+from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.rules import check_spec, read_embodied
+from rlinf.runners.embodied.slots import slot_layout
+from rlinf.runners.embodied.topology import Topology
+
+
+@dataclass(frozen=True)
+class Sees:
+    """A model with traits."""
+
+    observations: tuple[str, ...] = ()
+    num_action_chunks: int = 1
+
+    @property
+    def traits(self) -> PolicyTraits:
+        return PolicyTraits(observations=self.observations, chunk=self.num_action_chunks, discrete_actions=False)
+
+
+@dataclass(frozen=True)
+class Shows(ENVS.get("countdown")):
+    """An environment that knows what it shows, with another action space."""
+
+    size: int = 1
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        return ("states",)
+
+    def describe(self, env: Any) -> EnvSpec:
+        return spec(size=self.size)
+
+
+for name, registry, item in (("toy_sees", MODELS, Sees), ("toy_shows", ENVS, Shows)):
+    if name not in registry.names():
+        registry.register(name)(item)
+
+
+def spec(*, size: int = 1, limit: int = 100, **shown: int) -> EnvSpec:
+    bound = np.ones(size, np.float32)
+    return EnvSpec(
+        observation={key: ArraySpec(shape=(n,), dtype="float32") for key, n in ({"states": 1} | shown).items()},
+        action=ArraySpec(shape=(size,), dtype="float32", low=-bound, high=bound),
+        max_episode_steps=limit,
+    )
+
+
+def data_of(toy_data: dict[str, Any], env: dict[str, Any] | None = None, **model: Any) -> dict[str, Any]:
+    toy_data["actor"]["model"] = {"model_type": "toy_sees", **model}
+    toy_data["env"]["train"] |= {"env_type": "toy_shows", **(env or {})}
+    return toy_data
+
+
+def test_an_image_policy_in_an_environment_of_numbers_before_any_worker_starts(toy_data: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_embodied(data_of(toy_data, observations=["states", "main_images"]))
+    assert str(caught.value).startswith(
+        "actor.model.model_type: 'toy_sees' needs main_images, and env.train.env_type 'toy_shows' shows states. Let the environment"
+    )
+    read_embodied(data_of(toy_data, observations=["states"]))
+    toy_data["env"]["train"]["env_type"] = "countdown"
+    read_embodied(data_of(toy_data, {"env_type": "countdown"}, observations=["main_images"]))
+
+
+def test_the_same_of_an_environment_that_must_be_built_first(toy_data: dict[str, Any]) -> None:
+    cfg = read_embodied(data_of(toy_data, {"env_type": "countdown"}, observations=["wrist_images"]))
+    with pytest.raises(
+        ConfigError, match=r"'toy_sees' needs wrist_images, and env.train.env_type 'countdown' shows main_images, states"
+    ):
+        check_spec(cfg, spec(main_images=3))
+    check_spec(cfg, spec(wrist_images=3))
+
+
+@pytest.mark.parametrize("section", ["train", "eval"])
+def test_a_chunk_that_is_longer_than_an_episode(toy_data: dict[str, Any], section: str) -> None:
+    data = data_of(toy_data, num_action_chunks=8)
+    data["env"][section]["max_episode_steps"] = 7
+    message = f"num_action_chunks: 'toy_sees' decides for 8 control steps at once, and env.{section}.max_episode_steps ends"
+    with pytest.raises(ConfigError, match=message):
+        read_embodied(data)
+    data["env"][section]["max_episode_steps"] = 8
+    read_embodied(data)
+
+
+def test_a_chunk_that_is_longer_than_the_environments_own_limit(toy_data: dict[str, Any]) -> None:
+    cfg = read_embodied(data_of(toy_data, num_action_chunks=8))
+    check_spec(cfg, spec(limit=8))
+    with pytest.raises(ConfigError, match=r"env.train.env_type 'toy_shows' ends an episode after 7"):
+        check_spec(cfg, spec(limit=7))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_evaluation_in_another_environment_is_looked_at_before_training(toy_data: dict[str, Any], size: int) -> None:
+    data = data_of(toy_data)
+    data["env"]["eval"] |= {"init_params": {"size": size, "level": 3}}
+    cfg = read_embodied(data)
+    env, slots = EnvWorker(cfg), slot_layout(cfg, 1)
+    trained = env.init_worker(slots["train"])
+    topology = Topology(spec=trained, actor="a", actor_ranks=1, rollout="r", rollout_ranks=1, slots=slots)
+    if size == 1:
+        env.connect(topology)
+        return
+    message = r"^env.eval.env_type: 'toy_shows' takes actions \[2\], and env.train.env_type 'toy_shows' \[1\]"
+    with pytest.raises(ConfigError, match=message):
+        env.connect(topology)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rlinf.core.errors import MissingExtra
+from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.runners import check_run, read_embodied
 from rlinf.runners.commands import config
 from rlinf.runners.config.composition import compose_recipe
+from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.reasoning import read_reasoning
 from rlinf.runners.sft import read_sft
@@ -21,13 +22,32 @@ CONFIG, REASONING, SFT = APPS / "embodied/config", APPS / "reasoning/config", AP
 RECIPES, REASONING_RECIPES, SFT_RECIPES = (sorted(p.stem for p in folder.glob("*.yaml")) for folder in (CONFIG, REASONING, SFT))
 
 
+def check_on_this_machine(cfg: RunConfig) -> None:
+    """Whether a run could begin, but for what is fetched by hand."""
+    try:
+        check_run(cfg)
+    except ConfigError as error:
+        if "no LIBERO meshes" not in str(error):
+            raise
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_is_short(recipe: str) -> None:
+    lines = (CONFIG / f"{recipe}.yaml").read_text().splitlines()
+    assert len(lines) <= 40
+    assert lines[0].startswith("# ")
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
     cfg = read_embodied(compose_recipe(CONFIG, recipe).data)
-    check_run(cfg)
     assert cfg.runner.experiment_name == recipe
     assert resolved(read_embodied(resolved(cfg))) == resolved(cfg)
-    placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cfg.cluster))
+    template = cfg.cluster.get("virtual_accelerators") is None
+    if not template:
+        check_on_this_machine(cfg)
+    cluster = {**cfg.cluster, "virtual_accelerators": {"count": 8}} if template else cfg.cluster
+    placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cluster))
     assert {"actor", "rollout", "env"} == set(placement.components)
     assert "env[0" in placement.describe()
 

@@ -1,4 +1,4 @@
-"""A task that takes a memory: the first picture is bright or dark, the others are grey, and the last action must say which it was."""
+"""A task that takes a memory: the first picture is bright or dark, the others grey, and the last action must say which it was."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Need = Literal["value", "target", "entropy", "reference", "proximal", "version", "baseline", "group", "sum_pi_squared"]
 """What an advantage or a loss may be unable to do without:
@@ -92,6 +92,16 @@ class KnowsObservations(Protocol):
 
 
 @runtime_checkable
+class RunsElsewhere(Protocol):
+    """An environment's configuration that runs another one in other processes, with the same numbers."""
+
+    @property
+    def runs(self) -> tuple[str, Any] | None:
+        """The registered name and the configuration of that one; None if nothing is registered here for it."""
+        ...
+
+
+@runtime_checkable
 class Checks(Protocol):
     """A configuration that can look at this machine: whether what it needs is installed, and whether its files are there."""
 
@@ -126,5 +136,7 @@ def traits_of(item: object) -> PolicyTraits:
 
 def observed_of(item: object) -> tuple[str, ...] | None:
     """The observation keys of the environment that a configuration builds; None where nobody knows yet."""
+    if isinstance(item, RunsElsewhere):
+        item = (item.runs or (None, None))[1]
     found = item.observed if isinstance(item, KnowsObservations) else None
     return found if isinstance(found, tuple) else None

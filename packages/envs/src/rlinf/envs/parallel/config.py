@@ -11,10 +11,10 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import observed_of
 from rlinf.core.errors import ConfigError
+from rlinf.core.protocols import EnvConfig
 from rlinf.core.registry import ENVS
-from rlinf.envs.remote.config import Remote
+from rlinf.envs.remote.config import Remote, registered
 from rlinf.envs.remote.launch import Deadlines, Launch, target
 from rlinf.envs.spaces import describe
 
@@ -48,11 +48,9 @@ class Parallel:
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     @property
-    def observed(self) -> tuple[str, ...] | None:
-        """The observation keys of that environment; None if another interpreter has to be asked."""
-        if self.python is not None:
-            return None
-        return observed_of(ENVS.build(self.env, self.params, place="env.params"))
+    def runs(self) -> tuple[str, EnvConfig] | None:
+        """That environment; None if another interpreter has to be asked, or if `check` refuses it."""
+        return registered(self.env, self.params)
 
     def check(self, place: str) -> None:
         """Refuses what the environment itself refuses, and numbers below 1; starts nothing.
@@ -66,6 +64,7 @@ class Parallel:
         if self.python is not None:
             Remote(python=self.python, env=self.env, params=self.params).check(place)
         else:
+            ENVS.get(self.env, place=f"{place}.env")
             ENVS.build(self.env, self.params, place=f"{place}.params").check(f"{place}.params")
 
     def make(

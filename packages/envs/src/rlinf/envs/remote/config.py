@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
+from rlinf.core.protocols import EnvConfig
 from rlinf.core.registry import ENVS
 from rlinf.envs.remote.launch import Deadlines, Launch, target
 from rlinf.envs.spaces import describe
@@ -40,6 +41,11 @@ class Remote:
     restarts: int = 3
     """How often in all a failed simulator is started again."""
     deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @property
+    def runs(self) -> tuple[str, EnvConfig] | None:
+        """That environment; None if only the interpreter knows it, or if `check` refuses it."""
+        return registered(self.env, self.params)
 
     def check(self, place: str) -> None:
         """Refuses a missing interpreter, and parameters that a known environment doesn't take; starts nothing.
@@ -89,3 +95,11 @@ class Remote:
     def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
         """What a policy must know of an environment that `make` returned."""
         return describe(env)
+
+
+def registered(env: str, params: Mapping[str, Any]) -> tuple[str, EnvConfig] | None:
+    """The name and the configuration of an environment that is registered here; None for others, and for wrong parameters."""
+    try:
+        return (env, ENVS.build(env, params, place="env.params")) if ":" not in env else None
+    except ConfigError:
+        return None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import RunsElsewhere
 from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult, EvalReport
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.config.sections import resolved
@@ -43,7 +45,11 @@ def episode_protocol(cfg: EmbodiedConfig, *, final: bool) -> EpisodeProtocol:
 
 
 def stated_env(config: EvalEnvConfig) -> dict[str, Any]:
-    """The environment as a protocol states it; wrappers only where there are any."""
+    """The environment as a protocol states it, in whatever process it runs; wrappers only where there are any."""
+    runs = config.init_params.runs if isinstance(config.init_params, RunsElsewhere) else None
+    if runs is not None:
+        name, inner = runs
+        return stated_env(replace(config, env_type=name, init_params=inner))
     wrappers = [resolved(section) for section in config.wrappers if not section.wrapper.training_only]
     stated = {"env_type": config.env_type, "init_params": resolved(config)["init_params"]}
     return {**stated, "wrappers": wrappers} if wrappers else stated

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from engines_text import ToyWriter, sequence_loss, text_batch, token_loss
+from engines_text import OwnLoss, ToyWriter, sequence_loss, text_batch, token_loss
 from engines_toy import parts_of, run_cases
 from safetensors.torch import save_file
 from weight_sync_toy import Post, exchange_at
@@ -60,6 +60,8 @@ def run_case(name: str, rank: int, world_size: int, rendezvous: str, folder: Pat
         trainer.offload("optimizer")
         trainer.onload()
         seen.append({key: metric.mean for key, metric in trainer.step(mine, loss).items()})
+    for take in (trainer.step_policy, trainer.measure_policy):
+        seen.append({key: metric.mean for key, metric in take(mine, OwnLoss()).items()})
     found = {**trainer.weights().tensors, "scored": trainer.evaluate(text_batch()).logprob}
     if name == "frozen":
         found["reference"] = trainer.reference(text_batch())

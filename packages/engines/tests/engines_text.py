@@ -138,3 +138,10 @@ def sequence_loss(batch, evaluation):
     after = t.value[torch.arange(len(mask)), last + 1]
     loss = -log.exp() * (gain + after) * (1.0 + t.group)
     return LossOutput(total=loss.sum(), weight=torch.tensor(float(len(mask))))
+
+
+class OwnLoss:
+    """`token_loss`, asked of the policy itself."""
+
+    def of_policy(self, policy, batch):
+        return token_loss(batch, policy.default_forward(batch))

@@ -1,0 +1,74 @@
+"""Demonstrations of a scripted expert."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.evaluation import EpisodeProtocol
+from rlinf.envs.recording import lerobot_writer, record_expert
+from rlinf.envs.tabletop.config import Tabletop
+
+
+class Kept:
+    """A writer that keeps episodes in a list."""
+
+    def __init__(self):
+        self.episodes = []
+        self.closed = 0
+
+    @property
+    def count(self):
+        return len(self.episodes)
+
+    def write(self, episode):
+        self.episodes.append(episode)
+
+    def close(self):
+        self.closed += 1
+
+
+def tables(num_envs, task="slots"):
+    return Tabletop(task=task).make(num_envs, max_episode_steps=None, ignore_terminations=False, render=False)
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 8])
+def test_as_many_as_asked_for_each_from_a_state_of_its_own(num_envs):
+    writer = Kept()
+    played = record_expert(tables(num_envs), writer, episodes=7, seed=3)
+    assert [each.success_once for each in played] == [True] * 7
+    seeds = {episode.seed for episode in writer.episodes}
+    assert (len(writer.episodes), len(seeds), writer.closed) == (7, 7, 1)
+    assert all(episode.success[-1] and not episode.success[:-1].any() for episode in writer.episodes)
+    evaluated = EpisodeProtocol(env="any", init_ids=tuple(range(7)), seeds=(3,), initial_states="seed").work_list()
+    assert not seeds & {key.env_seed for key in evaluated}
+
+
+def test_the_same_whatever_plays_side_by_side():
+    one, other = Kept(), Kept()
+    record_expert(tables(2), one, episodes=5, noise=0.3)
+    record_expert(tables(5), other, episodes=5, noise=0.3)
+    for a, b in zip(*(sorted(kept.episodes, key=lambda e: e.seed) for kept in (one, other)), strict=True):
+        np.testing.assert_array_equal(a.actions, b.actions)
+
+
+def test_a_slow_expert_needs_longer_and_may_fail():
+    quick, slow, solved = Kept(), Kept(), Kept()
+    record_expert(tables(4), quick, episodes=12)
+    record_expert(tables(4), slow, episodes=12, speed=0.5, noise=0.3)
+    record_expert(tables(4), solved, episodes=12, speed=0.5, noise=0.3, only_success=True)
+    steps = [sum(map(len, kept.episodes)) for kept in (quick, slow)]
+    assert steps[1] > 1.3 * steps[0]
+    assert 0 < len(solved.episodes) < len(slow.episodes) == 12
+
+
+def test_who_has_no_expert_and_senseless_numbers_are_refused(counters, tmp_path):
+    with pytest.raises(ConfigError, match="has no scripted expert"):
+        record_expert(counters(2), Kept(), episodes=1)
+    with pytest.raises(ConfigError, match="expected 0 < speed ≤ 1"):
+        record_expert(tables(1), Kept(), episodes=1, speed=0.0)
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta/info.json").touch()
+    with pytest.raises(ConfigError, match=r"there is a dataset at .* already"):
+        lerobot_writer(tmp_path, fps=20)

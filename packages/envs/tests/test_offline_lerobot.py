@@ -1,0 +1,164 @@
+"""LeRobot datasets read back: what `LeRobotWriter` wrote, and what others write differently."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.envs.offline import LeRobot, transitions
+from rlinf.envs.recording import Episode, LeRobotWriter
+
+pa = pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
+parquet = pytest.importorskip("pyarrow.parquet", reason="the extra rlinf-envs[recording] is not installed")
+pytest.importorskip("imageio_ffmpeg", reason="the extra rlinf-envs[video] is not installed")
+
+
+def an_episode(length, seed, task="stack them", solved=True):
+    """Each frame has a grey of its own, which a video keeps."""
+    rng = np.random.default_rng(seed)
+    last = np.arange(length) == length - 1
+    level = (20 + 10 * ((seed + np.arange(length + 1)) % 20)).astype(np.uint8)
+    images = np.broadcast_to(level[:, None, None, None], (length + 1, 16, 24, 3)).copy()
+    return Episode(
+        observations={
+            "states": rng.normal(size=(length + 1, 2)).astype(np.float32),
+            "main_images": images,
+            "extra_view_images": np.stack([255 - images, images // 2], axis=1),
+            "force": rng.normal(size=(length + 1, 1)).astype(np.float32),
+        },
+        actions=rng.normal(size=(length, 4)).astype(np.float32),
+        rewards=rng.normal(size=length).astype(np.float32),
+        terminated=last & solved,
+        truncated=last & (not solved),
+        success=last & solved,
+        task=task,
+        seed=seed,
+    )
+
+
+EPISODES = [an_episode(3, 5), an_episode(5, 6, "open it", solved=False), an_episode(1, 7), an_episode(2, 8)]
+
+
+def record(folder, episodes=EPISODES, **settings):
+    writer = LeRobotWriter(folder, fps=10, finalize_interval=3, **settings)
+    for episode in episodes:
+        writer.write(episode)
+    writer.close()
+    return folder
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["png", "video"])
+def recorded(request, tmp_path_factory):
+    return record(tmp_path_factory.mktemp("lerobot"), use_videos=request.param), 2 if request.param else 0
+
+
+def test_what_was_written_is_read(recorded):
+    folder, error = recorded
+    source = LeRobot(path=str(folder)).open()
+    assert len(source) == 4
+    for number, (found, wanted) in enumerate(zip(source.episodes(), EPISODES, strict=True)):
+        assert (found.number, found.task, len(found)) == (number, wanted.task, len(wanted))
+        assert set(found.observation) == set(wanted.observations)
+        for key, array in wanted.observations.items():
+            seen = found.observation[key]
+            assert (seen.shape, seen.dtype) == (array[:-1].shape, array.dtype)
+            assert np.abs(seen.astype(np.float64) - array[:-1]).max() <= (error if array.dtype == np.uint8 else 0)
+        np.testing.assert_array_equal(found.action, wanted.actions)
+        np.testing.assert_array_equal(found.reward, wanted.rewards)
+        assert (found.terminated == wanted.terminated).all()
+        assert (found.truncated == wanted.truncated).all()
+
+
+def test_it_is_described_as_an_environment(recorded):
+    spec = LeRobot(path=str(recorded[0])).open().spec
+    shapes = {key: (leaf.shape, leaf.dtype) for key, leaf in spec.observation.items()}
+    assert shapes == {
+        "main_images": ((16, 24, 3), "uint8"),
+        "extra_view_images": ((2, 16, 24, 3), "uint8"),
+        "states": ((2,), "float32"),
+        "force": ((1,), "float32"),
+        "task_descriptions": ((), "<U10"),
+    }
+    assert (spec.action.shape, spec.max_episode_steps) == ((4,), 5)
+    actions = np.concatenate([episode.actions for episode in EPISODES])
+    np.testing.assert_allclose(spec.action.low, actions.min(0), rtol=1e-6)
+    np.testing.assert_allclose(spec.action.high, actions.max(0), rtol=1e-6)
+
+
+def test_some_episodes_and_keys_of_ones_own(recorded):
+    keys = {"states": "observation.force", "wrist_images": ("observation.images.extra_1",)}
+    source = LeRobot(path=str(recorded[0]), episodes=2, keys=keys).open()
+    first, second = source.episodes()
+    assert (len(source), len(second)) == (2, 5)
+    np.testing.assert_array_equal(first.observation["states"], EPISODES[0].observations["force"][:-1])
+    assert first.observation["wrist_images"].shape == (3, 1, 16, 24, 3)
+
+
+def test_several_datasets_of_a_folder_follow_each_other(tmp_path):
+    for rank in range(2):
+        record(tmp_path / f"rank_{rank}", EPISODES[2 * rank : 2 * rank + 2], use_videos=False)
+    found = list(LeRobot(path=str(tmp_path), episodes=3).open().episodes())
+    assert [(episode.number, len(episode)) for episode in found] == [(0, 3), (1, 5), (2, 1)]
+    np.testing.assert_array_equal(found[2].action, EPISODES[2].actions)
+
+
+def test_frames_come_in_the_order_of_their_index_and_lists_of_any_kind(tmp_path):
+    """As others write: rows in any order, lists of variable length, statistics and outcomes left out."""
+    folder = record(tmp_path, use_videos=False)
+    for path in (folder / "data").glob("*/*.parquet"):
+        table = parquet.read_table(path).drop_columns(["next.reward", "next.done", "next.success"])
+        rows = list(reversed(table.to_pylist()))
+        fixed = pa.types.is_fixed_size_list
+        schema = pa.schema([pa.field(f.name, pa.list_(pa.float32())) if fixed(f.type) else f for f in table.schema])
+        parquet.write_table(pa.Table.from_pylist(rows, schema), path)
+    about = json.loads((folder / "meta/info.json").read_text())
+    for name in ("next.reward", "next.done", "next.success"):
+        del about["features"][name]
+    (folder / "meta/info.json").write_text(json.dumps(about))
+    (folder / "meta/stats.json").unlink()
+    source = LeRobot(path=str(folder)).open()
+    assert (source.spec.action.low, source.spec.action.high) == (None, None)
+    for found, wanted in zip(source.episodes(), EPISODES, strict=True):
+        np.testing.assert_array_equal(found.action, wanted.actions)
+        np.testing.assert_array_equal(found.observation["main_images"], wanted.observations["main_images"][:-1])
+        assert found.truncated.tolist() == [False] * (len(wanted) - 1) + [True]
+        assert not found.reward.any()
+
+
+def test_actions_go_backwards_through_the_format_of_the_policy(recorded):
+    forward = {"type": "unscale", "low": (0.0,) * 4, "high": (4.0,) * 4}
+    source = LeRobot(path=str(recorded[0]), action_format=forward).open()
+    # [0, 4] of the simulator is [−1, 1] of the policy.
+    np.testing.assert_allclose(next(source.episodes()).action, EPISODES[0].actions / 2 - 1, rtol=1e-6)
+    assert (source.spec.action.shape, source.spec.action.low) == ((4,), None)
+    with pytest.raises(ConfigError, match="no action format named 'unscaled'"):
+        LeRobot(path="x", action_format={"type": "unscaled"})
+
+
+def test_what_is_no_dataset_is_refused(tmp_path, recorded):
+    check = LeRobot.check
+    with pytest.raises(ConfigError, match=r"data\.path: expected a LeRobot dataset at '.*nowhere', found no such folder"):
+        check(LeRobot(path=str(tmp_path / "nowhere")), "data")
+    unknown = r"data\.keys\.main_images: .* has no feature 'observation\.images\.man'.*observation\.images\.main"
+    with pytest.raises(ConfigError, match=unknown):
+        check(LeRobot(path=str(recorded[0]), keys={"main_images": "observation.images.man"}), "data")
+    with pytest.raises(ConfigError, match=r"data\.action: .* has no feature 'actions'"):
+        check(LeRobot(path=str(recorded[0]), action="actions"), "data")
+    folder = record(tmp_path / "old", EPISODES[:1], use_videos=False)
+    about = json.loads((folder / "meta/info.json").read_text())
+    (folder / "meta/info.json").write_text(json.dumps({**about, "codebase_version": "v2.1"}))
+    with pytest.raises(ConfigError, match=r"data\.path: expected format v3 in '.*old', found v2\.1"):
+        check(LeRobot(path=str(folder)), "data")
+    (folder / "meta/info.json").write_text(json.dumps({**about, "total_episodes": 0}))
+    with pytest.raises(ConfigError, match=r"data\.path: '.*old' has no episodes"):
+        check(LeRobot(path=str(folder)), "data")
+    with pytest.raises(ConfigError, match="episodes: expected at least 1"):
+        LeRobot(path="x", episodes=0)
+
+
+def test_there_are_no_transitions_without_what_was_seen_last(recorded):
+    with pytest.raises(ShapeError, match="expected one observation more than actions, episode 0 has not"):
+        transitions(LeRobot(path=str(recorded[0])).open().episodes())

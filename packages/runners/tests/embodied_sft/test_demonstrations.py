@@ -1,0 +1,69 @@
+"""From episodes to batches, by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from rlinf.core.data import LossOutput
+from rlinf.core.offline import OfflineEpisode
+from rlinf.runners.embodied_sft.demonstrations import Demonstrations, Imitation, held_out
+
+
+def an_episode(number, length, task="push", last=True):
+    """State t of episode e is 10 e + t, and so is its action, negative."""
+    steps = 10.0 * number + np.arange(length + last, dtype=np.float32)[:, None]
+    none = np.zeros(length, np.bool_)
+    return OfflineEpisode(
+        number=number,
+        observation={"states": steps},
+        action=-steps[:length],
+        reward=np.zeros(length, np.float32),
+        terminated=none,
+        truncated=none,
+        task=task,
+    )
+
+
+def test_an_example_is_a_step_and_the_actions_from_there_on():
+    demonstrations = Demonstrations([an_episode(0, 3), an_episode(1, 2, "pull", last=False)], chunk=2, tasks=["pull", "push"])
+    assert len(demonstrations) == 5
+    trajectory = demonstrations.batch([0, 2, 3, 4]).trajectory
+    assert trajectory.context["observation"]["states"][..., 0].tolist() == [[0], [2], [10], [11]]
+    assert trajectory.action[:, 0, :, 0].tolist() == [[0, -1], [-2, -2], [-10, -11], [-11, -11]]
+    assert trajectory.context["counted"][:, 0].tolist() == [[True, True], [True, False], [True, True], [True, False]]
+    assert trajectory.task.tolist() == [1, 1, 0, 0]
+
+
+def test_statistics_are_of_what_was_seen_before_each_action():
+    demonstrations = Demonstrations([an_episode(0, 3), an_episode(1, 2)], chunk=9, tasks=["push"])
+    assert demonstrations.column("states")[:, 0].tolist() == [0, 1, 2, 10, 11]
+    assert demonstrations.action[:, 0].tolist() == [0, -1, -2, -10, -11]
+    assert demonstrations.column("main_images") is None
+
+
+def test_the_policy_is_shown_observations_actions_mask_and_task():
+    seen = {}
+
+    def sft_loss(env_obs, action, *, mask, generator):
+        seen.update(obs=env_obs, action=action, mask=mask, draw=torch.rand(1, generator=generator).item())
+        return LossOutput(total=torch.ones(()), weight=torch.ones(()), metrics={})
+
+    batch = Demonstrations([an_episode(0, 2), an_episode(1, 1, "pull")], chunk=2, tasks=["pull", "push"]).batch([1, 2])
+    moved = batch.trajectory.map(torch.as_tensor)
+    loss = Imitation(["pull", "push"], torch.Generator().manual_seed(3))
+    loss.of_policy(SimpleNamespace(sft_loss=sft_loss), SimpleNamespace(trajectory=moved))
+    assert seen["obs"]["states"].tolist() == [[1], [10]]
+    assert seen["obs"]["task_descriptions"].tolist() == ["push", "pull"]
+    assert seen["action"].tolist() == [[[-1], [-1]], [[-10], [-10]]]
+    assert seen["mask"].tolist() == [[True, False], [True, False]]
+    assert seen["draw"] == torch.rand(1, generator=torch.Generator().manual_seed(3)).item()
+    Imitation([""], torch.Generator()).of_policy(SimpleNamespace(sft_loss=sft_loss), SimpleNamespace(trajectory=moved))
+    assert set(seen["obs"]) == {"states"}
+
+
+def test_a_tenth_is_held_out_but_at_least_one():
+    assert [held_out(n, None) for n in (1, 5, 25)] == [1, 1, 2]
+    assert held_out(25, 7) == 7

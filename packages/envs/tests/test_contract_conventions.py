@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import gymnasium
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from gymnasium.wrappers import vector as wrappers
 
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs import Gymnasium, Tabletop
+from rlinf.envs.assembly import assemble
 
 LIMIT = 6
 OLD = tuple(map(int, gymnasium.__version__.split(".")[:2])) < (1, 4)
@@ -117,3 +120,28 @@ def test_the_contract_holds_where_an_expert_ends_episodes(task):
         return Tabletop(task=task).make(3, max_episode_steps=None, ignore_terminations=False, render=False)
 
     EnvContract(factory=factory, act=lambda env: env.unwrapped.expert_actions()).run()
+
+
+class Brief(gymnasium.Env[Any, Any]):
+    """An episode of `seed % longest + 1` steps."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self, longest: int) -> None:
+        self.observation_space = gymnasium.spaces.Dict({"states": gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)})
+        self.action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        self.longest = longest
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.left, self.at = int(seed or 0) % self.longest + 1, np.random.default_rng(seed).normal(size=2)
+        return {"states": self.at.astype(np.float32)}, {}
+
+    def step(self, action: Any) -> Any:
+        self.left, self.at = self.left - 1, self.at + 0.1 * np.asarray(action)
+        over = self.left == 0
+        return {"states": self.at.astype(np.float32)}, float(self.at.sum()), over, False, {"success": over}
+
+
+@pytest.mark.parametrize("longest", [1, 3])
+def test_episodes_may_end_with_their_first_step(longest: int) -> None:
+    EnvContract(factory=lambda: assemble([lambda: Brief(longest)] * 3, max_episode_steps=12, camera=None)).run()

@@ -23,6 +23,23 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 VIRTUAL = {"virtual_accelerators": {"count": 2}}
 
 
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[str]:
+    """The address of a Ray that this process has started. Its clusters join it, each for itself, and leave it as it was."""
+    from rlinf.scheduler.backends.ray._ray import Session, ray
+
+    session = Session(None, "tests")
+    yield ray.get_runtime_context().gcs_address
+    session.end()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that makes clusters on Ray shares one with the others; not the modules whose drivers have one each (`OWN_RAY`)."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("ray") and not hasattr(item.module, "OWN_RAY"):
+            item.fixturenames.insert(0, "shared_ray")
+
+
 @pytest.fixture(scope="module")
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     log_dir = tmp_path_factory.mktemp("logs")

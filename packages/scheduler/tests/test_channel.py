@@ -12,7 +12,6 @@ from rlinf.core.errors import ChannelClosed, Deadlock, DuplicateName, EndOfStrea
 from rlinf.core.testing.channel import ChannelContract
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, Worker
 
-ONE = NodePlacementStrategy([0])
 TWO = NodePlacementStrategy([0, 0])
 BACKENDS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
 
@@ -149,17 +148,15 @@ def test_a_failed_put_is_told_by_its_handle(cluster: Cluster) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.ray
-def test_threads_of_a_worker() -> None:
-    with Cluster(cluster_cfg={"timeout_s": 60.0}) as cluster:
-        group = User.create_group().launch(cluster, name="user", placement_strategy=ONE)
-        source, target = cluster.create_channel("in", near="user"), cluster.create_channel("out", maxsize=5)
-        done = group.in_threads(source, target, 4)
-        for i in range(200):
-            source.put(i)
-        source.close()
-        assert sorted(target.get() for _ in range(200)) == list(range(200))
-        assert done.wait() == [4]
+@pytest.mark.parametrize("cluster", [BACKENDS[1]], indirect=True)
+def test_threads_of_a_worker(cluster: Cluster, users: Any) -> None:
+    source, target = cluster.create_channel("in", near="user"), cluster.create_channel("out", maxsize=5)
+    done = users.execute_on(0).in_threads(source, target, 4)
+    for i in range(200):
+        source.put(i)
+    source.close()
+    assert sorted(target.get() for _ in range(200)) == list(range(200))
+    assert done.wait() == [4]
 
 
 def test_the_local_back_end_knows_that_nobody_can_put() -> None:

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 pytestmark = pytest.mark.ray
+OWN_RAY = True
 
 
 def _load() -> ModuleType:
@@ -27,7 +28,7 @@ chaos = _load()
     ("phase", "part", "target", "how"),
     [
         ("run", 0.5, "worker", "KILL"),
-        ("launch", 0.9, "worker", "SEGV"),
+        pytest.param("launch", 0.9, "worker", "SEGV", marks=pytest.mark.slow),
         pytest.param("run", 0.3, "driver", "KILL", marks=pytest.mark.slow),
         pytest.param("run", 0.4, "raylet", "KILL", marks=pytest.mark.slow),
         pytest.param("run", 0.2, "gcs_server", "KILL", marks=pytest.mark.slow),

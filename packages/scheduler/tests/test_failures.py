@@ -1,4 +1,4 @@
-"""What reaches the driver when a worker fails, and what is left then. One Ray for all; a cluster for each end of a run."""
+"""What reaches the driver when a worker fails, and what is left then. A cluster for each end of a run."""
 
 from __future__ import annotations
 
@@ -101,15 +101,6 @@ class Mortal(Worker):
         plain = subprocess.Popen(["sleep", "600"])
         alone = subprocess.Popen(["sleep", "600"], start_new_session=True)
         return [plain.pid, alone.pid, orphan]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Generator[None]:
-    from rlinf.scheduler.backends.ray._ray import Session
-
-    session = Session(None, "failures")
-    yield
-    session.end()
 
 
 @contextlib.contextmanager
@@ -277,11 +268,16 @@ def test_a_death_ends_the_run_whatever_the_driver_waits_for(caplog: pytest.LogCa
         far = cluster.create_channel("far", near="peer")
         pids = [info.pid for info in peer.worker_infos]
         victim.sleep(60.0)
-        blocked = peer.execute_on(0).get(channel)
+        blocked, listening = peer.execute_on(0).get(channel), peer.execute_on(1).listen("victim")
         time.sleep(0.5)
         start = time.monotonic()
         os.kill(victim.worker_infos[0].pid, signal.SIGKILL)
         message = r"^victim\[0\] failed in sleep\(\): the process died \(it was killed by SIGKILL\)"
+        with pytest.raises(WorkerError, match=message) as first:
+            gather(blocked, listening, timeout=60.0)
+        notes = "\n".join(first.value.__notes__)
+        assert "ChannelClosed: channel 'never'" in notes
+        assert "victim[0] died" in notes
         for wait in (channel.get, far.get, blocked.wait, peer.pid, lambda: Mortal.create_group().launch(cluster, name="late")):
             with pytest.raises(WorkerError, match=message) as caught:
                 wait()

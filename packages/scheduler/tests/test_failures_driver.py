@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.ray
+OWN_RAY = True
 
 SCRIPT = """
 import os, signal, subprocess, sys, time
@@ -180,10 +181,11 @@ def test_an_interrupted_launch_leaves_nothing(driver: Callable[[str], Driver]) -
 def test_a_ray_that_dies_while_it_starts_is_named(driver: Callable[[str], Driver]) -> None:
     one = driver("wait")
     deadline = time.monotonic() + 60.0
-    while not (servers := [pid for pid in descendants(one.process.pid) if name(pid) == "gcs_server"]):
+    # Ray starts its raylet last: the driver still waits for it, and a failure before it would be tried again.
+    while "raylet" not in (names := {name(pid): pid for pid in descendants(one.process.pid)}):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    time.sleep(0.5)
+    servers = [names["gcs_server"]]
     everybody = descendants(one.process.pid)
     os.kill(servers[0], signal.SIGKILL)
     assert one.wait() == 1

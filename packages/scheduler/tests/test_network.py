@@ -21,6 +21,7 @@ import pytest
 from rlinf.scheduler.transport.sockets import SILENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
+OWN_RAY = True
 DRIVER = Path(__file__).parent / "nodes_driver.py"
 PORT = 6399
 RAY = str(Path(sys.executable).with_name("ray"))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.ray
+OWN_RAY = True
 HERE = Path(__file__).parent
 PATIENT = {"RAY_raylet_start_wait_time_s": "120"}
 """A busy machine may take longer to start a node than Ray allows."""

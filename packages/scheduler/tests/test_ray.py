@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlinf.core import gather
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
-from rlinf.core.testing.channel import ChannelContract
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
 from rlinf.scheduler.backends.ray import _ray
@@ -69,10 +67,8 @@ def all_dead(pids: Sequence[int], seconds: float = 10.0) -> bool:
     return not any(alive(pid) for pid in pids)
 
 
-def test_contracts(ray_cluster: Cluster) -> None:
+def test_contract(ray_cluster: Cluster) -> None:
     ClusterContract(cluster=ray_cluster, two=TWO).run()
-    ChannelContract(cluster=ray_cluster).run()
-    ChannelContract(cluster=ray_cluster, prefix="near", near=True).run()
 
 
 def listening(pid: int) -> set[str]:
@@ -184,26 +180,6 @@ def test_arrays_of_all_sizes_arrive_whole(ray_cluster: Cluster) -> None:
     done.wait()
 
 
-def test_a_killed_worker_is_the_failure_that_is_shown() -> None:
-    """And the cluster can be used again in the same process, and leaves no process behind."""
-    with Cluster(cluster_cfg={"timeout_s": 60.0}) as cluster:
-        victim = Peer.create_group().launch(cluster, name="victim")
-        peer = Peer.create_group().launch(cluster, name="peer", placement_strategy=TWO)
-        channel = cluster.create_channel("never")
-        handles = [peer.execute_on(0).get(channel), peer.execute_on(1).recv_from("victim"), victim.sleep(60.0)]
-        pids = [info.pid for group in (victim, peer) for info in group.worker_infos]
-        time.sleep(0.3)
-        start = time.monotonic()
-        os.kill(victim.worker_infos[0].pid, signal.SIGKILL)
-        with pytest.raises(WorkerError, match=r"victim\[0\] failed in sleep\(\): the process died") as caught:
-            gather(*handles, timeout=120.0)
-        assert time.monotonic() - start < 10.0
-        notes = "\n".join(caught.value.__notes__)
-        assert "ChannelClosed: channel 'never'" in notes
-        assert "victim[0] died" in notes
-    assert all_dead(pids)
-
-
 DRIVER = """
 import os, sys, time
 from rlinf.scheduler import Cluster, Worker, NodePlacementStrategy
@@ -221,8 +197,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_no_orphans_when_the_driver_is_killed(how: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_no_orphans_when_the_driver_is_interrupted(tmp_path: Path) -> None:
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     driver = subprocess.Popen(
@@ -233,14 +209,10 @@ def test_no_orphans_when_the_driver_is_killed(how: signal.Signals, tmp_path: Pat
     assert len(workers) == 2
     descendants = children_of(driver.pid)
     assert set(workers) <= set(descendants)
-    if how == signal.SIGINT:
-        os.killpg(driver.pid, how)  # as a terminal does
-    else:
-        os.kill(driver.pid, how)
+    os.killpg(driver.pid, signal.SIGINT)  # as a terminal does
     _, errors = driver.communicate(timeout=120)
-    if how == signal.SIGINT:
-        assert "KeyboardInterrupt" in errors
-        assert "WorkerError" not in errors
+    assert "KeyboardInterrupt" in errors
+    assert "WorkerError" not in errors
     assert all_dead(descendants, 60.0), [pid for pid in descendants if alive(pid)]
 
 

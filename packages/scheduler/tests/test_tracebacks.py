@@ -53,11 +53,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_users_own_line_is_shown_in_all_three_places(backend: str, tmp_path: Path) -> None:
+def test_the_users_own_line_is_shown_in_all_three_places(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     (tmp_path / "broken.py").write_text(MODULE)
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py"), backend, str(tmp_path / "logs")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env={**os.environ, "COLUMNS": "200"})
+    environment = {**os.environ, "COLUMNS": "200"}
+    if backend == "ray":
+        environment["RAY_ADDRESS"] = request.getfixturevalue("shared_ray")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 1
     # the driver: Python's own way to show an exception that nobody catches
     driver = done.stderr[done.stderr.rindex("WorkerError: w[") :]

@@ -21,7 +21,7 @@ from rlinf.scheduler.transport.socket_transport import DriverTransport
 from rlinf.scheduler.transport.sockets import Location, RunInfo
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import Wait
-from rlinf.scheduler.watch import silence, stacks
+from rlinf.scheduler.watch import heartbeat, silence, stacks
 from rlinf.scheduler.watch.heartbeat import LOG, Heartbeat
 from rlinf.scheduler.watch.processes import describe, state
 from rlinf.scheduler.watch.silence import SilenceWatch
@@ -290,12 +290,42 @@ def test_a_circle_of_messages_is_found(run: Run) -> None:
     assert "recv from x[0]" in graph.describe()
 
 
+def test_while_a_run_starts_a_wait_is_told_soon(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "FIRST_S", 0.1)
+    monkeypatch.setattr(heartbeat, "START_S", 600.0)
+    monkeypatch.setattr(heartbeat, "LOOK_S", 0.05)
+    caplog.set_level(logging.INFO, LOG.name)
+    for starting in (True, False):
+        monkeypatch.setattr(heartbeat, "START_S", 600.0 if starting else 0.0)
+        beating = Heartbeat(run.watcher.wait_graph, 300.0)
+        with waits.blocking(Wait(DRIVER, "actor[0]", "its process to start", peers=("actor[0]",))):
+            if starting:
+                until(lambda: "driver waits for its process to start (actor[0]) since 0 s" in caplog.messages)
+            else:
+                time.sleep(0.5)
+        beating.stop()
+        assert bool(caplog.messages) == starting
+        caplog.clear()
+
+
+def test_what_takes_long_before_there_are_workers_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOG.name)
+    with heartbeat.told("starting Ray", 0.05):
+        until(lambda: caplog.messages == ["starting Ray"])
+    with heartbeat.told("starting it again", 0.2):
+        pass
+    time.sleep(0.3)
+    assert caplog.messages == ["starting Ray"]
+
+
 def test_the_heartbeat_speaks_only_when_the_driver_waits_for_long_and_not_too_often(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     run.start("actor.0", "train")
     caplog.set_level(logging.INFO, LOG.name)
-    heartbeat = Heartbeat(run.watcher.wait_graph, 0.5)
+    beating = Heartbeat(run.watcher.wait_graph, 0.5)
     try:
         time.sleep(0.8)
         assert caplog.messages == []
@@ -309,4 +339,4 @@ def test_the_heartbeat_speaks_only_when_the_driver_waits_for_long_and_not_too_of
         assert re.sub(r"\d+ s", "N s", caplog.messages[0]) == "driver waits for its end (actor[0].train()) since N s"
         assert re.sub(r"\d+ s", "N s", caplog.messages[1]) == "actor[0] runs train() since N s"
     finally:
-        heartbeat.stop()
+        beating.stop()

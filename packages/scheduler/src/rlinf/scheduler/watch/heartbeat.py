@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from rlinf.scheduler.transport.transport import DRIVER
 from rlinf.scheduler.transport.waits import doings
 from rlinf.scheduler.watch.graph import WaitGraph, merged
-from rlinf.scheduler.workers.logs import WORKERS
+from rlinf.scheduler.workers.logs import WORKERS, Console
 
 LOG = logging.getLogger(f"{WORKERS}.{DRIVER}")
 """Shown on the console as the workers' logs are."""
 LINES = 16
-_LOOK_S = 1.0
+LOOK_S = 1.0
+FIRST_S = 3.0
+"""How long the driver waits in silence while a run starts: nobody knows yet whether it goes on at all."""
+AGAIN_S = 10.0
+"""How long it is silent between two reports then."""
+START_S = 30.0
+"""For so long after its beginning a run counts as one that starts."""
 
 
 class Heartbeat:
@@ -23,7 +30,8 @@ class Heartbeat:
 
     Args:
         wait_graph: who waits for whom now.
-        seconds: how long the driver must have waited, and how long it is silent between two reports; 0 for no reports.
+        seconds: how long the driver must have waited, and how long it is silent between two reports; 0 for no reports. Less
+            while the run starts.
     """
 
     def __init__(self, wait_graph: Callable[[], WaitGraph], seconds: float) -> None:
@@ -38,13 +46,29 @@ class Heartbeat:
         self._stopped.set()
 
     def _run(self) -> None:
-        said = -self._seconds
-        while not self._stopped.wait(min(_LOOK_S, self._seconds / 4)):
+        began, said = time.monotonic(), -self._seconds
+        while not self._stopped.wait(min(LOOK_S, self._seconds / 4)):
+            starts = time.monotonic() - began < START_S
+            least, pause = (min(self._seconds, FIRST_S), min(self._seconds, AGAIN_S)) if starts else (self._seconds, self._seconds)
             longest = max((doing.blocked.seconds for doing in doings(DRIVER) if doing.blocked), default=0.0)
-            if longest >= self._seconds and time.monotonic() - said >= self._seconds:
+            if longest >= least and time.monotonic() - said >= pause:
                 said = time.monotonic()
-                for line in report(self._wait_graph(), self._seconds):
+                for line in report(self._wait_graph(), least):
                     LOG.info("%s", line)
+
+
+@contextlib.contextmanager
+def told(what: str, after_s: float = FIRST_S) -> Generator[None]:
+    """Says what the driver does inside if that takes a while; for what comes before there is anyone to ask who waits for whom."""
+    console = Console()
+    timer = threading.Timer(after_s, LOG.info, (what,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        console.close()
 
 
 def report(graph: WaitGraph, seconds: float) -> list[str]:

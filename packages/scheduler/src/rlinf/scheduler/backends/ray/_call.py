@@ -104,7 +104,8 @@ class RayCall:
 
     def wait(self, timeout: float | None = None) -> Outcome:
         failures, seconds = self._process.failures, self._process.timeout_s if timeout is None else timeout
-        wait = Wait(DRIVER, self.label, "its end", timeout, peers=(self._process.info.label,))
+        goal = "its imports and its end" if self.method == "__init__" else "its end"
+        wait = Wait(DRIVER, self.label, goal, timeout, peers=(self._process.info.label,))
         if not self.ended:
             failures.check()
             self._waited_since = self._waited_since or time.monotonic()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rlinf.scheduler.backends.ray._ray import Session, ray  # isort: skip - sets what Ray reads when it is imported
@@ -18,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rlinf.core.errors import ConfigError, DeadlineExceeded
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware import Node
+from rlinf.scheduler.hardware.files import read_text
 from rlinf.scheduler.machine import environment_of, informed, look_around, name_of, unhidden
 from rlinf.scheduler.membership import JoinedNode, Machine, NodeInfo, absence, choose, complete
 from rlinf.scheduler.placement.environment import changes_since, on_top
@@ -158,10 +160,15 @@ class _RollCall:
         if self._wanted == 1:
             come = [arrival for arrival in come if arrival.id == self._here]
         for arrival in come:
-            if arrival.id not in self._asked:
+            if arrival.id == self._here and arrival.id not in self._machines and (inherited := _environment_here(arrival.id)):
+                # A task would need a process, which imports Ray first.
+                self._machines[arrival.id] = look_around(self._config, arrival.ip, inherited)
+            elif arrival.id in self._machines:
+                continue
+            elif arrival.id not in self._asked:
                 self._asked[arrival.id] = _ask(self._config, arrival)
             # Without waiting: a node that does not answer must not hide the others.
-            elif arrival.id not in self._machines and ray.wait([self._asked[arrival.id]], timeout=0)[0]:
+            elif ray.wait([self._asked[arrival.id]], timeout=0)[0]:
                 self._hear(arrival)
         return [replace(arrival, machine=self._machines.get(arrival.id)) for arrival in come]
 
@@ -190,6 +197,16 @@ def _ask(config: ClusterConfig, arrival: JoinedNode) -> Any:
     affinity = NodeAffinitySchedulingStrategy(arrival.id, soft=False)
     # It asks for no core, so that a node whose cores are all taken answers, too.
     return remote.options(num_cpus=0, num_gpus=0, max_retries=0, scheduling_strategy=affinity).remote(config, arrival.ip)
+
+
+def _environment_here(node: str) -> dict[str, str] | None:
+    """The environment of this machine's raylet of a node; None if it can't be read."""
+    sockets = [each["RayletSocketName"] for each in ray.nodes() if each["NodeID"] == node]
+    for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
+        if name_of(pid) == "raylet" and any(socket in read_text(folder / "cmdline") for socket in sockets):
+            return environment_of(pid)
+    return None
 
 
 def _introduce_yourself(config: ClusterConfig, ip: str) -> Machine:

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from rlinf.core.errors import ClusterError, ConfigError
 from rlinf.scheduler.backends.ray.guard import Guard
 from rlinf.scheduler.backends.ray.services import Shutdown, Startup, adopting, children, own_services
+from rlinf.scheduler.watch.heartbeat import told
 
 # Ray's hook for `uv run` would pack the working directory and build an environment for each worker; ours run in the driver's own.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -116,11 +117,13 @@ def start_or_join(address: str | None, namespace: str, nodes: int = 1) -> bool:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        if at is None:
-            _start(options)
-        else:
-            _knock(at)
-            ray.init(address=at, **options)
+        with told("starting Ray" if at is None else f"joining the Ray at '{at}'"):
+            if at is None:
+                _start(options)
+            else:
+                _knock(at)
+                with _on_loopback() if _only_on_loopback(at) else nullcontext():
+                    ray.init(address=at, **options)
     except OSError as error:
         if "InvalidAuthToken" in f"{error} {error.__context__}":
             remedy = "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if the token is not in ~/.ray/auth_token."
@@ -171,7 +174,7 @@ def _require_token() -> None:
 
 @contextmanager
 def _on_loopback() -> Generator[None]:
-    """Ray's servers listen on the loopback interface only.
+    """Ray's servers listen on the loopback interface only, and a driver that joins finds them there.
 
     Ray replaces 127.0.0.1 as the address of a node by that of a network card, and then some of its servers listen on all
     interfaces. But where it takes a cluster of several nodes for impossible, as on macOS, it keeps to loopback.
@@ -271,6 +274,18 @@ def _sockets(address: str) -> set[tuple[str, str]]:
         found |= set(socket.gethostbyname_ex(host)[2])
     own = {"127.0.0.1", "localhost", ray.util.get_node_ip_address()}
     return {(name, port) for name in (found | own if found & own else found)}
+
+
+def _only_on_loopback(address: str) -> bool:
+    """Whether a Ray that answers at an address of the loopback interface does not answer where Ray would look for it instead."""
+    elsewhere = ray._private.services.canonicalize_bootstrap_address(address)
+    if elsewhere == address:
+        return False
+    try:
+        _knock(elsewhere)
+    except OSError:
+        return True
+    return False
 
 
 def _knock(address: str) -> None:

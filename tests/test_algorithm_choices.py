@@ -63,6 +63,7 @@ def configured(advantage: str, loss: str, *, given: dict[str, Any], **algorithm:
                     "hidden_sizes": [8],
                     "num_action_chunks": 2,
                     "add_value_head": given["critic"],
+                    "logprob_type": given.get("logprob_type", "token_level"),
                 },
                 "optim": {"lr": 1e-2},
                 "global_batch_size": ENVS * STEPS // 2,
@@ -198,11 +199,29 @@ def test_kl_to_the_start_holds_the_policy_back() -> None:
     assert near.metrics["kl_ref"] < 0.5 * far.metrics["kl_ref"]
 
 
+def test_what_counts_as_one_action_is_chosen_by_a_key() -> None:
+    """A chunk of 2 steps with 2 dimensions: the log-ratios of 4 elements are averaged, or added up to 2, or to 1."""
+    levels = ("token_level", "action_level", "chunk_level")
+    found = [trained(configured("gae", "ppo_clip", given=FULL, logprob_type=level, update_epoch=4)).metrics for level in levels]
+    gaps = [metrics["approx_kl"] for metrics in found]
+    assert 0 < 1.5 * gaps[0] < gaps[1]
+    assert 1.5 * gaps[1] < gaps[2]
+    entropies = [trained(configured("gae", "ppo_clip", given=FULL, entropy_type=level)).metrics["entropy"] for level in levels]
+    assert entropies[1] == pytest.approx(2 * entropies[0])
+    assert entropies[2] == pytest.approx(4 * entropies[0])
+
+
 @pytest.mark.parametrize(
     ("algorithm", "given", "message"),
     [
         ({"kl_beta": 0.1}, {**FULL, "reference": "none"}, r"algorithm\.kl_beta: needs a reference policy\. Set reference\.source"),
-        ({}, {**FULL, "recompute": False}, r"'decoupled_ppo' needs decisions .* Set algorithm\.recompute_logprobs: true"),
+        ({"logprob_type": "token"}, FULL, r"algorithm\.logprob_type: .*token_level"),
+        (
+            {"logprob_type": "action_level"},
+            {**FULL, "logprob_type": "chunk_level"},
+            r"algorithm\.logprob_type: action_level is finer than the chunk_level that .* Set actor\.model\.logprob_type: action",
+        ),
+        ({}, {**FULL, "recompute": False}, r"needs decisions .* Set algorithm\.recompute_logprobs: true"),
     ],
 )
 def test_what_is_not_given_is_refused_with_its_key(algorithm: dict[str, Any], given: dict[str, Any], message: str) -> None:

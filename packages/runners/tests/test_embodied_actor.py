@@ -229,6 +229,63 @@ def test_steps_that_were_skipped_are_told_and_a_run_of_nothing_else_is_refused()
     skipped.check()
 
 
+def returns(*per_row: float) -> Trajectory[Any]:
+    """Rows of three decisions, the third of them padding, in groups of two; the reward is paid with the first."""
+    found = rows(len(per_row))
+    found.reward[:, 0] = torch.tensor(per_row)
+    found.reward[:, 1:] = torch.tensor([0.0, 99.0])
+    return replace(found, group=torch.arange(len(per_row)) // 2 * 7)
+
+
+def filtering(data: dict[str, Any], *, train: Any = (), **bounds: Any) -> None:
+    data["algorithm"] |= {"filter_rewards": True, **bounds}
+    data["env"]["train"] |= {"group_size": 2, **dict(train)}
+
+
+def test_groups_whose_mean_return_is_out_of_bounds_are_not_trained_on(toy_data: dict[str, Any]) -> None:
+    filtering(toy_data, rewards_lower_bound=0.1, rewards_upper_bound=0.9)
+    taken, trainer = list[Any](), Tells()
+    trainer.step = lambda parts, loss: taken.append(parts) or {}
+    worker = actor(toy_data, trainer, returns(0, 0, 0, 1, 1, 1, 0.1, 0.1), global_batch_size=24)
+    credit = worker.compute_advantages_and_returns()
+    assert (credit["filtered_groups"].sum, credit["filtered_groups"].weight) == (2, 4)
+    assert credit["rewards"].sum == pytest.approx(3.2), "what was filtered is still told"
+    worker.run_training(0)
+    groups = {int(group) for parts in taken for part in parts for group in part.trajectory.group}
+    assert groups == {7, 21}, "those that fail always and that succeed always are left out, the bounds belong to what is kept"
+    assert sum(len(part) for part in taken[0]) == 8
+
+
+def test_an_iteration_in_which_everything_is_filtered_changes_nothing(toy_data: dict[str, Any]) -> None:
+    filtering(toy_data, rewards_lower_bound=2.0)
+    trainer: Any = Tells()
+    trainer.step = None
+    worker = actor(toy_data, trainer, returns(0, 0, 1, 1))
+    assert worker.compute_advantages_and_returns()["filtered_groups"].mean == 1.0
+    assert worker.run_training(0) == {}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        ({"filter_rewards": True}, r"algorithm\.filter_rewards: true with rewards_lower_bound None"),
+        ({"rewards_upper_bound": 0.5}, r"algorithm\.filter_rewards: false with .* rewards_upper_bound 0\.5"),
+        (
+            {"filter_rewards": True, "rewards_lower_bound": 1.0, "rewards_upper_bound": 0.5},
+            r"algorithm\.rewards_lower_bound: expected at most rewards_upper_bound = 0\.5, found 1",
+        ),
+        (
+            {"reward_type": "action_level"},
+            r"algorithm\.reward_type: unknown key\. Leave it out: a chunk of actions is one",
+        ),
+    ],
+)
+def test_a_filter_that_filters_nothing_is_refused(toy_data: dict[str, Any], algorithm: dict[str, Any], message: str) -> None:
+    toy_data["algorithm"] |= algorithm
+    with pytest.raises(ConfigError, match=message):
+        read_embodied(toy_data)
+
+
 class Meeting:
     """Adds over ranks in threads of one process."""
 
@@ -262,3 +319,26 @@ def test_ranks_ask_equally_often(toy_data: dict[str, Any]) -> None:
         list(pool.map(train, workers))
     assert [trainer.asked for trainer in trainers] == [[3, 3, 2], [2, 2, 2]]
     assert sorted(len(scores.rollout) for _, scores in SEEN) == [2, 8]
+
+
+def test_a_rank_whose_groups_are_all_filtered_keeps_pace(toy_data: dict[str, Any]) -> None:
+    filtering(toy_data, rewards_lower_bound=0.5)
+    meeting, trainers, workers, taken = Meeting(2), [Tells(), Tells()], list[Any](), [list[Any](), list[Any]()]
+    for rank, trajectory in enumerate((returns(1, 1, 1, 1), returns(0, 0))):
+        trainer: Any = trainers[rank]
+        trainer.step = lambda parts, loss, into=taken[rank]: into.append(parts) or {}
+        worker = actor(toy_data, trainer, trajectory, ranks=(rank, 2), global_batch_size=4)
+        trainer.all_reduce = meeting.adder(rank)
+        workers.append(worker)
+
+    def train(worker: Any) -> None:
+        worker.compute_advantages_and_returns()
+        worker.run_training(0)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, workers))
+    steps = 2 * workers[0].cfg.algorithm.update_epoch
+    assert [len(each) for each in taken] == [steps, steps]
+    counted = [[sum(int(part.trajectory.mask.sum()) for part in parts) for parts in each] for each in taken]
+    assert counted == [[4] * steps, [0] * steps]
+    assert all(parts for parts in taken[1]), "a trainer refuses a step without a micro-batch"

@@ -7,15 +7,36 @@ from typing import Final
 
 from rlinf.core.errors import ConfigError
 
+_SHAPED = "Set env.train.wrappers: [{type: shaped_reward, %s: …}]; an evaluation reports the task's own rewards."
+_STATES = (
+    "Leave it out: an evaluation plays each initial state of its protocol once; env.eval.initial_states, init_ids, tasks and seeds "
+    "say which."
+)
+_FORMAT = "Set env.train.wrappers: [{type: action_format, format: …}], which evaluations take over."
+_ENV: Final[Mapping[str, str]] = {
+    **{name: _SHAPED % name for name in ("reward_coef", "use_rel_reward", "use_step_penalty")},
+    "action_format": _FORMAT,
+    "seed": "Set runner.seed, from which all randomness comes.",
+    "delay_sampler": "Set env.train.wrappers: [{type: latency, steps: [least, most]}].",
+    "is_eval": "Leave it out: env.eval is what evaluations use.",
+}
+"""Keys of `env.train` and `env.eval`."""
 ELSEWHERE: Final[Mapping[str, str]] = {
+    **{f"env.{section}.{name}": remedy for section in ("train", "eval") for name, remedy in _ENV.items()},
+    "env.eval.use_fixed_reset_state_ids": _STATES,
+    "env.eval.use_ordered_reset_state_ids": _STATES,
     "runner.max_epochs": (
-        "Runs are counted in iterations: set runner.max_steps. An epoch of an embodied run is an iteration; one of a reasoning run is "
-        "as many as there are training problems, divided by data.rollout_batch_size."
+        "Runs are counted in iterations: set runner.max_steps. An epoch is one iteration of an embodied run; of a reasoning run it "
+        "is as many as there are training problems, divided by data.rollout_batch_size."
     ),
     "runner.seq_length": "Set rollout.sampling_params.max_new_tokens and data.max_prompt_length.",
     "runner.logger.experiment_name": "Set runner.experiment_name.",
     "actor.seed": "Set runner.seed, from which all randomness comes.",
     "algorithm.group_size": "Set env.train.group_size, or rollout.group_size of a reasoning run.",
+    "algorithm.reward_type": (
+        "Leave it out: a chunk of actions is one decision, with one reward (the sum over the steps that were executed), one value "
+        "and one share of credit, as chunk_level elsewhere."
+    ),
     "algorithm.rollout_epoch": "Set env.train.rollout_epoch.",
 }
 """By dotted path."""

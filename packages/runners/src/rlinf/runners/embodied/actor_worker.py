@@ -20,6 +20,7 @@ from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.embodied.filtering import uncounted, without_filtered
 from rlinf.runners.embodied.rows import group_metrics
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Topology
@@ -99,20 +100,20 @@ class EmbodiedFSDPActor(Worker):
         place, remedy = f"actor[{self.rank}]", "Look at the reward of env.train.env_type."
         check_finite("reward", self._trajectory.reward, self._trajectory, place=place, remedy=remedy)
         all_reduce = trainer.all_reduce if self.world_size > 1 else None
-        with self.worker_timer("score"):
-            self._trajectory = self._scored(trainer, self._trajectory)
-        credit = self.cfg.algorithm.advantage(self._trajectory, all_reduce=all_reduce)
-        check_credit(credit, self._trajectory, place=place)
         reward = self._trajectory.reward[self._trajectory.mask]
         metrics: dict[str, Statistic] = {"rewards": Metric(float(reward.sum()), reward.numel())}
-        if credit.target is not None:
-            target = credit.target[self._trajectory.mask]
-            metrics["returns_mean"] = Metric(float(target.sum()), target.numel())
         if self.cfg.env.train.group_size > 1:
             metrics |= group_metrics(self._trajectory)
-        self._batch = self._parted(Batch(trajectory=self._trajectory, credit=credit))
-        self._trajectory = None
-        return metrics
+        trajectory, filtered = without_filtered(self._trajectory, self.cfg.algorithm)
+        with self.worker_timer("score"):
+            trajectory = self._scored(trainer, trajectory)
+        credit = self.cfg.algorithm.advantage(trajectory, all_reduce=all_reduce)
+        check_credit(credit, trajectory, place=place)
+        if credit.target is not None:
+            target = credit.target[trajectory.mask]
+            metrics["returns_mean"] = Metric(float(target.sum()), target.numel())
+        self._batch, self._trajectory = self._parted(Batch(trajectory=trajectory, credit=credit)), None
+        return metrics | filtered
 
     def run_training(self, step: int) -> Mapping[str, Statistic]:
         """Updates the weights with the decisions received last; every rank takes the same number of optimizer steps.
@@ -126,13 +127,16 @@ class EmbodiedFSDPActor(Worker):
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
         steps = self._steps(trainer, batch)
+        # Every group was filtered, on all ranks.
+        if not steps:
+            return {}
         metrics: list[Mapping[str, Statistic]] = [self._pass_gate(trainer, batch, math.ceil(len(batch) / steps))]
         for epoch in range(self.cfg.algorithm.update_epoch):
             order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, step, epoch).permutation(len(batch))
             for chosen in np.array_split(order, steps):
-                part = batch.rows(to_torch(chosen))
-                # A part is empty where a rank has fewer decisions than there are steps; it takes the step all the same.
-                size = self._size(part, max(1, len(part)))
+                # A rank that has fewer decisions than there are steps takes the step all the same.
+                part = batch.rows(to_torch(chosen)) if len(chosen) else uncounted(batch)
+                size = self._size(part, len(part))
                 metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
         if isinstance(self._policy, HasObservationStatistics):
             self._policy.observe(batch, all_reduce=trainer.all_reduce if self.world_size > 1 else None)
@@ -160,7 +164,7 @@ class EmbodiedFSDPActor(Worker):
         if not asked:
             return trajectory
         batch = self._parted(Batch.of(trajectory))
-        size = self._size(batch, max(1, math.ceil(len(batch) / self._steps(trainer, batch))))
+        size = self._size(batch, math.ceil(len(batch) / max(1, self._steps(trainer, batch))))
         found: dict[str, Any] = {}
         for name, ask in asked.items():
             logprob = decision_logprobs(ask, batch, trainer, size=size, rank=self.rank, world_size=self.world_size)
@@ -174,7 +178,9 @@ class EmbodiedFSDPActor(Worker):
 
         A memory is replayed from the state with which a row began, so that gradients flow back through time; see `_size`.
         """
-        return batch if isinstance(self._policy, RecurrentPolicy) else batch.decisions()
+        if isinstance(self._policy, RecurrentPolicy):
+            return batch
+        return batch.decisions() if batch.trajectory.mask.any() else uncounted(batch).columns(1)
 
     def _steps(self, trainer: Trainer, batch: Batch[torch.Tensor]) -> int:
         """Optimizer steps of an epoch; every rank calls it."""

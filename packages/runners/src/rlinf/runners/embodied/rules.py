@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, get_args
 
 import numpy as np
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import Need, observed_of, traits_of
 from rlinf.core.errors import ConfigError
+from rlinf.core.sequences import Granularity
 from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, unmet_by_model, whole_batches
-from rlinf.runners.config.sections import Section
+from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.task_types import read_run
 
@@ -131,12 +132,36 @@ def check_evaluated(cfg: EmbodiedConfig, spec: EnvSpec, trained: EnvSpec) -> Non
         raise fault
 
 
+def _granularity(cfg: EmbodiedConfig) -> ConfigError | None:
+    """A loss adds log-probabilities up; it can't part what the model has added up already."""
+    declared = resolved(cfg.actor.model).get("logprob_type")
+    for key in ("logprob_type", "entropy_type"):
+        # The default means what the model says, and only what was written is held against it.
+        written = subsection(cfg.source, "algorithm").get(key)
+        if declared in _FINER and written in _FINER and _FINER.index(written) < _FINER.index(declared):
+            problem = f"{written} is finer than the {declared} that '{cfg.actor.model.model_type}' gives (actor.model.logprob_type)"
+            return ConfigError(f"algorithm.{key}", problem, f"Set actor.model.logprob_type: {written}.")
+    return None
+
+
 def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
     used = cfg.reference.source == "initial"
     return no_idle_reference(cfg.actor, used=used, remedy="Set reference.source: initial, or leave it out.")
 
 
-EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (_placement, _batches, _acts, _sequences, _observed, _chunks, _needs, _reference)
+_FINER: Final = get_args(Granularity)
+"""From the finest to the coarsest."""
+EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
+    _placement,
+    _batches,
+    _acts,
+    _sequences,
+    _observed,
+    _chunks,
+    _needs,
+    _granularity,
+    _reference,
+)
 
 
 def read_embodied(data: Section) -> EmbodiedConfig:

@@ -182,9 +182,16 @@ class EmbodiedRunner:
 
 
 def _played(episodes: Sequence[EpisodeResult]) -> dict[str, float]:
-    """`env/…`: the means over the episodes that ended; nothing if none did."""
-    found = mean_values(episode.values() for episode in episodes)
-    return {f"env/{name}": mean for name, mean in {**found, "episodes": float(len(episodes))}.items()} if episodes else {}
+    """`env/…`: the means over the episodes that ended, and of several tasks `env/task_<n>/…`; nothing if none did."""
+    tasks = sorted({episode.task for episode in episodes}, key=str)
+    parts = {"env/": episodes}
+    if len(tasks) > 1:
+        parts |= {f"env/task_{task}/": [episode for episode in episodes if episode.task == task] for task in tasks}
+    found: dict[str, float] = {}
+    for prefix, part in parts.items():
+        means_of = {**mean_values(episode.values() for episode in part), "episodes": float(len(part))}
+        found |= {f"{prefix}{name}": mean for name, mean in means_of.items() if part}
+    return found
 
 
 def _told(scalars: Mapping[str, float]) -> list[str]:

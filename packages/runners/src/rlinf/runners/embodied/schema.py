@@ -192,13 +192,36 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbodiedAlgorithmConfig(AlgorithmConfig):
+    """`algorithm`; its section also holds the fields of the advantage and of the loss."""
+
+    filter_rewards: bool = False
+    """Whether groups whose mean return is outside the two bounds below are left out of training: where every episode succeeds, or
+    every one fails, a comparison within the group teaches nothing. `rollout/filtered_groups` is their share."""
+    rewards_lower_bound: float | None = None
+    """The least mean return of a group that is trained on; null for any. Where success is the only reward and pays 1, it is the
+    success rate of the group."""
+    rewards_upper_bound: float | None = None
+    """The greatest mean return of a group that is trained on; null for any."""
+
+    def __post_init__(self) -> None:
+        AlgorithmConfig.__post_init__(self)
+        lower, upper = self.rewards_lower_bound, self.rewards_upper_bound
+        if self.filter_rewards == (lower is None and upper is None):
+            problem = f"{str(self.filter_rewards).lower()} with rewards_lower_bound {lower} and rewards_upper_bound {upper}"
+            raise ConfigError("filter_rewards", problem, "Set it to true together with one of the bounds, or none of the three.")
+        if lower is not None and upper is not None and lower > upper:
+            raise ConfigError("rewards_lower_bound", f"expected at most rewards_upper_bound = {upper:g}, found {lower:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbodiedConfig(RunConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     env: EnvSection
     rollout: RolloutConfig
     actor: ActorConfig
-    algorithm: AlgorithmConfig
+    algorithm: EmbodiedAlgorithmConfig
     reference: ReferenceConfig
 
     @property

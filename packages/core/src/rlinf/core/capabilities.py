@@ -226,6 +226,29 @@ class LoadsNetwork(Protocol):
 
 
 @runtime_checkable
+class WeightLayout(Protocol):
+    """A configuration of how another program lays the weights of language models down: the parameters of a conversion."""
+
+    def recognizes(self, folder: Path) -> bool:
+        """Whether a folder is laid down so."""
+        ...
+
+    def write(self, tensors: Mapping[str, Any], network: Path, folder: Path) -> None:
+        """Writes weights.
+
+        Args:
+            tensors: by the names of Hugging Face.
+            network: a folder of Hugging Face with the `config.json` of the network.
+            folder: where; it is there and empty.
+        """
+        ...
+
+    def read(self, folder: Path, network: Path) -> Mapping[str, Any]:
+        """What `write` was given, from its folder; `network` as there."""
+        ...
+
+
+@runtime_checkable
 class HasAdapters(Protocol):
     """A policy whose training is in adapters, without which it is what it was before: its own reference policy, at no memory."""
 

@@ -232,6 +232,7 @@ GENERATORS: Registry[Any] = Registry("generator", "rlinf.generators")
 TASKS: Registry[Any] = Registry("task", "rlinf.tasks")
 GATES: Registry[Any] = Registry("gate", "rlinf.gates")
 CLUSTERS: Registry[Any] = Registry("cluster", "rlinf.clusters")
+WEIGHT_LAYOUTS: Registry[Any] = Registry("layout of weights", "rlinf.weight_layouts")
 DATASETS: Registry[Any] = Registry("dataset of episodes", "rlinf.datasets")
 
 register_advantage = ADVANTAGES.register

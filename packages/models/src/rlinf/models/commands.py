@@ -64,7 +64,7 @@ def check_policy(args: Sequence[str]) -> int:
     def generator(seed: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed)
 
-    policy, spec = _build(given.policy, dict(_parameter(param) for param in given.params), given.seed)
+    policy, spec = _build(given.policy, dict(parameter(param, place="check-policy") for param in given.params), given.seed)
     contract = PolicyContract(policy=policy, spec=spec, as_array=torch.as_tensor, generator=generator, tolerance=given.tolerance)
     findings = contract.examine(report=_tell)
     broken = sum(finding.error is not None for finding in findings)
@@ -102,10 +102,15 @@ def _offline() -> Generator[None]:
         yield
 
 
-def _parameter(text: str) -> tuple[str, Any]:
+def parameter(text: str, *, place: str) -> tuple[str, Any]:
+    """A hyper-parameter of a command line.
+
+    Raises:
+        ConfigError: it is no `key=value`.
+    """
     key, equals, value = text.partition("=")
     if not equals:
-        raise ConfigError("check-policy", f"expected key=value, found '{text}'", "Such as hidden_sizes=[32,32].")
+        raise ConfigError(place, f"expected key=value, found '{text}'", "Such as hidden_sizes=[32,32].")
     try:
         return key, json.loads(value)
     except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,7 +45,14 @@ def export_like(
     Raises:
         CheckpointError: `source` has none of the tensors, or of another shape, or the folder is there already.
     """
-    old, new = read_tensors(source), to_public(policy.weights().tensors)
+    return write_like(to_public(policy.weights().tensors), source, folder, shard_bytes=shard_bytes, overwrite=overwrite)
+
+
+def write_like(
+    new: Mapping[str, Tensor], source: Path, folder: Path, *, shard_bytes: int = SHARD_BYTES, overwrite: bool = False
+) -> tuple[str, ...]:
+    """The same with tensors by the names of `source`; see `export_like`."""
+    old = read_tensors(source)
     written = sorted(old.keys() & new.keys())
     if not written:
         raise CheckpointError(
@@ -57,7 +64,7 @@ def export_like(
     # Copies: two names of one tensor are two tensors there, for readers that know nothing of our metadata.
     tensors = {**old, **{name: new[name].detach().to("cpu", old[name].dtype, copy=True) for name in written}}
     with fresh_folder(folder, overwrite=overwrite) as made:
-        _copy_others(source, made, find_weights(source).parent)
+        copy_others(source, made)
         write_tensors(tensors, made, shard_bytes=shard_bytes)
     return tuple(sorted(new.keys() - old.keys()))
 
@@ -78,14 +85,22 @@ def export_full_weights(policy: BasePolicy, file: Path) -> None:
         cast("Any", torch).save(tensors, made)
 
 
-def _copy_others(source: Path, folder: Path, weights: Path) -> None:
-    """All but the weights themselves; the small safetensors of a LeRobot processor are none."""
+def copy_others(source: Path, folder: Path, *, skip: Collection[str] = ()) -> None:
+    """Copies all but the weights themselves and some names; the small safetensors of a LeRobot processor are no weights."""
+    weights = _folder_of_weights(source)
     for file in sorted(source.rglob("*")):
-        if not file.is_file() or (file.parent == weights and _holds_weights(file)):
+        if not file.is_file() or (file.parent == weights and _holds_weights(file)) or str(file.relative_to(source)) in skip:
             continue
         target = folder / file.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
+
+
+def _folder_of_weights(source: Path) -> Path:
+    try:
+        return find_weights(source).parent
+    except CheckpointError:  # a folder without any, such as a configuration with its tokenizer
+        return source
 
 
 def _holds_weights(file: Path) -> bool:

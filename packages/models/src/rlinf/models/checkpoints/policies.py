@@ -157,18 +157,19 @@ def _of_run(checkpoint: Path, actor: Mapping[str, Any]) -> _Description:
 def _described(policy: BasePolicy, config: Any, model_type: str | None) -> str:
     if not dataclasses.is_dataclass(config) or isinstance(config, type):
         raise ConfigError("save_policy(config)", f"expected the dataclass that built the policy, found {type(config).__name__}")
-    content = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "model_type": model_type or _registered_name(type(config)),
-        "version": policy.version,
-        "config": {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config) if field.init},
-    }
+    params = {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config) if field.init}
+    content = describe_policy(model_type or _registered_name(type(config)), params, policy.version)
     try:
         # NaN and Infinity are no JSON, though Python would write them.
         return json.dumps(content, indent=1, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ConfigError("save_policy(config)", f"JSON can't hold a value of it ({error})") from error
+
+
+def describe_policy(model_type: str, params: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """What `config.json` of a saved policy says."""
+    kind = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    return {**kind, "model_type": model_type, "version": version, "config": dict(params)}
 
 
 def _plain(value: Any) -> Any:

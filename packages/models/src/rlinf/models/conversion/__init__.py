@@ -1,0 +1,1 @@
+"""`rlinf convert`: checkpoints as other programs have them, and back."""

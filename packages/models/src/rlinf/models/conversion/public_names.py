@@ -1,0 +1,44 @@
+"""For each architecture that other projects have, too: the names of its weights there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+Names = Callable[[Iterable[str]], Mapping[str, str]]
+"""From names in a public folder to those by the names that weights of our policy have."""
+
+
+def _pi0(public: Iterable[str]) -> Mapping[str, str]:
+    from rlinf.models.pi0.weight_map import sources
+
+    return {f"network.{own}": name for own, name in sources(public).items()}
+
+
+def _gr00t(public: Iterable[str]) -> Mapping[str, str]:
+    from rlinf.models.gr00t.weight_map import from_public
+
+    # Layers that our policy leaves out have names, too, which it doesn't ask for.
+    return from_public({name: name for name in public}, layers=10**6)
+
+
+def _openvla(public: Iterable[str]) -> Mapping[str, str]:
+    from rlinf.models.openvla.weight_map import own_name
+
+    return {f"vlm.{own_name(name)}": name for name in public}
+
+
+PUBLIC_NAMES: Final[Mapping[str, Names]] = {
+    "pi0": _pi0,
+    "pi05": _pi0,
+    "gr00t": _gr00t,
+    "openvla": _openvla,
+    "openvla_oft": _openvla,
+}
+"""By the registered name of the model."""
+LANGUAGE: Final = ("causal_lm", "vlm")
+"""Models that are networks of transformers."""
+LEROBOT: Final[Mapping[str, tuple[str, ...]]] = {"pi0": ("pi0",), "pi05": ("pi05",), "gr00t": ("gr00t", "groot")}
+"""The models that LeRobot has, by the `type` in its `config.json`."""
+OURS_ALONE: Final = ("value_head.", "noise_net.", "normalize_", "states.", "actions.", "state_norm.", "action_norm.", "normalizer.")
+"""Weights that no other project has a place for: what reinforcement learning adds, and statistics, which are files there."""

@@ -1,0 +1,133 @@
+"""What lies at a path: whose format it is, and whose names its tensors have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from rlinf.core.capabilities import WeightLayout
+from rlinf.core.errors import CheckpointError
+from rlinf.core.registry import WEIGHT_LAYOUTS
+from rlinf.core.weight_files import find_weights, newest_checkpoint
+from rlinf.models.checkpoints.loading import CONFIG, read_json
+from rlinf.models.checkpoints.policies import FORMAT
+from rlinf.models.checkpoints.tensors import read_tensors
+
+Kind = Literal["run", "policy", "weights", "huggingface", "lerobot", "layout"]
+SHARDS: Final = "actor/shards"
+_MODEL: Final = "model/"
+"""What stands before the names of weights in shards, which hold the optimizer, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A checkpoint that was found."""
+
+    kind: Kind
+    path: Path
+    """The folder or file that has it; of a run its newest checkpoint."""
+    model_type: str | None = None
+    """The registered name of its model; None if it does not say."""
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Hyper-parameters of the model, as a run or a saved policy has them."""
+    version: int = 0
+    """That of the weights."""
+    layout: str = ""
+    """The registered layout of weights; "" if it has none."""
+
+    @property
+    def public(self) -> bool:
+        """Whether its tensors have the names of another project."""
+        return self.kind in ("huggingface", "lerobot", "layout")
+
+    @property
+    def described(self) -> str:
+        """In words."""
+        words = {
+            "run": "a checkpoint of a run",
+            "policy": "a saved policy",
+            "weights": "weights alone",
+            "huggingface": "a folder of Hugging Face",
+            "lerobot": "a folder of LeRobot",
+            "layout": f"a folder of {self.layout}",
+        }
+        return words[self.kind] + (f" of '{self.model_type}'" if self.model_type else "")
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All weights by the names that they have there.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        if self.kind == "run" and not _has_weights(self.path) and (self.path / SHARDS).is_dir():
+            return read_shard_folder(self.path / SHARDS)
+        return read_tensors(self.path)
+
+
+def find_source(path: Path) -> Source:
+    """What lies at a path.
+
+    Raises:
+        CheckpointError: no weights.
+    """
+    given = path.expanduser()
+    for name in WEIGHT_LAYOUTS.names():
+        layout: WeightLayout = WEIGHT_LAYOUTS.build(name, {}, place="convert")
+        if given.is_dir() and layout.recognizes(given):
+            return Source(kind="layout", path=given, layout=name)
+    checkpoint = newest_checkpoint(given)
+    if checkpoint is not None and isinstance(read_json(checkpoint / CONFIG).get("actor"), dict):
+        model: Any = read_json(checkpoint / CONFIG)["actor"].get("model", {})
+        params = {key: value for key, value in cast("dict[str, Any]", model).items() if key != "model_type"}
+        version = int(read_json(checkpoint / "state.json").get("version", 0))
+        return Source(kind="run", path=checkpoint, model_type=model.get("model_type"), params=params, version=version)
+    config = read_json(given / CONFIG)
+    if config.get("format") == FORMAT:
+        params, version = config.get("config", {}), int(config.get("version", 0))
+        return Source(kind="policy", path=given, model_type=config.get("model_type"), params=params, version=version)
+    if "type" in config:
+        return Source(kind="lerobot", path=given, model_type=config["type"])
+    if config.get("architectures") or config.get("model_type"):
+        return Source(kind="huggingface", path=given, model_type=config.get("model_type"))
+    find_weights(given, place="SOURCE")
+    return Source(kind="weights", path=given)
+
+
+def read_shard_folder(folder: Path) -> dict[str, Tensor]:
+    """The weights of a sharded checkpoint, put together from the shards of all ranks.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+
+    try:
+        reader: Any = HuggingFaceStorageReader(str(folder))
+        found: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
+        state = {
+            name: torch.empty(tuple(meta.size), dtype=meta.properties.dtype)
+            for name, meta in found.items()
+            if name.startswith(_MODEL)
+        }
+        cast("Any", dcp).load(state, storage_reader=reader, no_dist=True)
+    except (OSError, SafetensorError, CheckpointException, KeyError, ValueError, RuntimeError, AssertionError) as error:
+        raise CheckpointError(str(folder), f"can't be read ({error})", "Use another checkpoint.") from error
+    if not state:
+        raise CheckpointError(str(folder), "expected weights in the shards, found none", "Use another checkpoint.")
+    return {name.removeprefix(_MODEL): tensor for name, tensor in state.items()}
+
+
+def _has_weights(path: Path) -> bool:
+    try:
+        find_weights(path)
+    except CheckpointError:
+        return False
+    return True

@@ -167,10 +167,11 @@ def task_type_of(data: Section) -> TaskType:
     if written is not None:
         return TASK_TYPES.get(cast("str", written), place="runner.task_type")
 
-    def fit(task_type: TaskType) -> tuple[int, int]:
+    def fit(task_type: TaskType) -> tuple[int, int, int]:
         known = {field.name for field in keyed_fields(task_type.config)}
-        # A section that a task type does not know counts more than one that is left out.
-        return len(set(data) - known), len(known - set(data))
+        strange = sum(len(set(subsection(data, name)) - _keys(task_type.config, name)) for name in known & set(data))
+        # A section that a task type does not know counts more than a key, and that more than a section that is left out.
+        return len(set(data) - known), strange, len(known - set(data))
 
     return min(map(TASK_TYPES.get, TASK_TYPES.names()), key=fit)
 
@@ -184,6 +185,12 @@ def explain_run(cfg: RunConfig, provenance: Provenance, key: str) -> str:
             for name, (other, names) in inherited_names(inner, subsection(cfg.source, field.name), field.name).items():
                 inherited |= {f"{field.name}.{name}.{each}": f"as {field.name}.{other}.{each}" for each in names}
     return explain(resolved(cfg), {**inherited, **provenance}, key)
+
+
+def _keys(config: type[RunConfig], name: str) -> set[str]:
+    """What a section of a task type may hold, as far as its fields say."""
+    inner, _ = section_type(config, name)
+    return {field.name for field in keyed_fields(inner)} if inner is not None else set()
 
 
 def _written(data: Section) -> object:

@@ -21,12 +21,12 @@ from typing import Any, cast
 
 from rlinf.core.registry import Registry
 from rlinf.runners import TASK_TYPES
-from rlinf.runners.config.sections import chosen_fields, keyed_fields, section_type
+from rlinf.runners.config.sections import chosen_fields, keyed_fields, listed_type, section_type
 from rlinf.scheduler import ClusterConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
-TASKS = ("embodied", "reasoning", "sft")
+TASKS = ("embodied", "embodied_sft", "reasoning", "sft")
 READERS = {"cluster": ClusterConfig}
 """Sections that somebody else reads."""
 HEAD = "| key | type | default | meaning | checked by |\n|---|---|---|---|---|"
@@ -94,6 +94,9 @@ def rows(cls: type[Any], place: str) -> Iterator[str]:
                 yield row(key, "a section", field, f"{attribute.meaning} {choice(field)}", "what is chosen")
             else:
                 yield row(f"{place}.…", "keys", field, choice(field), "what is chosen")
+        elif (listed := listed_type(cls, field.name)) is not None and chosen_fields(listed):
+            yield row(key, "a list of sections", field, attribute.meaning, rules(key))
+            yield from rows(listed, f"{key}[]")
         elif inner is None:
             checked = checkers(cls, field.name, key) if attribute.checked else rules(key)
             yield row(key, attribute.annotation, field, attribute.meaning, checked)
@@ -163,9 +166,12 @@ def chosen(cls: type[Any], place: str = "") -> Iterator[tuple[str, Any]]:
     for field in chosen_fields(cls):
         yield place if field.metadata["merged"] else f"{place}.{field.name}", field
     for field in keyed_fields(cls):
-        inner, _ = section_type(cls, field.name)
+        inner, listed = section_type(cls, field.name)[0], listed_type(cls, field.name)
+        at = f"{place}.{field.name}" if place else field.name
         if inner is not None and "registry" not in field.metadata:
-            yield from chosen(inner, f"{place}.{field.name}" if place else field.name)
+            yield from chosen(inner, at)
+        elif listed is not None:
+            yield from chosen(listed, f"{at}[]")
 
 
 def parameters(registry: Registry[Any], place: str) -> Iterator[str]:

@@ -150,3 +150,18 @@ def test_environments_are_closed_at_the_end(toy_data: dict[str, Any], monkeypatc
         monkeypatch.setattr(slot._env, "close", lambda: closed.append(1))
     env.close()
     assert closed == [1] * len(env._env_slots)
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("reward_coef", "{type: shaped_reward, reward_coef: …}"),
+        ("action_format", "{type: action_format, format: …}"),
+        ("seed", "runner.seed"),
+    ],
+)
+def test_keys_of_other_systems_are_told_with_their_wrapper(toy_data: dict[str, Any], key: str, remedy: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_embodied(with_train(toy_data, **{key: 1}))
+    assert str(caught.value).startswith(f"env.train.{key}: unknown key")
+    assert remedy in str(caught.value)

@@ -25,6 +25,7 @@ class Recording:
     save_dir: str
     """The folder; the environments of each slot write to a folder of their own in it, such as `train_0`."""
     export_format: Literal["lerobot", "numpy", "parquet"] = "lerobot"
+    """LeRobot v3, or a file for each episode."""
     only_success: bool = False
     """Leave out episodes that were never solved."""
     max_episodes: int | None = None

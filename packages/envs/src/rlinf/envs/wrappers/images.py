@@ -127,7 +127,9 @@ class Augmentation:
     brightness: float = 0.0
     """b: the factor is drawn from 1 − b … 1 + b."""
     contrast: float = 0.0
+    """The same for the distance of pixels from the mean grey of their image."""
     saturation: float = 0.0
+    """The same for the distance of pixels from their own grey."""
     per_episode: bool = False
     """One draw for an episode instead of one for each step."""
 

@@ -32,6 +32,10 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "runner.seq_length": "Set rollout.sampling_params.max_new_tokens and data.max_prompt_length.",
     "runner.logger.experiment_name": "Set runner.experiment_name.",
     "actor.seed": "Set runner.seed, from which all randomness comes.",
+    "actor.enable_offload": "Set actor.offload.",
+    "rollout.enable_offload": "Set rollout.offload; a reasoning run has actor.offload alone.",
+    "env.train.enable_offload": "Leave it out: no simulator here leaves its devices.",
+    "env.eval.enable_offload": "Leave it out: no simulator here leaves its devices.",
     "algorithm.group_size": "Set env.train.group_size, or rollout.group_size of a reasoning run.",
     "algorithm.reward_type": (
         "Leave it out: a chunk of actions is one decision, with one reward (the sum over the steps that were executed), one value "

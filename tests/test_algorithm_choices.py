@@ -20,6 +20,7 @@ from rlinf.core.registry import ADVANTAGES, LOSSES
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.tree import tree_map
 from rlinf.core.worker import WorkerContext, injected
+from rlinf.engines.offload import Leaving
 from rlinf.runners.config.rules import apply
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
 from rlinf.runners.embodied.rows import RowCollector
@@ -32,6 +33,9 @@ SPEC = EnvSpec(
     max_episode_steps=10,
 )
 ENVS, STEPS, GROUP = 8, 3, 4
+# Tests of other packages in this process register toys.
+ADVANTAGE_NAMES = [name for name in ADVANTAGES.names() if ADVANTAGES.owner(name).startswith("rlinf.")]
+LOSS_NAMES = [name for name in LOSSES.names() if LOSSES.owner(name).startswith("rlinf.")]
 FULL = {"group_size": GROUP, "critic": True, "reference": "initial", "recompute": True}
 BARE = {"group_size": 1, "critic": False, "reference": "none", "recompute": False}
 NEVER = {"remax", "optimal_token_baseline"}
@@ -66,6 +70,7 @@ def configured(advantage: str, loss: str, *, given: dict[str, Any], **algorithm:
                     "logprob_type": given.get("logprob_type", "token_level"),
                 },
                 "optim": {"lr": 1e-2},
+                **given.get("actor", {}),
                 "global_batch_size": ENVS * STEPS // 2,
             },
             "algorithm": {
@@ -123,7 +128,8 @@ def trained(cfg: Any, steps: int = 1) -> Trained:
     worker.init_worker(cast("Any", SimpleNamespace(spec=SPEC)))
     metrics: dict[str, float] = {}
     for step in range(steps):
-        worker._trajectory = played(cfg, worker._policy)
+        with worker._offloading.onloaded("parameters"):
+            worker._trajectory = played(cfg, worker._policy)
         worker.compute_advantages_and_returns()
         metrics = means(worker.run_training(step))
     return Trained(worker, metrics)
@@ -136,9 +142,9 @@ def test_every_pair_has_a_gradient_or_is_refused(given: dict[str, Any]) -> None:
     rows = played(base, policy)
     if given is FULL:
         rows = replace(rows, proximal=rows.logprob, reference=rows.logprob + 0.1)
-    made = {name: ADVANTAGES.build(name, _PARAMETERS.get(name, {}), place="algorithm") for name in ADVANTAGES.names()}
+    made = {name: ADVANTAGES.build(name, _PARAMETERS.get(name, {}), place="algorithm") for name in ADVANTAGE_NAMES}
     trains = set[tuple[str, str]]()
-    for (adv_type, advantage), loss_type in product(made.items(), LOSSES.names()):
+    for (adv_type, advantage), loss_type in product(made.items(), LOSS_NAMES):
         loss = LOSSES.build(loss_type, {}, place="algorithm")
         algorithm = replace(base.algorithm, adv_type=adv_type, advantage=advantage, loss_type=loss_type, loss=loss)
         try:
@@ -154,14 +160,14 @@ def test_every_pair_has_a_gradient_or_is_refused(given: dict[str, Any]) -> None:
         trains.add((adv_type, loss_type))
     wants_target = {(a, loss) for a, loss in product(made, CRITICS) if a not in TARGETS}
     if given is FULL:
-        assert trains == {pair for pair in product(made, LOSSES.names()) if pair[0] not in NEVER} - wants_target
+        assert trains == {pair for pair in product(made, LOSS_NAMES) if pair[0] not in NEVER} - wants_target
     else:
         alone = {"discounted_returns", "raw", "reinforce_plus_plus", "reinpp"}
         assert {adv_type for adv_type, _ in trains} == alone
         assert not {loss_type for _, loss_type in trains} & {*CRITICS, "decoupled_ppo"}
 
 
-@pytest.mark.parametrize("advantage", ADVANTAGES.names())
+@pytest.mark.parametrize("advantage", ADVANTAGE_NAMES)
 def test_every_advantage_trains_an_actor_or_is_refused(advantage: str) -> None:
     if advantage in NEVER:
         with pytest.raises(ConfigError, match=rf"algorithm\.adv_type: '{advantage}' needs"):
@@ -174,7 +180,7 @@ def test_every_advantage_trains_an_actor_or_is_refused(advantage: str) -> None:
     assert (found["grad_norm"] == 0.0) == (advantage == "opd")
 
 
-@pytest.mark.parametrize("loss", LOSSES.names())
+@pytest.mark.parametrize("loss", LOSS_NAMES)
 def test_every_loss_trains_an_actor(loss: str) -> None:
     found = trained(configured("gae", loss, given=FULL)).metrics
     assert all(math.isfinite(number) for number in found.values())
@@ -197,6 +203,33 @@ def test_kl_to_the_start_holds_the_policy_back() -> None:
     far, near = (trained(configured("raw", "ppo_clip", given=FULL, kl_beta=beta, update_epoch=4), steps=6) for beta in (0.0, 10.0))
     assert far.metrics["kl_ref"] > 0.0
     assert near.metrics["kl_ref"] < 0.5 * far.metrics["kl_ref"]
+
+
+@pytest.mark.parametrize(
+    "actor",
+    [
+        {"offload": True},
+        {"fsdp_config": {"gradient_checkpointing": True, "wrap_policy": {"transformer_layer_cls_to_wrap": ["Linear"]}}},
+    ],
+    ids=["offload", "gradient_checkpointing"],
+)
+def test_what_saves_memory_changes_no_number(actor: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = list[tuple[str, int]]()
+    for name in ("offload", "onload"):
+        move: Any = getattr(Leaving, name)
+        monkeypatch.setattr(Leaving, name, lambda *args, name=name, move=move: moved.append((name, move(*args))))
+    given = {**FULL, "actor": actor}
+    plain, saving = (trained(configured("gae", "actor_critic", given=each, kl_beta=0.1), steps=2) for each in (FULL, given))
+    assert saving.metrics == plain.metrics
+    if "offload" in actor:
+        saving.worker._trainer.onload()
+        # At the start, and in each iteration to play, for two scorings and for the updates.
+        assert [name for name, _ in moved] == ["offload", *["onload", "offload"] * 8, "onload"]
+        assert all(size > 0 for _, size in moved), "nothing was moved"
+    else:
+        assert moved == []
+    for name, tensor in plain.weights().items():
+        assert torch.equal(saving.weights()[name], tensor), name
 
 
 def test_what_counts_as_one_action_is_chosen_by_a_key() -> None:

@@ -177,6 +177,10 @@ class ActorConfig(TrainingConfig):
     the coarsest of model, trainer and rollout. Engines of one kind in float32 agree to 1e-5."""
     logprob_outliers: float | None = None
     """The share of decisions that may be farther; null: 0 in float32, 0.01 otherwise."""
+    offload: bool = False
+    """Whether the actor leaves its devices to others while it does not train: weights, gradients and optimizer state rest in host
+    memory, and come back for each phase. In a reasoning run actors and rollout workers also take turns by the lock of their
+    devices."""
 
     def __post_init__(self) -> None:
         TrainingConfig.__post_init__(self)

@@ -27,6 +27,7 @@ from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores
 from rlinf.runners.training.devices import device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
+from rlinf.runners.training.offloading import Offloading
 from rlinf.runners.training.publishing import publish
 from rlinf.runners.training.reference import frozen, keeping_reference
 from rlinf.runners.training.tensors import to_torch
@@ -68,12 +69,14 @@ class EmbodiedFSDPActor(Worker):
         elif self.cfg.reference.source != "none":
             policy: Policy = frozen(self._starting_policy(topology), self.cfg.reference, device_of(self))
             self._reference = torch.no_grad()(policy.default_forward)
+        self._offloading = Offloading(trainer, self.cfg.actor)
 
     def sync_model_to_rollout(self) -> int:
         """Publishes the weights to all rollout workers; returns their version."""
         topology, trainer = self._ready()
         sync, receivers = self.cfg.actor.weight_syncer.sync, range(topology.rollout_ranks)
-        return publish(trainer, sync, self.messenger, rank=self.rank, group=topology.rollout, receivers=receivers)
+        with self._offloading.onloaded("parameters"):
+            return publish(trainer, sync, self.messenger, rank=self.rank, group=topology.rollout, receivers=receivers)
 
     def recv_rollout_batch(self, trajectories: Channel, env_ranks: int) -> int:
         """Receives this rank's share of an iteration; returns its number of decisions.
@@ -126,6 +129,11 @@ class EmbodiedFSDPActor(Worker):
             problem = "decisions have no credit yet"
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
+        with self._offloading.onloaded():
+            return self._updated(trainer, batch, step)
+
+    def _updated(self, trainer: Trainer, batch: Batch[torch.Tensor], step: int) -> Mapping[str, Statistic]:
+        """The metrics of the updates of an iteration."""
         steps = self._steps(trainer, batch)
         # Every group was filtered, on all ranks.
         if not steps:
@@ -144,11 +152,15 @@ class EmbodiedFSDPActor(Worker):
 
     def save_checkpoint(self, folder: str) -> None:
         """Writes this rank's share of a checkpoint into a folder that exists; every rank calls it."""
-        self._ready()[1].save(Path(folder))
+        trainer = self._ready()[1]
+        with self._offloading.onloaded():
+            trainer.save(Path(folder))
 
     def load_checkpoint(self, folder: str) -> None:
         """Restores what `save_checkpoint` wrote; every rank calls it."""
-        self._ready()[1].load(Path(folder))
+        trainer = self._ready()[1]
+        with self._offloading.onloaded():
+            trainer.load(Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""
@@ -167,7 +179,8 @@ class EmbodiedFSDPActor(Worker):
         size = self._size(batch, math.ceil(len(batch) / max(1, self._steps(trainer, batch))))
         found: dict[str, Any] = {}
         for name, ask in asked.items():
-            logprob = decision_logprobs(ask, batch, trainer, size=size, rank=self.rank, world_size=self.world_size)
+            with self._offloading.onloaded("parameters"):
+                logprob = decision_logprobs(ask, batch, trainer, size=size, rank=self.rank, world_size=self.world_size)
             kept = torch.zeros_like(trajectory.logprob)
             kept[trajectory.mask] = logprob[batch.trajectory.mask].to(kept)
             found[name] = kept

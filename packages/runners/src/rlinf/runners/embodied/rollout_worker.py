@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,8 +37,8 @@ class MultiStepRolloutWorker(Worker):
         torch.set_num_threads(self.threads)
         self._topology = topology
         seed = keyed_seed(self.cfg.runner.seed, "model")
-        policy = placed(self.cfg.actor.model.build(topology.spec, seed=seed).eval(), self)
-        self._policy = policy
+        policy = self.cfg.actor.model.build(topology.spec, seed=seed).eval()
+        self._policy = policy if self.cfg.rollout.offload else placed(policy, self)
 
     def sync_model_from_actor(self) -> int:
         """Takes over the actor's weights; returns their version."""
@@ -77,6 +78,23 @@ class MultiStepRolloutWorker(Worker):
         return self._serve(requests, answers, topology.served_by(self.rank, "eval"), mode)
 
     def _serve(self, requests: Channel, answers: Channel, slots: int, mode: Mode) -> int:
+        policy, _ = self._ready()
+        with self._onloaded(policy):
+            return self._answer(requests, answers, slots, mode)
+
+    @contextmanager
+    def _onloaded(self, policy: Policy) -> Generator[None]:
+        """Inside, the policy is where it computes; outside it is in host memory if `rollout.offload` says so."""
+        if not self.cfg.rollout.offload:
+            yield
+            return
+        placed(policy, self)
+        try:
+            yield
+        finally:
+            cast("Any", policy).to("cpu")
+
+    def _answer(self, requests: Channel, answers: Channel, slots: int, mode: Mode) -> int:
         answered = 0
         while slots:
             with self.worker_timer("wait_for_observations"):

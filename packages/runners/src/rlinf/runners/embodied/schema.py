@@ -186,6 +186,9 @@ class RolloutConfig:
 
     pipeline_stage_num: int = 1
     """Into how many stages an env worker parts its environments, so that one steps while another awaits its actions."""
+    offload: bool = False
+    """Whether the policy leaves its devices to others while it does not decide: its weights rest in host memory, where they are
+    received, too, and come back for each rollout and each evaluation."""
 
     def __post_init__(self) -> None:
         positive(pipeline_stage_num=self.pipeline_stage_num)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.capabilities import HasOffload, LanguageModelPolicy
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.capabilities import LanguageModelPolicy
+from rlinf.core.errors import RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.protocols import Channel, Gate, Trainer
 from rlinf.core.random import keyed_generator
@@ -41,6 +41,7 @@ from rlinf.runners.reasoning.topology import ReasoningTopology
 from rlinf.runners.training.agreement import coarsest
 from rlinf.runners.training.devices import device_of, placed
 from rlinf.runners.training.finite import check_credit, check_finite
+from rlinf.runners.training.offloading import Offloading
 from rlinf.runners.training.publishing import publish
 from rlinf.runners.training.reference import keeping_reference
 from rlinf.runners.training.tensors import to_torch
@@ -96,8 +97,8 @@ class ReasoningActor(Worker):
         frozen = ReferencePolicy(self.cfg, device_of(self)) if wants else None
         rescorer = Rescorer(trainer, self.rank, self.world_size)
         self._state = _State(topology, trainer, policy, rescorer, frozen, keeping is not None)
-        if self.cfg.actor.offload:
-            self._offloading(trainer).offload()
+        # Last: what is built above still needs the weights where they are.
+        self._offloading = Offloading(trainer, self.cfg.actor)
 
     def sync_model_to_rollout(self, ranks: Sequence[int] | None = None) -> int:
         """Publishes the weights to rollout workers, all if None; every rank calls it. Returns their version.
@@ -265,24 +266,10 @@ class ReasoningActor(Worker):
         with self.device_lock, self._onloaded(*parts):
             yield
 
-    @contextmanager
-    def _onloaded(self, *parts: str) -> Generator[None]:
+    def _onloaded(self, *parts: str) -> AbstractContextManager[None]:
         """Inside, the trainer, or the parts of it that are named, is on its devices."""
-        if not self.cfg.actor.offload:
-            yield
-            return
-        trainer = self._offloading(self._ready().trainer)
-        trainer.onload(*parts)
-        try:
-            yield
-        finally:
-            trainer.offload()
-
-    def _offloading(self, trainer: Trainer) -> HasOffload:
-        if not isinstance(trainer, HasOffload):
-            problem = f"the trainer '{self.cfg.actor.training_backend}' can't leave its devices"
-            raise ConfigError("actor.offload", problem, "Set it to false, or choose the trainer fsdp.")
-        return trainer
+        self._ready()
+        return self._offloading.onloaded(*parts)
 
     def _ready(self) -> _State:
         if self._state is None:

@@ -155,9 +155,6 @@ class ReasoningActorConfig(ActorConfig):
     max_tokens_per_mbs: int | None = None
     """Tokens in one forward pass of one rank, in place of `micro_batch_size`; a longer response goes alone. Trainers that pack lay
     responses side by side; for others padding counts."""
-    offload: bool = False
-    """Whether the actor leaves its devices to others while it does not train: it takes their lock for each phase, brings its state
-    back from host memory, and takes it away again. Rollout workers take the lock of theirs while they write."""
 
     def __post_init__(self) -> None:
         ActorConfig.__post_init__(self)

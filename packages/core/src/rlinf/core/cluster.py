@@ -221,6 +221,10 @@ class Placement(Protocol):
         """The `placement_strategy` to launch a component with."""
         ...
 
+    def get_world_size(self, component: str) -> int:
+        """How many processes a component has."""
+        ...
+
     def describe(self) -> str:
         """The plan as a table."""
         ...

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlinf.core.cluster import Placement
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EvalReport
 from rlinf.core.registry import CLUSTERS
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.config.checks import check_evaluation, check_run
 from rlinf.runners.config.composition import Composition, compose_recipe, parse_command_line
+from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.entry import run_app
 from rlinf.runners.evaluation.command import parse_evaluation, told
 from rlinf.runners.evaluation.tables import SuiteReport, table
@@ -20,8 +22,11 @@ from rlinf.runners.task_types import StartEvaluation, explain_run, task_type_of
 
 
 def config(args: Sequence[str]) -> int:
-    """Validates a recipe and says where each value comes from: `rlinf config <recipe.yaml> [key=value …] [--explain KEY]`."""
-    arguments = list(args)
+    """Validates a recipe and says where each value comes from: `rlinf config <recipe.yaml> [key=value …] [--explain KEY]`.
+
+    With `--memory` it says instead what weights, gradients and optimizer take on each device.
+    """
+    arguments = [each for each in args if each != "--memory"]
     key = ""
     if "--explain" in arguments:
         at = arguments.index("--explain")
@@ -31,8 +36,20 @@ def config(args: Sequence[str]) -> int:
         arguments.pop(at)
     composition = compose_recipe(*_recipe("config", arguments), arguments[1:])
     cfg = task_type_of(composition.data).read(composition.data)
-    sys.stdout.write(explain_run(cfg, composition.provenance, key) + "\n")
+    said = _memory(cfg) if "--memory" in args else explain_run(cfg, composition.provenance, key)
+    sys.stdout.write(said + "\n")
     return 0
+
+
+def _memory(cfg: RunConfig) -> str:
+    from rlinf.runners.config.memory import memory_table
+
+    actor = getattr(cfg, "actor", None)
+    if not isinstance(actor, TrainingConfig):
+        raise ConfigError("rlinf config --memory", "the recipe trains nothing", "Name one with an actor.")
+    with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg=cfg.cluster) as cluster:
+        placement: Placement = cluster.placement
+        return memory_table(actor, {name: placement.get_world_size(name) for name in placement.components})
 
 
 def train(args: Sequence[str]) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.core.errors import ConfigError
+from rlinf.core.weight_memory import WeightSize
 from rlinf.engines.fsdp.config import CheckpointConfig, FSDPConfig
 from rlinf.engines.optim import OptimConfig
 
@@ -43,6 +45,30 @@ class FSDPTrainerConfig:
     def keeping_reference(self) -> FSDPTrainerConfig:
         """The same, with the weights at the start as reference policy unless one is chosen."""
         return replace(self, reference="device") if self.reference == "none" else self
+
+    def bytes_per_rank(self, weights: Sequence[WeightSize], world_size: int) -> dict[str, int]:
+        """What weights, gradients and optimizer take on a rank's device; see `rlinf.core.weight_memory.SaysMemory`.
+
+        With shards, each rank has its share of the weights and of the optimizer's two moments; gradients are whole until the last
+        micro-batch, unless `enable_gradient_accumulation` is off. Trained weights of less than float32 are kept in float32.
+
+        Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (2019), §3.1, arXiv:1910.02054.
+        """
+        fsdp = self.fsdp_config
+        shards = fsdp.shards(world_size)
+        parts = (fsdp.shard_group_size or world_size) if shards else 1
+        found = {"weights": 0, "gradients": 0, "optimizer": 0}
+        if fsdp.cpu_offload:
+            return found
+        for weight in weights:
+            kept = max(4, weight.bytes_each) if weight.trained and fsdp.mixed_precision.master_weights else weight.bytes_each
+            whole = fsdp.ignore_frozen and not weight.trained
+            found["weights"] += weight.elements * kept // (1 if whole else parts)
+            if weight.trained:
+                # Gradients are added in float32 where weights are computed with in less.
+                found["gradients"] += weight.elements * kept // (1 if fsdp.enable_gradient_accumulation else parts)
+                found["optimizer"] += 2 * weight.elements * kept // parts
+        return found
 
     def build(self, policy: Any, *, rank: int, world_size: int, rendezvous: str, training_steps: int | None = None) -> FSDPTrainer:
         """A trainer of `policy` as one of `world_size` ranks; every rank calls it.

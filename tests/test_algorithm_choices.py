@@ -23,6 +23,7 @@ from rlinf.core.worker import WorkerContext, injected
 from rlinf.engines.offload import Leaving
 from rlinf.runners.config.rules import apply
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
+from rlinf.runners.embodied.filtering import uncounted
 from rlinf.runners.embodied.rows import RowCollector
 from rlinf.runners.embodied.rules import EMBODIED, read_embodied
 
@@ -182,11 +183,16 @@ def test_every_advantage_trains_an_actor_or_is_refused(advantage: str) -> None:
 
 @pytest.mark.parametrize("loss", LOSS_NAMES)
 def test_every_loss_trains_an_actor(loss: str) -> None:
-    found = trained(configured("gae", loss, given=FULL)).metrics
+    actor = trained(cfg := configured("gae", loss, given=FULL))
+    found = actor.metrics
     assert all(math.isfinite(number) for number in found.values())
     assert found["grad_norm"] > 0.0
     assert found["skipped"] == 0.0
     assert found["kl_ref"] == pytest.approx(0.0, abs=1e-2), "of the weights at the start"
+    # What a rank without decisions of its own takes a step with.
+    rows = actor.worker._scored(actor.worker._trainer, played(cfg, actor.worker._policy))
+    idle = uncounted(Batch(trajectory=rows, credit=cfg.algorithm.advantage(rows)).decisions())
+    assert means(actor.worker._trainer.step([idle], cfg.algorithm.loss))["skipped"] == 1.0
 
 
 @pytest.mark.parametrize(("loss", "decoupled"), [("ppo_clip", "decoupled_ppo"), ("actor_critic", "decoupled_actor_critic")])

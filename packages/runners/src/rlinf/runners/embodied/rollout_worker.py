@@ -92,7 +92,8 @@ class MultiStepRolloutWorker(Worker):
         try:
             yield
         finally:
-            cast("Any", policy).to("cpu")
+            if isinstance(policy, torch.nn.Module):
+                policy.to("cpu")
 
     def _answer(self, requests: Channel, answers: Channel, slots: int, mode: Mode) -> int:
         answered = 0

@@ -51,7 +51,8 @@ class ClusterConfig:
     `shared_memory` always. Between nodes they go over TCP. `gloo` and `nccl` force a process group of torch for large tensors of
     messages, on the CPU and on GPUs; `auto` takes NCCL between GPUs of two workers. See `rlinf.scheduler.transport.routes`."""
     heartbeat_s: float = 30.0
-    """When the driver has waited for so long, its log says who waits for what, and again whenever so long has passed; 0: never."""
+    """When the driver has waited for so long, its log says who waits for what, and again whenever so long has passed; in the first
+    30 s of a run after 3 s already; 0: never."""
     stopped_grace_s: float = 60.0
     """How long the process of a worker may be stopped, as by SIGSTOP, before the run ends with a `WorkerError`, or its supervisor
     starts it again; the log names it within seconds. 0: any time, up to the `timeout_s` of the wait for it."""

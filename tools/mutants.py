@@ -3,6 +3,11 @@
     uv run tools/mutants.py packages/algorithms/src/rlinf/algorithms/advantages/returns.py --tests packages/algorithms/tests
     uv run tools/mutants.py packages/algorithms/src/rlinf/algorithms --tests packages/algorithms/tests --sample 40 --seed 1
 
+A change of the tests themselves is judged by the same sample before and after it; without `--tests`, each mutant meets the tests of
+its own package:
+
+    uv run tools/mutants.py packages/algorithms/src packages/core/src --sample 200 --seed 14
+
 Each mutant lives in a copy of its package that precedes the real one on the path, in a child process of its own; the tree is
 never touched. A mutant that is equivalent to the original survives rightly: read each survivor.
 """
@@ -103,9 +108,15 @@ def _between(file: Path, source: str, left: ast.expr, right: ast.expr, text: str
         yield Mutant(file, right.lineno, start, start + len(operator), text)
 
 
+def _package(file: Path) -> Path:
+    """The folder of the package that has a file."""
+    return next(parent.parent for parent in file.parents if parent.name == "src")
+
+
 def killed(mutant: Mutant, tests: list[str]) -> bool:
-    """Whether a test fails with the mutant."""
-    root = next(parent for parent in mutant.file.parents if parent.name == "src")
+    """Whether a test fails with the mutant: one of `tests`, or else of those of its package."""
+    package = _package(mutant.file)
+    root, tests = package / "src", tests or [str(package / "tests")]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(root, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -157,7 +168,7 @@ def main() -> int:
     """Prints the survivors; exits with 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+", type=Path)
-    parser.add_argument("--tests", nargs="+", required=True)
+    parser.add_argument("--tests", nargs="+", default=[], help="by default those of the package that has the mutant")
     parser.add_argument("--sample", type=int, default=0, help="how many mutants to try; 0 for all")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -166,8 +177,9 @@ def main() -> int:
     chosen = [m for file in files for m in mutants(file)]
     if options.sample and options.sample < len(chosen):
         chosen = random.Random(options.seed).sample(chosen, options.sample)
-    if chosen and killed(replace(chosen[0], end=chosen[0].start, text=""), options.tests):
-        parser.error("the tests fail without any change")
+    for package, mutant in {_package(mutant.file): mutant for mutant in chosen}.items():
+        if killed(replace(mutant, end=mutant.start, text=""), options.tests):
+            parser.error(f"the tests of {package.name} fail without any change")
     survivors = 0
     for number, mutant in enumerate(chosen, start=1):
         if not killed(mutant, options.tests):

@@ -1,4 +1,5 @@
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ import torch
 from safetensors.torch import save_file
 
 from rlinf.core.data import Weights
-from rlinf.core.errors import CheckpointError
+from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights, read_weights
+from rlinf.runners.config.schema import ModelSection
 
 TENSORS = {"actor.weight": torch.arange(6.0).reshape(2, 3), "critic.bias": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -104,3 +106,47 @@ def test_a_folder_of_hugging_face_is_left_to_the_policy(tmp_path: Path) -> None:
     for given in (tmp_path, tmp_path / "model.safetensors"):
         load_starting_weights(policy, str(given))
     assert policy.folders == [tmp_path, tmp_path]
+
+
+@dataclass(frozen=True)
+class Published:
+    preset: str | None = "tiny"
+    model_path: str | None = None
+
+
+def section(config: Any) -> ModelSection:
+    return ModelSection(model_type="toy", config=config)
+
+
+class Built:
+    """A policy whose only weight says what it was built from."""
+
+    def __init__(self, model: ModelSection) -> None:
+        config: Any = model.config
+        self.model, self.loaded = model, Weights(tensors={"w": torch.tensor([1.0 if config.model_path else 0.0])}, version=4)
+
+    def weights(self) -> Weights[torch.Tensor]:
+        return self.loaded
+
+    def load(self, weights: Weights[torch.Tensor]) -> None:
+        self.loaded = weights
+
+
+@pytest.mark.parametrize("config", [{"type": "pi0"}, {"architectures": ["X"]}])
+def test_a_public_folder_is_read_by_the_architecture(tmp_path: Path, config: dict[str, Any]) -> None:
+    """Its names and its statistics are not the policy's."""
+    save_file({"their.name": torch.zeros(1)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    policy = Built(section(Published()))
+    load_starting_weights(policy, str(tmp_path), model=policy.model, build=Built)
+    assert (policy.loaded.tensors["w"].item(), policy.loaded.version) == (1.0, 0)
+    with pytest.raises(ConfigError, match=r"runner\.ckpt_path: .* whose folders 'toy' does not read"):
+        load_starting_weights(policy, str(tmp_path), model=section(object()), build=Built)
+
+
+def test_a_saved_policy_is_no_public_folder(tmp_path: Path) -> None:
+    save_file({"w": torch.full((1,), 7.0)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"format": "rlinf-policy", "model_type": "x"}))
+    policy = Built(section(Published()))
+    load_starting_weights(policy, str(tmp_path), model=policy.model, build=Built)
+    assert policy.loaded.tensors["w"].item() == 7.0

@@ -166,8 +166,8 @@ def _described(policy: BasePolicy, config: Any, model_type: str | None) -> str:
         raise ConfigError("save_policy(config)", f"JSON can't hold a value of it ({error})") from error
 
 
-def describe_policy(model_type: str, params: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """What `config.json` of a saved policy says."""
+def describe_policy(model_type: str | None, params: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """What `config.json` of a saved policy says; `model_type` is None where nobody knows it."""
     kind = {"format": FORMAT, "format_version": FORMAT_VERSION}
     return {**kind, "model_type": model_type, "version": version, "config": dict(params)}
 

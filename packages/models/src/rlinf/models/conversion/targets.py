@@ -99,7 +99,7 @@ def _own_weights(request: Request) -> Written:
     with fresh_folder(request.target, overwrite=request.overwrite) as made:
         write_tensors(tensors, made)
         # With what it is a policy of, `load_policy` reads the folder by itself.
-        described = describe_policy(model, params, source.version) if model is not None else {"model_type": None}
+        described = describe_policy(model, params, source.version)
         (made / CONFIG).write_text(json.dumps(described, indent=1), encoding="utf-8")
     return Written(tensors=len(tensors))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, cast
@@ -15,28 +15,38 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 
 from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.data import Weights
-from rlinf.core.errors import CheckpointError
+from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
+from rlinf.runners.config.schema import ModelSection
 
 KEY = "runner.ckpt_path"
 FRESH = ("value_head.", "critic.", "q_head.", "noise_net.")
 """What demonstrations don't teach, so that runs may differ in it: critics, and the network of a flow policy's learned noise."""
 
 
-def load_starting_weights(policy: Any, path: str, key: str = KEY) -> None:
+def load_starting_weights(
+    policy: Any, path: str, key: str = KEY, *, model: ModelSection | None = None, build: Callable[[ModelSection], Any] | None = None
+) -> None:
     """Takes weights over, at version 0; `FRESH` parts that only one of both has are left out, or stay as they are.
 
     Args:
         policy: what gets them.
-        path: what `rlinf.core.weight_files.find_weights` takes; also a folder of Hugging Face, if the policy reads such.
+        path: what `rlinf.core.weight_files.find_weights` takes; also a folder of Hugging Face or LeRobot, if the policy reads such.
         key: the configuration key that names it.
+        model: the policy's configuration; a folder of another project is read by its field `model_path`.
+        build: makes a policy of a configuration.
 
     Raises:
         CheckpointError: there are no weights there, or they are those of another policy.
+        ConfigError: a folder of another project, which the model doesn't read.
     """
     file, reader = find_weights(path, place=key), cast("object", policy)
     if isinstance(reader, LoadsNetwork) and _of_hugging_face(file.parent):
         reader.load_network(file.parent)
+        return
+    if model is not None and build is not None and _of_another_project(file.parent):
+        # Names and statistics are the architecture's own affair, which it reads where it is built from the folder.
+        policy.load(replace(build(_of_folder(model, file.parent, key)).weights(), version=0))
         return
     found = read_weights(file, key)
     own: Mapping[str, Any] = policy.weights().tensors
@@ -75,10 +85,32 @@ def _tensors(file: Path, key: str) -> dict[str, torch.Tensor]:
     return cast("dict[str, torch.Tensor]", found)
 
 
+def _of_folder(model: ModelSection, folder: Path, key: str) -> ModelSection:
+    """The configuration of the same policy with the weights of a public folder."""
+    config: Any = model.config
+    names = [field.name for field in fields(config)] if is_dataclass(config) else []
+    if "model_path" not in names:
+        problem = f"'{folder}' is of another project, whose folders '{model.model_type}' does not read"
+        raise ConfigError(key, problem, "Name weights of a policy of ours, or a model that has model_path.")
+    # A preset is an architecture, too; the folder says its own.
+    changed: dict[str, Any] = {"model_path": str(folder), **({"preset": None} if "preset" in names else {})}
+    return replace(model, config=cast("Any", replace)(config, **changed))
+
+
 def _of_hugging_face(folder: Path) -> bool:
     """Whether transformers wrote it, or somebody for transformers: its `config.json` names an architecture."""
+    return "architectures" in _described(folder)
+
+
+def _of_another_project(folder: Path) -> bool:
+    """Whether its `config.json` is one of Hugging Face, or of LeRobot, which names a `type`."""
+    content = _described(folder)
+    return "format" not in content and bool({"architectures", "type", "model_type"} & set(content))
+
+
+def _described(folder: Path) -> dict[str, Any]:
     try:
         content: object = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and "architectures" in content
+        return {}
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}

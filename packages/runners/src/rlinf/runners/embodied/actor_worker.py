@@ -203,9 +203,10 @@ class EmbodiedFSDPActor(Worker):
 
     def _starting_policy(self, topology: Topology) -> Any:
         """The policy with the weights that the run starts from."""
-        policy = placed(self.cfg.actor.model.build(topology.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
-        if self.cfg.runner.ckpt_path is not None:
-            load_starting_weights(policy, self.cfg.runner.ckpt_path)
+        path, model = self.cfg.runner.ckpt_path, self.cfg.actor.model
+        policy = placed(model.build(topology.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
+        if path is not None:
+            load_starting_weights(policy, path, model=model, build=lambda config: config.build(topology.spec, seed=0))
         return policy
 
     def _pass_gate(self, trainer: Trainer, batch: Batch[Any], most: int) -> Mapping[str, Statistic]:

@@ -49,11 +49,12 @@ class MultiStepRolloutWorker(Worker):
 
     def load_weights(self, checkpoint_file: str | None, version: int) -> None:
         """Takes the weights of a checkpoint, or those that a run would start from."""
-        policy, _ = self._ready()
+        policy, topology = self._ready()
         if checkpoint_file is not None:
             policy.load(Weights(tensors=load_file(Path(checkpoint_file)), version=version))
         elif self.cfg.runner.ckpt_path is not None:
-            load_starting_weights(policy, self.cfg.runner.ckpt_path)
+            path, model = self.cfg.runner.ckpt_path, self.cfg.actor.model
+            load_starting_weights(policy, path, model=model, build=lambda config: config.build(topology.spec, seed=0))
 
     def generate(self, step: int, requests: Channel, answers: Channel, mode: Mode = "train") -> int:
         """Answers requests until every slot that it serves is done.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlinf.envs.offline import LeRobot
 from rlinf.envs.recording import read_numpy
 
 TABLES = (
@@ -66,6 +67,18 @@ def test_wrappers_and_a_recording_of_what_the_policy_did_and_a_resume(app: Any) 
     after = sorted(data.glob("train_*/*.npz"))
     assert len(after) == 8
     assert all(path.read_bytes() == bytes_ for path, bytes_ in before.items())
+
+
+def test_a_recorded_dataset_is_read_back(app: Any) -> None:
+    pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
+    collection = f"{{save_dir: {app.logs / 'data'}, finalize_interval: 3, max_episodes: 2, task: put it there}}"
+    succeed(app, "runner.max_steps=2", f"env.train.data_collection={collection}")
+    for folder in ("train_0", "train_1"):
+        source = LeRobot(path=str(app.logs / "data" / folder)).open()
+        episodes = list(source.episodes())
+        assert [len(episode) for episode in episodes] == [6, 6], "the file was completed when the run ended"
+        assert {episode.action.shape for episode in episodes} == {(6, 4)}
+        assert {episode.task for episode in episodes} == {"put it there"}
 
 
 @pytest.mark.parametrize("env_type", ["parallel", "remote"])

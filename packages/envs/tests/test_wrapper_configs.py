@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import gymnasium
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorWrapper
 
+from rlinf.core.declarations import observed_of
 from rlinf.core.errors import ConfigError, UnknownName
 from rlinf.core.registry import ENV_WRAPPERS
+from rlinf.envs import MetaWorld, Parallel, Remote
 from rlinf.envs.tabletop import Tabletop
 from rlinf.envs.wrappers import EnvMisuse
 
@@ -207,3 +210,24 @@ def test_videos_are_made_through_wrappers(tmp_path: Any) -> None:
     for _ in range(2):
         env.step(actions(env))
     assert (tmp_path / "film.mp4").exists()
+
+
+@pytest.mark.parametrize("obs_mode", ["state", "rgb"])
+@pytest.mark.parametrize("task", ["reach", "slots", "pick_place"])
+def test_what_is_observed_is_known_before_anything_is_built(task: Any, obs_mode: Any) -> None:
+    config = Tabletop(task=task, obs_mode=obs_mode, image_size=8)
+    env = config.make(1, max_episode_steps=2, ignore_terminations=False, render=False)
+    assert sorted(observed_of(config) or ()) == sorted(config.describe(env).observation)
+    inner = {"task": task, "obs_mode": obs_mode}
+    assert observed_of(Parallel(env="tabletop", params=inner)) == observed_of(config)
+    assert observed_of(Remote(python="/elsewhere/python", env="tabletop", params=inner)) == observed_of(config)
+    assert observed_of(Parallel(env="tabletop", params={"tusk": 1})) is None
+
+
+@pytest.mark.parametrize("options", [{}, {"obs_mode": "rgb"}, {"obs_mode": "rgb", "wrist_camera": True}, {"task_id": "MT10"}])
+def test_meta_world_knows_what_is_observed(options: dict[str, Any]) -> None:
+    pytest.importorskip("metaworld", reason="the extra rlinf-envs[metaworld] is not installed")
+    config = MetaWorld(**options)
+    # Its spaces are known before a simulation is built.
+    task = importlib.import_module("rlinf.envs.metaworld._metaworld")._Task(config, None, False)
+    assert sorted(config.observed) == sorted(task.observation_space.spaces)

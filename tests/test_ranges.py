@@ -20,6 +20,7 @@ from rlinf.core.generation import SamplingConfig
 from rlinf.core.registry import ADVANTAGES, GATES, GENERATORS, LOSSES, MODELS, REWARDS, TASKS, TRAINERS, WEIGHT_SYNCS
 from rlinf.runners.config import schema
 from rlinf.runners.embodied import schema as embodied
+from rlinf.runners.embodied_sft import schema as embodied_sft
 from rlinf.runners.reasoning import schema as reasoning
 from rlinf.runners.sft import schema as sft
 
@@ -37,6 +38,8 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "RunnerConfig": {"experiment_name": "x", "max_steps": 2},
     "ReasoningRunnerConfig": {"experiment_name": "x", "max_steps": 2},
     "SFTRunnerConfig": {"experiment_name": "x", "max_steps": 2},
+    "FineTuningRunnerConfig": {"experiment_name": "x", "max_steps": 2},
+    "DemonstrationsConfig": {"dataset": None},
     "TrainEnvConfig": {"env_type": "x", "init_params": None, "total_num_envs": 1, "max_steps_per_rollout_epoch": 1},
     "EvalEnvConfig": {"env_type": "x", "init_params": None, "total_num_envs": 1},
     "ActorConfig": {**TRAINS, **SYNCS},
@@ -82,7 +85,7 @@ LARGE = {
 """Why 10³⁰ may be accepted, by the last part of the key. Whole numbers are below 2⁶³, and count what takes time or memory."""
 
 
-WHOLE = ("RunConfig", "EmbodiedConfig", "ReasoningConfig", "SFTConfig", "TrainingConfig")
+WHOLE = ("RunConfig", "EmbodiedConfig", "EmbodiedSFTConfig", "ReasoningConfig", "FineTuningConfig", "SFTConfig", "TrainingConfig")
 
 
 def registered() -> Iterator[tuple[str, type[Any]]]:
@@ -95,7 +98,7 @@ def registered() -> Iterator[tuple[str, type[Any]]]:
 
 
 def sections() -> Iterator[tuple[str, type[Any]]]:
-    for module in (schema, embodied, reasoning, sft):
+    for module in (schema, embodied, embodied_sft, reasoning, sft):
         for name, item in vars(module).items():
             ours = dataclasses.is_dataclass(item) and item.__module__ == module.__name__
             if ours and not name.endswith("Section") and name not in WHOLE:

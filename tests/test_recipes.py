@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from rlinf.core.errors import ConfigError, MissingExtra
-from rlinf.runners import check_run, read_embodied
+from rlinf.runners import check_run, read_embodied, read_embodied_sft
 from rlinf.runners.commands import config
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import resolved
+from rlinf.runners.embodied_sft.evaluation import evaluation_config
 from rlinf.runners.reasoning import read_reasoning
 from rlinf.runners.sft import read_sft
 from rlinf.runners.sft.warm_starts import warm_start_config
@@ -19,6 +20,7 @@ from rlinf.scheduler import Cluster, HybridComponentPlacement
 
 APPS = Path(__file__).parents[1] / "apps"
 CONFIG, REASONING, SFT = APPS / "embodied/config", APPS / "reasoning/config", APPS / "reasoning/config_sft"
+EMBODIED_SFT = APPS / "embodied/config_sft"
 RECIPES, REASONING_RECIPES, SFT_RECIPES = (sorted(p.stem for p in folder.glob("*.yaml")) for folder in (CONFIG, REASONING, SFT))
 
 
@@ -79,6 +81,16 @@ def test_a_recipe_of_fine_tuning_is_valid_and_can_be_placed(recipe: str) -> None
     assert resolved(read_sft(resolved(cfg))) == resolved(cfg)
     check_run(cfg)
     assert "actor[0" in HybridComponentPlacement(cfg, Cluster(cluster_cfg=cfg.cluster)).describe()
+
+
+@pytest.mark.parametrize("recipe", sorted(path.stem for path in EMBODIED_SFT.glob("*.yaml")))
+def test_a_recipe_of_fine_tuning_a_policy_is_valid_and_can_be_placed(recipe: str) -> None:
+    cfg = read_embodied_sft(compose_recipe(EMBODIED_SFT, recipe).data)
+    assert cfg.runner.experiment_name == recipe
+    assert resolved(read_embodied_sft(resolved(cfg))) == resolved(cfg)
+    assert evaluation_config(cfg).env.eval == cfg.env.eval if cfg.env is not None else True
+    placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cfg.cluster))
+    assert {"actor", "rollout", "env"} == set(placement.components)
 
 
 @pytest.mark.parametrize("recipe", ["grpo_arithmetic", "grpo_arithmetic_async"])

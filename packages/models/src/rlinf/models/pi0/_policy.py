@@ -213,11 +213,7 @@ class PiPolicy(BasePolicy):
         self.noise_level = self.config.sampling.level(step)
 
     def enable_torch_compile(self, mode: str = "default") -> None:
-        """Compiles the expert's denoising step; "reduce-overhead" also captures it as a CUDA graph.
-
-        Args:
-            mode: of `torch.compile`.
-        """
+        """Compiles the expert's denoising step, in a mode of `torch.compile`; "reduce-overhead" also captures a CUDA graph."""
         self._compiled = cast("Velocity", torch.compile(self.network.velocity, mode=mode, dynamic=False))
 
     @property
@@ -231,9 +227,8 @@ class PiPolicy(BasePolicy):
         if not needed <= set(tree):
             found = sorted(tree) if isinstance(env_obs, Mapping) else type(env_obs).__name__
             raise ShapeError(f"{self.config.kind}(env_obs)", f"expected {sorted(needed)}, found {found}")
-        keys = [key for key in CAMERAS if key in tree]
         size = self.network.of.vision.image
-        views = [fit_images(tree[key], size, fit="pad") for key in keys]
+        views = [fit_images(tree[key], size, fit="pad") for key in CAMERAS if key in tree]
         images = torch.cat([view[:, None] if view.dim() == 4 else view for view in views], 1).to(self._device)
         states = read_states(tree, len(self.states.first), self.config.kind, self.states.first)
         seen = torch.ones(images.shape[:2], dtype=torch.bool, device=self._device)
@@ -386,20 +381,16 @@ def _prompt_states(config: PiConfig, folder: Path | None, of: PiArchitecture) ->
     """To how many numbers the state in the prompt is padded; 0 for those of the environment."""
     if not isinstance(config, PI05PolicyConfig):
         return 0
-    padded = config.pad_prompt_state
-    if padded is None:
-        padded = folder is not None and checkpoint.of_lerobot(folder)
+    own = folder is not None and checkpoint.of_lerobot(folder)
+    padded = own if config.pad_prompt_state is None else config.pad_prompt_state
     return of.max_state_dim if padded else 0
 
 
 def _value_head(config: PiConfig, of: PiArchitecture) -> ValueHead | None:
-    if not config.add_value_head:
-        return None
     width = of.language.width if config.value_after_vlm else of.expert.width
-    return ValueHead(width, of.value_hidden_sizes, "relu")
+    return ValueHead(width, of.value_hidden_sizes, "relu") if config.add_value_head else None
 
 
 def _noise_net(config: PiConfig, of: PiArchitecture) -> ExploreNoiseNet | None:
-    if config.sampling.noise_method != "flow_noise":
-        return None
-    return ExploreNoiseNet(of.expert.width, of.max_action_dim, config.sampling.noise_logvar_range)
+    learned = config.sampling.noise_method == "flow_noise"
+    return ExploreNoiseNet(of.expert.width, of.max_action_dim, config.sampling.noise_logvar_range) if learned else None

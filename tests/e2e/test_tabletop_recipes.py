@@ -97,8 +97,23 @@ def test_a_run_starts_from_the_weights_of_another(app: Any) -> None:
     assert any(not torch.equal(first[name], before[name].float()) for name in trained)
 
 
-def test_another_simulator_by_one_key() -> None:
+@pytest.mark.parametrize("recipe", ["tabletop_openvla_oft_ppo", "maniskill_ppo_openvla_oft"])
+def test_another_simulator_by_one_key(recipe: str) -> None:
     """The parameters of the one that is replaced go with it."""
-    cfg = read_embodied(compose_recipe(CONFIG, "tabletop_openvla_oft_ppo", ["env.train.env_type=libero"]).data)
-    assert resolved(cfg)["env"]["train"]["init_params"]["suite"] == "libero_spatial"
-    assert resolved(cfg)["env"]["eval"]["init_params"] == resolved(cfg)["env"]["train"]["init_params"]
+    cfg = read_embodied(compose_recipe(CONFIG, recipe, ["env.train.env_type=libero"]).data)
+    env = resolved(cfg)["env"]
+    assert env["train"]["init_params"]["suite"] == env["eval"]["init_params"]["suite"] == "libero_spatial"
+    assert env["train"]["init_params"].keys().isdisjoint({"task", "goals", "task_id", "sim_backend"})
+
+
+def test_replayed_sequences_have_the_log_probabilities_of_the_rollout(app: Any) -> None:
+    """Rows of three decisions, some of which begin in the middle of an episode; the gate compares each decision."""
+    metrics = metrics_of(
+        app,
+        "tabletop_cma_ppo",
+        "env.train.max_steps_per_rollout_epoch=3",
+        "env.train.rollout_epoch=3",
+        "actor.global_batch_size=24",
+    )
+    assert metrics["train/logprob_gap/beyond"] == 0
+    assert metrics["train/logprob_gap/abs"] < 1e-5

@@ -20,6 +20,7 @@ from rlinf.core.registry import GATES
 from rlinf.core.trajectory import Credit, Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
+from rlinf.runners.embodied.filtering import without_filtered
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.training.finite import SkippedSteps
 
@@ -254,6 +255,16 @@ def test_groups_whose_mean_return_is_out_of_bounds_are_not_trained_on(toy_data: 
     groups = {int(group) for parts in taken for part in parts for group in part.trajectory.group}
     assert groups == {7, 21}, "those that fail always and that succeed always are left out, the bounds belong to what is kept"
     assert sum(len(part) for part in taken[0]) == 8
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kept"),
+    [({"rewards_lower_bound": 0.5}, {1, 2}), ({"rewards_upper_bound": 0.5}, {0, 1}), ({"rewards_upper_bound": 9}, {0, 1, 2})],
+)
+def test_one_bound_is_enough(toy_data: dict[str, Any], bounds: dict[str, float], kept: set[int]) -> None:
+    filtering(toy_data, **bounds)
+    found, _ = without_filtered(returns(0, 0, 0, 1, 2, 1), read_embodied(toy_data).algorithm)
+    assert {int(group) // 7 for group in found.group[found.mask.any(1)]} == kept
 
 
 def test_an_iteration_in_which_everything_is_filtered_changes_nothing(toy_data: dict[str, Any]) -> None:

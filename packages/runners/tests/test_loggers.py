@@ -177,6 +177,46 @@ def test_a_service_that_does_not_let_in_is_told_with_its_key(run: LoggedRun, swa
         LOGGERS.get("swanlab")(run)
 
 
+class Wandb(ModuleType):
+    """The functions of wandb that are documented, which keep what they were given."""
+
+    Error = type("Error", (Exception,), {})
+
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.calls: list[Any] = []
+        self.error: Exception | None = None
+
+    def init(self, *, project: str, name: str, id: str, resume: str, dir: str, config: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        self.calls.append(("init", project, name, id, resume, dir, config))
+        return self
+
+    def log(self, data: Any, step: int | None = None) -> None:
+        self.calls.append(("log", data, step))
+
+    def finish(self) -> None:
+        self.calls.append(("finish",))
+
+
+def test_wandb_gets_the_run_and_its_numbers(run: LoggedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    for step in (4, 5):  # the second one as after a resume
+        logger = LOGGERS.get("wandb")(run)
+        logger.write(step, {"a": 1.0})
+        logger.close()
+    begun = ("init", "robots", "toy", run.identity(), "allow", str(run.folder), run.config)
+    assert module.calls == [begun, ("log", {"a": 1.0}, 4), ("finish",), begun, ("log", {"a": 1.0}, 5), ("finish",)]
+    module.error = module.Error("api_key not configured")
+    with pytest.raises(
+        ConfigError, match=r"logger_backends: wandb can't begin \(api_key not configured\)\. Log in with `wandb login`"
+    ):
+        LOGGERS.get("wandb")(run)
+
+
+@pytest.mark.slow
 def test_wandb_writes_a_run_without_a_network(run: LoggedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -1,6 +1,3 @@
-import contextlib
-import os
-import resource
 import socket
 import subprocess
 import sys
@@ -217,29 +214,37 @@ def test_clients_that_say_nothing_hold_few_threads_and_not_for_long(tmp_path: Pa
             serving.stop()
 
 
+SHORT = """
+import contextlib, os, resource, socket, sys, time
+from rlinf.scheduler.transport.queues import Queues
+from rlinf.scheduler.transport.server import Server
+from rlinf.scheduler.transport.sockets import Location
+from rlinf.scheduler.transport.waits import ThreadMonitor
+
+serving = Server(Location("here", sys.argv[1]), b"k", Queues(lambda: ThreadMonitor(5.0)))
+# The kernel has a descriptor ready for the first client before it comes.
+first, second = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+serving.start()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+opened = []
+with contextlib.suppress(OSError):
+    while True:
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+first.connect(sys.argv[1])
+second.connect(sys.argv[1])
+time.sleep(0.2)  # it tries to accept in vain
+for descriptor in opened:
+    os.close(descriptor)
+second.settimeout(10.0)
+print(bool(second.recv(1)), flush=True)  # the challenge, as it has been accepted
+os._exit(0)
+"""
+
+
 def test_a_server_without_file_descriptors_accepts_again_when_it_has_some(tmp_path: Path) -> None:
-    place = Location("here", str(tmp_path / "s"))
-    serving = server.Server(place, b"k", queues())
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    opened: list[int] = []
-    # The kernel has a descriptor ready for the first client before it comes.
-    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
-        serving.start()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 2, hard))
-        try:
-            with contextlib.suppress(OSError):
-                while True:
-                    opened.append(os.open(os.devnull, os.O_RDONLY))
-            first.connect(place.path)
-            second.connect(place.path)
-            time.sleep(0.2)  # it tries to accept in vain
-        finally:
-            for descriptor in opened:
-                os.close(descriptor)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        second.settimeout(10.0)
-        assert second.recv(1), "the challenge, as it has been accepted"
-        serving.stop()
+    command = [sys.executable, "-c", SHORT, str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60.0, check=False)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_a_server_that_accepts_nobody_is_not_waited_for_in_vain(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def test_a_workers_groups_start_from_fixed_states_in_every_epoch(toy_data: dict[
         for row, group in enumerate((rows.group % 2).tolist()):
             starts.setdefault(group, set()).add(float(rows.context["states"][row, 0, 1]))
         assert len(rows) > 4, "episodes end inside the epoch and begin anew"
+        assert len(set(rows.group.tolist())) == 2, "all rows of an initial state are one group"
+        assert len(set(rows.episode.tolist())) == len(rows), "and each is of an episode of its own"
         seen.append(starts)
     assert all(len(found) == 1 for starts in seen for found in starts.values())
     assert len({start for starts in seen for found in starts.values() for start in found}) == 4

@@ -245,6 +245,7 @@ class EnvWorker(Worker):
             group_size=train.group_size,
             groups=self._groups,
             episode=env_slot.episode,
+            episodes_per_state=train.max_steps_per_rollout_epoch if train.use_fixed_reset_state_ids else 1,
         )
 
     def _evaluated(self) -> list[EnvSlot]:

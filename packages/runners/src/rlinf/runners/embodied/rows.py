@@ -22,7 +22,8 @@ class RowCollector:
     """Steps of `num_envs` environments in lockstep, cut into one row for each piece of an episode.
 
     A row's `group` is one number for the environment group and the number of the episode, `episode · groups + environment group`:
-    the k-th episodes of an environment group start from the same state, its k-th and its (k + 1)-th don't.
+    the k-th episodes of an environment group start from the same state, its k-th and its (k + 1)-th don't. Where several do, they
+    share it: the number of the episode is divided by `episodes_per_state`.
 
     Args:
         first_env: global number of the first environment, which makes groups global.
@@ -30,12 +31,23 @@ class RowCollector:
         group_size: consecutive environments whose k-th episodes start from the same state.
         groups: environment groups of the whole run.
         episode: `[num_envs]`, the number of the episode that each environment is in; None: 0. The one after an end is the next.
+        episodes_per_state: how many consecutive numbers, from a multiple of it on, start from the same state and are one group.
     """
 
-    def __init__(self, *, first_env: int, num_envs: int, group_size: int, groups: int, episode: Ints | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        first_env: int,
+        num_envs: int,
+        group_size: int,
+        groups: int,
+        episode: Ints | None = None,
+        episodes_per_state: int = 1,
+    ) -> None:
         env = first_env + np.arange(num_envs)
         self._env_group, self._member = env // group_size, env % group_size
         self._group_size, self._groups = group_size, groups
+        self._episodes_per_state = episodes_per_state
         self._episode = np.zeros(num_envs, np.int64) if episode is None else episode.copy()
         self._decisions: list[Decision[Any]] = []
         self._rewards: list[Floats] = []
@@ -79,7 +91,8 @@ class RowCollector:
             return np.where(mask.reshape(mask.shape + (1,) * (picked.ndim - 2)), picked, np.zeros((), picked.dtype))
 
         context: Tree[Any] = tree_map(gather, tree_combine(list, [d.context for d in self._decisions]))
-        group = (self._episode[env] + number) * self._groups + self._env_group[env]
+        episode = self._episode[env] + number
+        group = episode // self._episodes_per_state * self._groups + self._env_group[env]
         version = np.array([d.version for d in self._decisions], np.int64)[index[0]]
         return Trajectory(
             context=context,
@@ -93,7 +106,7 @@ class RowCollector:
             group=group,
             task=np.stack(self._tasks)[start, env],
             value=None if bootstrap is None else self._values(gather, env, start, length, bootstrap),
-            episode=group * self._group_size + self._member[env],
+            episode=(episode * self._groups + self._env_group[env]) * self._group_size + self._member[env],
         )
 
     def _pieces(self) -> tuple[NDArray[np.intp], ...]:

@@ -72,7 +72,7 @@ class TrainEnvConfig:
     auto_reset: bool = True
     """Whether an unfinished episode goes on in the next rollout epoch; false resets all at its start."""
     use_fixed_reset_state_ids: bool = False
-    """Whether all episodes that a group begins in one rollout epoch start from the same state."""
+    """Whether all episodes that a group begins in one rollout epoch start from the same state, and so can be compared."""
     use_ordered_reset_state_ids: bool = False
     """Whether the numbered states of the environment are taken in order, one for each group and rollout epoch, not drawn."""
     bootstrap_truncated: bool = True

@@ -15,6 +15,8 @@ from rlinf.models._tokenizers import tiny_tokenizer
 from rlinf.models.checkpoints import load_policy, read_tensors, write_tensors
 from rlinf.models.conversion.command import convert
 from rlinf.models.conversion.sources import find_source
+from rlinf.models.gr00t import to_public
+from rlinf.models.openvla.weight_map import published_state
 from rlinf.models.pi0 import PI0PolicyConfig
 from rlinf.models.pi0.architecture import tiny
 from rlinf.models.registry import build_policy
@@ -25,7 +27,17 @@ SPEC = EnvSpec(
     action=ArraySpec(shape=(2,), dtype="float32", low=-BOUND, high=BOUND),
     max_episode_steps=50,
 )
+PI_SPEC = EnvSpec(
+    observation={
+        "main_images": ArraySpec(shape=(16, 16, 3), dtype="uint8"),
+        "states": ArraySpec(shape=(4,), dtype="float32"),
+        "task_descriptions": ArraySpec(shape=(), dtype="str"),
+    },
+    action=ArraySpec(shape=(2,), dtype="float32", low=-BOUND, high=BOUND),
+    max_episode_steps=50,
+)
 MLP = {"hidden_sizes": [8]}
+GROOT_HEAD = "backbone.eagle_model.language_model.lm_head.weight"
 TEXT = {"preset": "tiny", "architecture": "llama"}
 
 
@@ -134,15 +146,62 @@ def test_pi0_back_to_lerobot(tmp_path):
         convert([str(folder), str(tmp_path / "never"), "--to", "safetensors"])
 
 
-PI_SPEC = EnvSpec(
-    observation={
-        "main_images": ArraySpec(shape=(16, 16, 3), dtype="uint8"),
-        "states": ArraySpec(shape=(4,), dtype="float32"),
-        "task_descriptions": ArraySpec(shape=(), dtype="str"),
-    },
-    action=ArraySpec(shape=(2,), dtype="float32", low=-BOUND, high=BOUND),
-    max_episode_steps=50,
+def _groot_names(tensors):
+    return {f"_groot_model.{name}": tensor for name, tensor in to_public(tensors).items()}
+
+
+@pytest.mark.parametrize(
+    ("model", "public", "unused_name", "config", "to"),
+    [
+        (
+            "openvla",
+            published_state,
+            "any.weight",
+            {"model_type": "openvla", "architectures": ["OpenVLAForActionPrediction"]},
+            "hf",
+        ),
+        (
+            "openvla_oft",
+            published_state,
+            "any.weight",
+            {"model_type": "openvla", "architectures": ["OpenVLAForActionPrediction"]},
+            "hf",
+        ),
+        ("gr00t", to_public, GROOT_HEAD, {"model_type": "gr00t_n1_5", "architectures": ["GR00T_N1_5"]}, "hf"),
+        ("gr00t", _groot_names, f"_groot_model.{GROOT_HEAD}", {"type": "groot"}, "lerobot"),
+    ],
 )
+def test_a_robot_policy_becomes_the_folder_that_it_came_from(tmp_path, model, public, unused_name, config, to):
+    """With other weights: those of the run; what the run has no use for stays."""
+    policy = build_policy(model, {"preset": "tiny"}, PI_SPEC, seed=1, place="model")
+    folder = tmp_path / "public"
+    folder.mkdir()
+    theirs = {name: tensor.clone() for name, tensor in public(policy.weights().tensors).items()}
+    unused = {unused_name: torch.ones(2)}
+    save_file({**theirs, **unused}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.25)
+    run = run_of(tmp_path, policy, {"model_type": model, "preset": "tiny"})
+    with pytest.raises(ConfigError, match="can't be written without a public folder"):
+        convert([str(run), str(tmp_path / "out"), "--to", to])
+    convert([str(run), str(tmp_path / "out"), "--to", to, "--like", str(folder)])
+    same(load_file(tmp_path / "out/model.safetensors"), {**public(policy.weights().tensors), **unused})
+    if to == "lerobot":
+        (folder / "config.json").write_text(json.dumps({"type": "act"}))
+        with pytest.raises(ConfigError, match=r"expected a folder of LeRobot of type 'gr00t' at .* found 'act'"):
+            convert([str(run), str(tmp_path / "never"), "--to", to, "--like", str(folder)])
+
+
+def test_weights_that_would_be_lost_are_named(tmp_path):
+    """A regressing head is a file of its own in published checkpoints, which is not written."""
+    policy = build_policy("openvla_oft", {"preset": "tiny", "action_head": "l1"}, PI_SPEC, seed=1, place="model")
+    save_file({name: t.clone() for name, t in published_state(policy.weights().tensors).items()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["OpenVLAForActionPrediction"]}))
+    run = run_of(tmp_path, policy, {"model_type": "openvla_oft"})
+    with pytest.raises(CheckpointError, match=r"weights have no place in .*, such as \['decoder"):
+        convert([str(run), str(tmp_path / "out"), "--to", "hf", "--like", str(tmp_path)])
 
 
 def _lerobot_name(name):

@@ -47,6 +47,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "ReasoningActorConfig": {**TRAINS, **SYNCS},
     "AlgorithmConfig": {"advantage": None, "loss": None},
     "ReasoningAlgorithmConfig": {"advantage": None, "loss": None},
+    "EmbodiedAlgorithmConfig": {"advantage": None, "loss": None, "filter_rewards": True, "rewards_lower_bound": -5.0},
     "DataConfig": {"type": "x", "task": None, "rollout_batch_size": 4},
     "SFTDataConfig": {"type": "x", "task": None},
     "GenerationConfig": {"generator": None, "sampling_params": {"max_new_tokens": 4}},
@@ -58,7 +59,17 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
 """What has no default, or none that goes with the others."""
 
 REWARD = "a reward may be any number, and below 0 a penalty"
-REWARDED = ("correct", "incorrect", "format_score", "min_val", "max_val", "reward_scale", "success")
+REWARDED = (
+    "correct",
+    "incorrect",
+    "format_score",
+    "min_val",
+    "max_val",
+    "reward_scale",
+    "success",
+    "rewards_lower_bound",
+    "rewards_upper_bound",
+)
 BELOW_ZERO = {
     "seed": "any whole number names a stream of random numbers",
     "logstd_init": "a logarithm",

@@ -7,6 +7,13 @@ from typing import Any
 
 import pytest
 
+ONE_PROCESS = ("cluster.backend=local", "cluster.component_placement={actor: '0', rollout: '0', env: '0'}")
+LEARNED = [
+    ("cartpole_ppo", "eval/return", 150.0, 475.0),
+    ("halfcheetah_ppo", "eval/return", 100.0, 800.0),
+]
+SILENT = "env.eval.video_cfg.save_video=false"
+
 
 def summary(app: Any, recipe: str, *overrides: str, timeout: float) -> dict[str, Any]:
     done = app.train("--config-name", recipe, *overrides, timeout=timeout)
@@ -31,3 +38,18 @@ def test_the_default_recipe_learns_to_push(app: Any, seed: int) -> None:
     result = summary(app, "maniskill_ppo_mlp", f"runner.seed={seed}", timeout=2300)
     assert result["eval/success_once"] >= 0.95
     assert (app.logs / "maniskill_ppo_mlp/video/eval.mp4").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("recipe", "metric", "untrained", "trained"), LEARNED)
+def test_a_recipe_on_states_learns(app: Any, recipe: str, metric: str, untrained: float, trained: float, seed: int) -> None:
+    """Against a control: the same recipe, evaluated before it has learned anything."""
+    given = (*ONE_PROCESS, SILENT, f"runner.seed={seed}")
+    logs = f"runner.logger.log_path={app.logs / 'control'}"
+    code, said = app.evaluate_here("--config-name", recipe, logs, *given)
+    assert code == 0, said
+    (control,) = (app.logs / "control").rglob("summary.json")
+    assert json.loads(control.read_text())[metric] <= untrained
+    assert summary(app, recipe, *given, timeout=3500)[metric] >= trained

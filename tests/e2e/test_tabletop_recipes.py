@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,12 @@ def test_replayed_sequences_have_the_log_probabilities_of_the_rollout(app: Any) 
     )
     assert metrics["train/logprob_gap/beyond"] == 0
     assert metrics["train/logprob_gap/abs"] < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_residual_network_learns_to_reach_from_pictures(app: Any) -> None:
+    one_process = ("cluster.backend=local", 'cluster.component_placement.actor="0"', "runner.logger.logger_backends=[]")
+    code, said = app.train_here("--config-name", "tabletop_cnn_ppo", *one_process, "env.eval.video_cfg.save_video=false")
+    assert code == 0, said
+    assert json.loads((app.logs / "tabletop_cnn_ppo/summary.json").read_text())["eval/success_once"] >= 0.9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import io
 import sys
 import warnings
@@ -208,6 +209,9 @@ def _renderer(env: Any) -> Any:
 
 def _can_render(config: Gymnasium, spec: EnvSpec) -> bool:
     """Whether the environment gives a frame on this machine, asked by trying; what can be missing differs for each simulator."""
+    if isinstance(spec.entry_point, type) and not _takes_render_mode(spec.entry_point):
+        logger.info("%s takes no render_mode: its videos are drawn schematics", spec.id)
+        return False
     try:
         env = _build(config, spec, "rgb_array")
         # MuJoCo ends the process when it fails to draw for the second time.
@@ -220,6 +224,11 @@ def _can_render(config: Gymnasium, spec: EnvSpec) -> bool:
         logger.warning("%s can't render here (%s): its videos are drawn schematics", spec.id, _first_line(error))
         return False
     return isinstance(frame, np.ndarray)
+
+
+def _takes_render_mode(made: type) -> bool:
+    parameters = inspect.signature(made).parameters.values()
+    return any(parameter.name == "render_mode" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _first_line(error: Exception) -> str:

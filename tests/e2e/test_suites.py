@@ -12,7 +12,7 @@ import pytest
 from rlinf.core.evaluation import EvalReport
 
 SLOTS = ("env.train.env_type=tabletop", "env.train.init_params={task: slots, obs_mode: state}", "env.train.max_episode_steps=8")
-LOCAL = ("runner.task_type=embodied", "cluster.backend=local", "cluster.component_placement={actor: '0', rollout: '0', env: '0'}")
+LOCAL = ("cluster.backend=local", "cluster.component_placement={actor: '0', rollout: '0', env: '0'}")
 TASKS = ("env.eval.tasks=[red,blue]", "env.eval.episodes=2", "env.eval.seeds=[0,1]", "env.eval.initial_states=id")
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
@@ -82,7 +84,7 @@ def configured(advantage: str, loss: str, *, given: dict[str, Any], **algorithm:
                 **_PARAMETERS.get(advantage, {}),
                 **algorithm,
             },
-            "reference": {"source": given["reference"]},
+            "reference": {"source": given["reference"], "ckpt_path": given.get("ckpt_path")},
         }
     )
 
@@ -209,6 +211,23 @@ def test_kl_to_the_start_holds_the_policy_back() -> None:
     far, near = (trained(configured("raw", "ppo_clip", given=FULL, kl_beta=beta, update_epoch=4), steps=6) for beta in (0.0, 10.0))
     assert far.metrics["kl_ref"] > 0.0
     assert near.metrics["kl_ref"] < 0.5 * far.metrics["kl_ref"]
+
+
+def test_a_reference_of_other_weights_is_scored_beside_the_trainer(tmp_path: Path) -> None:
+    """A teacher with the weights of another seed: the log-probabilities are its own, in the columns that they belong to."""
+    teacher = configured("opd", "opd", given=FULL).actor.model.build(SPEC, seed=99)
+    save_file(teacher.weights().tensors, tmp_path / "model.safetensors")
+    given = {**FULL, "reference": "path", "ckpt_path": str(tmp_path / "model.safetensors")}
+    actor = trained(cfg := configured("opd", "opd", given=given))
+    assert actor.metrics["grad_norm"] > 0.0
+    worker, rows = actor.worker, played(cfg, actor.worker._policy)
+    found = worker._scored(worker._trainer, rows).reference
+    decisions = Batch.of(rows).decisions()
+    with torch.no_grad():
+        expected = teacher.default_forward(decisions).logprob[:, 0]
+    torch.testing.assert_close(found[rows.mask], expected)
+    assert not found[~rows.mask].any()
+    assert (~rows.mask).any()
 
 
 @pytest.mark.parametrize(

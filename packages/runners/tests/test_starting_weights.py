@@ -150,3 +150,40 @@ def test_a_saved_policy_is_no_public_folder(tmp_path: Path) -> None:
     policy = Built(section(Published()))
     load_starting_weights(policy, str(tmp_path), model=policy.model, build=Built)
     assert policy.loaded.tensors["w"].item() == 7.0
+
+
+class Named:
+    """A policy that has tensors of these names, and is told which it gets."""
+
+    def __init__(self, **tensors: float) -> None:
+        self.tensors = {name.replace("__", "."): torch.tensor(value) for name, value in tensors.items()}
+        self.got: dict[str, float] = {}
+
+    def weights(self) -> Weights[torch.Tensor]:
+        return Weights(tensors=self.tensors, version=3)
+
+    def load(self, weights: Weights[torch.Tensor]) -> None:
+        assert weights.tensors.keys() == self.tensors.keys()
+        self.got = {name: float(tensor) for name, tensor in weights.tensors.items()}
+
+
+def test_what_demonstrations_do_not_teach_may_differ(tmp_path: Path) -> None:
+    save_file({"net.a": torch.tensor(1.0), "value_head.w": torch.tensor(2.0)}, tmp_path / "model.safetensors")
+    without, other = Named(net__a=0.0), Named(net__a=0.0, noise_net__w=5.0, value_head__w=0.0)
+    load_starting_weights(without, str(tmp_path))
+    assert without.got == {"net.a": 1.0}
+    load_starting_weights(other, str(tmp_path))
+    assert other.got == {"net.a": 1.0, "noise_net.w": 5.0, "value_head.w": 2.0}
+
+
+def test_weights_go_beneath_adapters_and_adapters_need_a_place(tmp_path: Path) -> None:
+    plain, adapted = tmp_path / "plain.safetensors", tmp_path / "adapted.safetensors"
+    save_file({"q.weight": torch.tensor(1.0)}, plain)
+    save_file({"q.base_layer.weight": torch.tensor(1.0), "q.lora_A.default.weight": torch.tensor(2.0)}, adapted)
+    policy = Named(q__base_layer__weight=0.0, q__lora_A__default__weight=7.0)
+    load_starting_weights(policy, str(plain))
+    assert policy.got == {"q.base_layer.weight": 1.0, "q.lora_A.default.weight": 7.0}
+    load_starting_weights(policy, str(adapted))
+    assert policy.got == {"q.base_layer.weight": 1.0, "q.lora_A.default.weight": 2.0}
+    with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: the weights have adapters .* Set actor\.model\.lora"):
+        load_starting_weights(Named(q__weight=0.0), str(adapted))

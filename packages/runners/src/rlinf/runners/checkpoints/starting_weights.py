@@ -23,11 +23,16 @@ KEY = "runner.ckpt_path"
 FRESH = ("value_head.", "critic.", "q_head.", "noise_net.")
 """What demonstrations don't teach, so that runs may differ in it: critics, and the network of a flow policy's learned noise."""
 
+_ADAPTER, _BENEATH = ".lora_", ".base_layer."
+"""Parts of the names of adapters, and of the weights beneath them."""
+
 
 def load_starting_weights(
     policy: Any, path: str, key: str = KEY, *, model: ModelSection | None = None, build: Callable[[ModelSection], Any] | None = None
 ) -> None:
     """Takes weights over, at version 0; `FRESH` parts that only one of both has are left out, or stay as they are.
+
+    Weights without adapters go beneath those of a policy that has some, which begin fresh.
 
     Args:
         policy: what gets them.
@@ -50,9 +55,24 @@ def load_starting_weights(
         return
     found = read_weights(file, key)
     own: Mapping[str, Any] = policy.weights().tensors
-    fresh = {name: tensor for name, tensor in own.items() if name.startswith(FRESH) and name not in found.tensors}
-    known = {name: tensor for name, tensor in found.tensors.items() if name in own or not name.startswith(FRESH)}
-    policy.load(replace(found, tensors={**known, **fresh}))
+    policy.load(replace(found, tensors=_fitted(found.tensors, own, key)))
+
+
+def _fitted(found: Mapping[str, Any], own: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Weights by the names of the policy, with what may be fresh of its own.
+
+    Raises:
+        CheckpointError: they have adapters, and the policy has none.
+    """
+    adapted = any(_ADAPTER in name for name in found)
+    if adapted and not any(_ADAPTER in name for name in own):
+        problem = "the weights have adapters (LoRA), and the policy has none"
+        raise CheckpointError(key, problem, "Set actor.model.lora as in the run that they are from.")
+    # An adapted layer keeps its weights one level deeper than they were without the adapter.
+    names = {} if adapted else {name.replace(_BENEATH, "."): name for name in own if _BENEATH in name}
+    known = {names.get(name, name): tensor for name, tensor in found.items() if name in own or not name.startswith(FRESH)}
+    fresh = {name: tensor for name, tensor in own.items() if name.startswith(FRESH) or (_ADAPTER in name and not adapted)}
+    return {**fresh, **known}
 
 
 def read_weights(file: Path, key: str = KEY) -> Weights[torch.Tensor]:

@@ -64,12 +64,13 @@ class PolicySFTActor(FineTuningWorker):
         chunk = data.chunk_length or traits_of(model.config).chunk or 1
         split = len(episodes) - held_out(len(episodes), data.val_episodes)
         train, validation = (Demonstrations(part, chunk=chunk, tasks=tasks) for part in (episodes[:split], episodes[split:]))
-        policy = placed(model.build(self._spec or source.spec, seed=keyed_seed(self.cfg.runner.seed, "model")), self)
+        spec, seed = self._spec or source.spec, keyed_seed(self.cfg.runner.seed, "model")
+        policy = placed(model.build(spec, seed=seed), self)
         if not isinstance(policy, HasSFTLoss):
             raise ConfigError(
                 "actor.model.model_type", f"{type(policy).__name__} can't learn from demonstrations", "Choose another."
             )
-        self.start(policy, lambda: self._fit(policy, train))
+        self.start(policy, lambda: self._fit(policy, train), lambda section: section.build(spec, seed=seed))
         if not isinstance(self.trainer, TakesPolicyLoss):
             found = f"'{self.cfg.actor.training_backend}' trains on scored decisions only"
             raise ConfigError("actor.training_backend", found, "Use fsdp.")

@@ -27,7 +27,7 @@ SIMULATORS = ("maniskill", "robotics", "video", "metaworld", "envpool", "libero"
 EXTRAS = {"algorithms": ("math",), "envs": SIMULATORS, "models": ("all",), "engines": ("hf", "openai", "megatron")}
 FAST = ("-q", "-m", "not slow")
 PARALLEL = ("-n", "2", "--dist", "loadfile")
-"""For tests that compute; those that start a Ray, or measure how long something takes, run one after the other."""
+"""Two processes, each with the Ray that its tests share."""
 
 
 def _link_mode() -> str:
@@ -92,12 +92,7 @@ def _tests(part: str) -> None:
         chosen = [f"--package=rlinf-{part}", *(f"--extra={extra}" for extra in EXTRAS.get(part, ()))]
         env = _sync(session, Path(session.virtualenv.location), *chosen, "--group=test")
         session.run("python", "tests/isolated/strangers.py", part, env=env)
-        if part == "scheduler":
-            session.run("pytest", "-q", "-m", "ray and not slow", f"packages/{part}/tests", *session.posargs, env=env)
-            session.run(
-                "pytest", "-q", "-m", "not ray and not slow", *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env
-            )
-        elif part == "algorithms":  # texts that are no Unicode: pytest-xdist can't carry them
+        if part == "algorithms":  # texts that are no Unicode: pytest-xdist can't carry them
             session.run("pytest", *FAST, f"packages/{part}/tests", *session.posargs, env=env)
         else:
             session.run("pytest", *FAST, *PARALLEL, f"packages/{part}/tests", *session.posargs, env=env)
@@ -132,8 +127,7 @@ def recipes(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def e2e(session: nox.Session) -> None:
     """The whole thing, end to end, on real components; and what core and scheduler, which don't have torch alone, do with it."""
-    _house(session, "pytest", "-q", "-m", "not ray and not slow", *PARALLEL, "packages/core/tests", "tests/e2e", *session.posargs)
-    _house(session, "pytest", "-q", "-m", "ray and not slow", "tests/e2e", *session.posargs)
+    _house(session, "pytest", *FAST, *PARALLEL, "packages/core/tests", "tests/e2e", *session.posargs)
     _house(session, "pytest", "-q", "-m", "torch and not slow", "packages/scheduler/tests", *session.posargs)
 
 

@@ -10,8 +10,10 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,36 @@ def app(tmp_path: Path) -> App:
 
 
 @pytest.fixture(scope="session")
+def shared_ray() -> Iterator[None]:
+    """A Ray that this process has started: the runs in it join it, and pay for no start of their own."""
+    from rlinf.scheduler.backends.ray._ray import Session
+
+    session = Session(None, "tests")
+    yield
+    session.end()
+
+
+@contextlib.contextmanager
+def once(condition: Callable[[], bool], action: Callable[[], None]) -> Generator[None]:
+    """Does something to the run inside as soon as a condition holds, in another thread; not if the run ends before."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not condition():
+            if over.wait(0.1):
+                return
+        action()
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(watch)
+        try:
+            yield
+        finally:
+            over.set()
+        future.result()
+
+
+@pytest.fixture(scope="session")
 def tiny() -> list[str]:
     """Selects the recipe `tiny`."""
     return ["--config-dir", str(HERE / "config"), "--config-name", "tiny"]
@@ -150,13 +182,22 @@ def alive(pids: set[int]) -> set[int]:
     return running
 
 
+def works(pid: int) -> bool:
+    """Whether a process is a worker's, and not one of those that Ray keeps for others."""
+    try:
+        return b"ray::WorkerProcess" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 @pytest.fixture
 def processes() -> Any:
-    """`descendants`, `alive` and `wait_until`, for tests that end processes."""
+    """`descendants`, `alive`, `works`, `wait_until` and `once`, for tests that end processes."""
 
     class Processes:
         pass
 
     tools: Any = Processes()
-    tools.descendants, tools.alive, tools.wait_until = descendants, alive, wait_until
+    tools.descendants, tools.alive, tools.works = descendants, alive, works
+    tools.wait_until, tools.once = wait_until, once
     return tools

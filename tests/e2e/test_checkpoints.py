@@ -14,12 +14,12 @@ LOCAL = "cluster.backend=local"
 
 
 def test_two_iterations_and_two_more_are_four(app: Any, tiny: list[str]) -> None:
-    assert app.train(*tiny, LOCAL, "runner.max_steps=4").returncode == 0
+    assert app.train_here(*tiny, LOCAL, "runner.max_steps=4")[0] == 0
     whole = app.metrics(EXPERIMENT)[:4]
-    assert app.train(*tiny, LOCAL, "runner.max_steps=2").returncode == 0
+    assert app.train_here(*tiny, LOCAL, "runner.max_steps=2")[0] == 0
     resume = f"runner.resume_dir={app.logs / EXPERIMENT / 'checkpoints/global_step_2'}"
-    done = app.train(*tiny, LOCAL, "runner.max_steps=4", resume)
-    assert done.returncode == 0, done.stderr
+    code, said = app.train_here(*tiny, LOCAL, "runner.max_steps=4", resume)
+    assert code == 0, said
     resumed = [row for row in app.metrics(EXPERIMENT) if row["step"] > 2 and "train/loss" in row]
     assert [row["step"] for row in resumed] == [3, 4]
     for expected, found in zip(whole[2:], resumed, strict=True):
@@ -28,7 +28,7 @@ def test_two_iterations_and_two_more_are_four(app: Any, tiny: list[str]) -> None
 
 
 def test_eval_needs_nothing_but_the_checkpoint(app: Any, tiny: list[str]) -> None:
-    assert app.train(*tiny, LOCAL).returncode == 0
+    assert app.train_here(*tiny, LOCAL)[0] == 0
     trained = json.loads((app.logs / EXPERIMENT / "summary.json").read_text())
     done = app.evaluate(str(app.logs / EXPERIMENT), LOCAL)
     assert done.returncode == 0, done.stderr
@@ -41,17 +41,17 @@ def test_eval_needs_nothing_but_the_checkpoint(app: Any, tiny: list[str]) -> Non
 
 
 def test_a_damaged_checkpoint_is_refused_by_eval_and_by_resume(app: Any, tiny: list[str]) -> None:
-    assert app.train(*tiny, LOCAL, "runner.max_steps=1").returncode == 0
+    assert app.train_here(*tiny, LOCAL, "runner.max_steps=1")[0] == 0
     folder = app.logs / EXPERIMENT / "checkpoints/global_step_1"
     assert read_checkpoint(folder).state["step"] == 1
     model = folder / "actor/model.safetensors"
     content = bytearray(model.read_bytes())
     content[-1] ^= 1
     model.write_bytes(content)
-    for done in (
-        app.evaluate(str(folder), LOCAL),
-        app.train(*tiny, LOCAL, f"runner.resume_dir={folder}", "runner.experiment_name=other"),
+    for code, said in (
+        app.evaluate_here(str(folder), LOCAL),
+        app.train_here(*tiny, LOCAL, f"runner.resume_dir={folder}", "runner.experiment_name=other"),
     ):
-        assert done.returncode == 1
-        assert "model.safetensors: differs from the manifest" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert code == 1
+        assert "model.safetensors: differs from the manifest" in said
+        assert "Traceback" not in said

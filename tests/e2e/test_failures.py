@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -50,18 +51,23 @@ def test_a_traceback_is_shown_when_asked_for(app: Any) -> None:
     assert "Traceback" in app.train_here("runner.max_step=3", "--traceback")[1]
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("backend", ["ray", "local"])
-def test_a_worker_that_raises_ends_the_run_with_the_first_cause(app: Any, faulty: list[str], backend: str) -> None:
+@pytest.mark.parametrize("backend", [pytest.param("ray", marks=pytest.mark.ray), "local"])
+def test_a_worker_that_raises_ends_the_run_with_the_first_cause(
+    app: Any, faulty: list[str], backend: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend == "ray":
+        request.getfixturevalue("shared_ray")
     # The environment is a module of the folder in which the command is run, which no path names.
-    (app.logs / "mystuff.py").write_text((Path(__file__).parent / "faulty.py").read_text())
-    done = app.train(
-        *faulty, "env.train.env_type=mystuff:Faulty", f"cluster.backend={backend}", "env.train.init_params.raise_at=30"
+    (app.logs / f"my_{backend}.py").write_text((Path(__file__).parent / "faulty.py").read_text())
+    monkeypatch.chdir(app.logs)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code, errors = app.train_here(
+        *faulty, f"env.train.env_type=my_{backend}:Faulty", f"cluster.backend={backend}", "env.train.init_params.raise_at=30"
     )
-    assert done.returncode == 1, done.stderr
-    assert re.search(r"WorkerError: env\[\d\] failed in interact\(\): ValueError: the gripper fell off", done.stderr)
-    shown = done.stderr[done.stderr.rindex("WorkerError: env[") :]
-    assert re.search(r"/mystuff\.py\", line \d+, in step\n    raise ValueError\(\"the gripper fell off\"\)", shown), shown
+    assert code == 1, errors
+    assert re.search(r"WorkerError: env\[\d\] failed in interact\(\): ValueError: the gripper fell off", errors)
+    shown = errors[errors.rindex("WorkerError: env[") :]
+    assert re.search(rf"/my_{backend}\.py\", line \d+, in step\n    raise ValueError\(\"the gripper fell off\"\)", shown), shown
     assert "calls.py" not in shown, "frames of rlinf are folded"
     assert read_checkpoint(app.logs / EXPERIMENT).state["step"] >= 1
 
@@ -86,22 +92,24 @@ def test_an_interrupt_stops_everything(app: Any, faulty: list[str], processes: A
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("shared_ray")
 def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, faulty: list[str], processes: Any, tmp_path: Path) -> None:
     pid_file = tmp_path / "env.pid"
-    run = app.start(*faulty, f"env.train.init_params.pid_file={pid_file}")
-    try:
-        processes.wait_until(lambda: len(app.metrics(EXPERIMENT)) >= 2, 300, "two iterations")
-        below = processes.descendants(run.pid)
-        victim = int(pid_file.read_text())
-        assert victim in below
-        killed = time.monotonic()
+    before = processes.descendants(os.getpid())
+    below: set[int] = set()
+    killed: list[float] = []
 
+    def kill() -> None:
+        victim = int(pid_file.read_text())
+        below.update(pid for pid in processes.descendants(os.getpid()) - before if processes.works(pid))
+        assert victim in below
+        killed.append(time.monotonic())
         os.kill(victim, signal.SIGKILL)
-        _, errors = run.communicate(timeout=60)
-        took = time.monotonic() - killed
-    finally:
-        run.kill()
-    assert run.returncode == 1, errors
+
+    with processes.once(lambda: len(app.metrics(EXPERIMENT)) >= 2, kill):
+        code, errors = app.train_here(*faulty, f"env.train.init_params.pid_file={pid_file}")
+        took = time.monotonic() - killed[0]
+    assert code == 1, errors
     assert took < 10, f"{took:.1f} s"
     assert re.search(r"WorkerError: env\[\d\] failed (in \w+\(\)|between calls): .*(died|killed)", errors), errors
     assert len(re.findall(r"^WorkerError", errors, re.M)) == 1, "one first cause"

@@ -14,12 +14,13 @@ COMPARED = ("train/loss", "train/policy_loss", "train/value_loss", "train/approx
 
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("recipes", [RECIPES, pytest.param((RECIPES[-1], DISAGGREGATED), marks=pytest.mark.slow)])
 def test_all_modes_give_the_same_losses(app: Any, recipes: tuple[str, ...]) -> None:
     runs: dict[str, list[dict[str, float]]] = {}
     for recipe in recipes:
-        done = app.train("--config-name", recipe, *SHORT)
-        assert done.returncode == 0, done.stderr
+        code, said = app.train_here("--config-name", recipe, *SHORT)
+        assert code == 0, said
         runs[recipe] = app.metrics(recipe)[:3]
     first = runs[recipes[0]]
     assert len({row["train/loss"] for row in first}) == 3, "the losses must change from step to step"
@@ -32,20 +33,21 @@ def test_all_modes_give_the_same_losses(app: Any, recipes: tuple[str, ...]) -> N
 def test_another_seed_gives_other_losses(app: Any, tiny: list[str]) -> None:
     losses = []
     for seed in (1, 2):
-        assert app.train(*tiny, "cluster.backend=local", f"runner.seed={seed}").returncode == 0
+        assert app.train_here(*tiny, "cluster.backend=local", f"runner.seed={seed}")[0] == 0
         losses.append(app.metrics("tiny")[0]["train/loss"])
     assert losses[0] != losses[1]
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("shared_ray")
 def test_two_actor_ranks_train_as_one(app: Any, tiny: list[str]) -> None:
     """Data-parallel training over gloo sees the same decisions; only their order within an epoch differs."""
     whole_batch = ["actor.global_batch_size=80", "algorithm.update_epoch=1", "runner.max_steps=2"]
     rows = []
     for backend, placement in (("local", '"0"'), ("ray", '"0-1"')):
         where = (f"cluster.backend={backend}", f"cluster.component_placement.actor={placement}")
-        done = app.train(*tiny, *whole_batch, *where)
-        assert done.returncode == 0, done.stderr
+        code, said = app.train_here(*tiny, *whole_batch, *where)
+        assert code == 0, said
         rows.append(app.metrics("tiny")[:2])
     for one, two in zip(*rows, strict=True):
         for name in ("train/loss", "train/value_loss", "train/grad_norm", "env/return"):

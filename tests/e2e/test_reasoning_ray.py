@@ -41,6 +41,7 @@ def ended(run: subprocess.Popen[str]) -> bool:
 
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("shared_ray")
 def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written_again(
     app: ReasoningApp, processes: Any, tmp_path: Path
 ) -> None:
@@ -49,17 +50,15 @@ def test_a_rollout_engine_that_is_killed_is_replaced_and_its_samples_are_written
     undisturbed.train("runner.max_steps=6", "runner.val_check_interval=0", REWARD)
     expected = undisturbed.rows()
     pids = tmp_path / "pids"
-    run = app.start("runner.max_steps=6", *slow(app, pids))
-    try:
-        processes.wait_until(lambda: ended(run) or len(app.rows()) in (2, 3), 500, "two iterations")
+
+    def kill() -> None:
         time.sleep(0.3)
         os.kill(int((pids / "1").read_text()), signal.SIGKILL)
-        _, errors = run.communicate(timeout=400)
-    finally:
-        run.kill()
-    assert run.returncode == 0, errors
+
+    with processes.once(lambda: len(app.rows()) in (2, 3), kill):
+        app.train("runner.max_steps=6", *slow(app, pids), backend="ray")
     rows = app.rows()
-    assert rows[6]["rollout/restarts"] == 1, errors
+    assert rows[6]["rollout/restarts"] == 1
     for step, row in expected.items():
         for name in COMPARED:
             assert rows[step][name] == pytest.approx(row[name], abs=1e-5), f"step {step}: {name}"
@@ -90,6 +89,7 @@ def test_without_restarts_a_killed_rollout_engine_ends_the_run_with_the_cause(
 
 @pytest.mark.ray
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("modes", [("disaggregated",), pytest.param(("collocated", "hybrid"), marks=pytest.mark.slow)])
 def test_where_things_run_changes_nothing(app: ReasoningApp, modes: tuple[str, ...]) -> None:
     placements = {

@@ -27,9 +27,10 @@ class Dot(gymnasium.Env):  # a dot that should move to the middle
 class Net(BasePolicy):  # a module of torch that decides, and scores what it decided
     def __init__(self, spec, *, seed):
         super().__init__()
+        torch.manual_seed(seed)
         size, actions = spec.observation["states"].shape[0], spec.action.shape[0]
         self.actor, self.critic = torch.nn.Linear(size, actions), torch.nn.Linear(size, 1)
-        torch.nn.init.zeros_(self.actor.weight)
+        torch.nn.init.zeros_(self.actor.weight), torch.nn.init.zeros_(self.actor.bias)
 
     def predict_action_batch(self, env_obs, mode="train", *, generator=None):
         with torch.no_grad():
@@ -53,10 +54,9 @@ def test_an_environment_and_a_module_of_ones_own_learn(app: Any) -> None:
     (app.logs / "mystuff.py").write_text(MYSTUFF)
     own = ("env.train.env_type=mystuff:Dot", "actor.model.model_type=mystuff:Net", "actor.optim.lr=0.05")
     short = ("env.train.max_episode_steps=10", "env.train.max_steps_per_rollout_epoch=10", "env.eval.max_episode_steps=10")
-    here = ("cluster.backend=local", 'cluster.component_placement.actor="0"', "actor.global_batch_size=80", "runner.max_steps=12")
+    here = ("cluster.backend=local", 'cluster.component_placement.actor="0"', "actor.global_batch_size=80", "runner.max_steps=20")
     done = app.train(*own, *short, *here, "runner.val_check_interval=0")
     assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
     assert "TypeError" not in done.stderr, "an environment that draws nothing is no fault"
     summary = json.loads((app.logs / "maniskill_ppo_mlp/summary.json").read_text())
-    assert summary["eval/return"] > -3.5, "to stand still gives -6.7 in the mean"
+    assert summary["eval/return"] > -2.5, "to stand still gives -6.7 in the mean"

@@ -9,7 +9,16 @@ from typing import Literal
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import EnvConfig, EnvWrapperConfig
 from rlinf.core.registry import ENV_WRAPPERS, ENVS
-from rlinf.runners.config.schema import ActorConfig, AlgorithmConfig, ReferenceConfig, RunConfig, chosen, like, positive
+from rlinf.runners.config.schema import (
+    ActorConfig,
+    AlgorithmConfig,
+    ReferenceConfig,
+    RunConfig,
+    chosen,
+    like,
+    not_negative,
+    positive,
+)
 
 Wrapping = list[tuple[str, EnvWrapperConfig]]
 """What environments are wrapped in, in order, and where each stands in the configuration."""
@@ -168,6 +177,8 @@ class EvalEnvConfig:
             positive(tasks=self.tasks)
         positive(total_num_envs=self.total_num_envs, episodes=self.episodes)
         positive(final_episodes=self.final_episodes, max_episode_steps=self.max_episode_steps)
+        for name in ("init_ids", "seeds"):
+            not_negative(**{name: min(getattr(self, name) or (0,))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

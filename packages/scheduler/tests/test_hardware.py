@@ -19,7 +19,7 @@ from rlinf.scheduler.hardware import (
     detect,
     register_accelerator,
 )
-from rlinf.scheduler.memory_size import format_memory, parse_memory
+from rlinf.scheduler.memory_size import parse_memory
 
 GIB = 2**30
 KIND = {"NV_GPU": NvidiaGpu, "AMD_GPU": AmdGpu, "NPU": AscendNpu, "INTEL_GPU": IntelGpu}
@@ -231,7 +231,3 @@ def test_memory_sizes(text: str, size: int) -> None:
 def test_no_memory_sizes(text: str) -> None:
     with pytest.raises(ConfigError, match="here"):
         parse_memory(text, place="here")
-
-
-def test_memory_for_a_person() -> None:
-    assert [format_memory(size) for size in (80 * GIB, 1536, 12, 2**41)] == ["80 GiB", "1.5 KiB", "12 B", "2 TiB"]

@@ -234,15 +234,3 @@ class WeightSync(Protocol):
     def recv(self, comm: Messenger, current: Weights[Any], group: str, rank: int) -> Weights[Any]:
         """The weights that a worker published, which must fit the structure of `current`."""
         ...
-
-
-class Workflow(Protocol):
-    """A run: workers that are initialised once, and a loop."""
-
-    def init_workers(self) -> None:
-        """Builds what the workers hold."""
-        ...
-
-    def run(self) -> None:
-        """Runs the loop to its end."""
-        ...

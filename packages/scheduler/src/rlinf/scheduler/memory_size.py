@@ -31,11 +31,3 @@ def parse_memory(text: str, *, place: str = "memory") -> int:
     if found < 1:
         raise ConfigError(place, f"expected a size above 0, found '{text}'")
     return found
-
-
-def format_memory(size: int) -> str:
-    """Bytes for a person: `80 GiB`."""
-    for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
-        if size >= UNITS[unit]:
-            return f"{size / UNITS[unit]:.4g} {unit}"
-    return f"{size} B"

@@ -131,9 +131,6 @@ class ProblemResult:
         return self.problem
 
 
-Result: TypeAlias = EpisodeResult | ProblemResult
-
-
 def pass_at_k(samples: int, right: int, k: int) -> float:
     """The chance that one of k responses, drawn of `samples` without putting back, is right.
 

@@ -43,6 +43,7 @@ def test_one_rank_takes_what_was_said(fsdp, frozen):
 
     trainer._layout.square_norm = seen
     trainer.step([text_batch()], token_loss)
+    trainer.close()
     trained = [p for part in trainer._optimizers.parts for p in part.parameters]
     states = [part.optimizer.state[p] for part in trainer._optimizers.parts for p in part.parameters]
     assert said["weights"] == sum(p.nbytes for p in policy.parameters())

@@ -34,7 +34,11 @@ def shared_ray() -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that makes clusters on Ray shares one with the others; not the modules whose drivers have one each (`OWN_RAY`)."""
+    """A test that makes clusters on Ray shares one with the others; not the modules whose drivers have one each (`OWN_RAY`).
+
+    They come last: a process that has joined a Ray is no place to test what is refused without one.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("ray") is not None)
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("ray") and not hasattr(item.module, "OWN_RAY"):
             item.fixturenames.insert(0, "shared_ray")

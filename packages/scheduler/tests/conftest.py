@@ -41,7 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("ray") is not None)
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("ray") and not hasattr(item.module, "OWN_RAY"):
-            item.fixturenames.insert(0, "shared_ray")
+            # A list of its own: the parameters of a test share theirs, and some are not on Ray.
+            item.fixturenames = ["shared_ray", *item.fixturenames]
 
 
 @pytest.fixture(scope="module")

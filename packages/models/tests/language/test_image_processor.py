@@ -71,14 +71,18 @@ def test_marks_and_pictures_must_fit(prompt, images, words):
         TINY.image_processor().read(prompt, [picture(8, 8)] * images)
 
 
-def test_the_sight_of_a_folder_is_the_one_that_was_saved(tmp_path):
+def test_the_processor_of_a_folder_is_the_one_that_was_saved(tmp_path):
     save_language_model(TINY.build(seed=0), tmp_path)
     config = VisionLanguageConfig(model_path=str(tmp_path))
     with pytest.raises(CheckpointError, match=r"preprocessor_config\.json"):
         config.image_processor()
     own = transformers.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size={"shortest_edge": 16 * 16, "longest_edge": 6400})
     own.save_pretrained(str(tmp_path))
-    processor = config.image_processor()
+    try:
+        processor = config.image_processor()
+    except ImportError as error:  # transformers 5.16 finds no processor of a folder without torchvision
+        assert "Torchvision" in str(error)
+        pytest.skip("this transformers needs torchvision to find the processor of a folder")
     (tmp_path / "preprocessor_config.json").unlink()
     processor.save_pretrained(str(tmp_path))
     found = config.image_processor().read([IMAGE, 5], [picture(8, 8)])

@@ -81,7 +81,8 @@ def test_the_processor_of_a_folder_is_the_one_that_was_saved(tmp_path):
     try:
         processor = config.image_processor()
     except ImportError as error:  # transformers 5.16 finds no processor of a folder without torchvision
-        assert "Torchvision" in str(error)
+        if "Torchvision" not in str(error):
+            raise
         pytest.skip("this transformers needs torchvision to find the processor of a folder")
     (tmp_path / "preprocessor_config.json").unlink()
     processor.save_pretrained(str(tmp_path))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rlinf.runners.checkpoints import interrupts
 from rlinf.runners.checkpoints.checkpoint import hold_checkpoint, read_checkpoint
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
 from rlinf.runners.checkpoints.run_folder import RunFolder
@@ -179,7 +180,22 @@ def test_an_interrupt_lets_the_iteration_end_and_saves(run: Callable[..., Run]) 
     assert signal.getsignal(signal.SIGINT) == before
 
 
-def test_a_second_interrupt_gives_up(run: Callable[..., Run]) -> None:
+def test_an_interrupt_that_comes_twice_at_once_is_one(run: Callable[..., Run]) -> None:
+    """A terminal signals the whole process group, and uv passes its own signal on."""
+    loop = run()
+    loop.step = 2
+    checkpoints = loop.checkpoints()
+
+    def body() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        checkpoints.stop_if_asked()
+
+    assert interrupted(checkpoints, body) == [f"saved; go on with runner.resume_dir={loop.logs / 'checkpoints/global_step_2'}"]
+
+
+def test_a_second_interrupt_gives_up(run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "REPEATED_S", 0.0)
     loop = run()
     loop.step = 2
     checkpoints = loop.checkpoints()

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+REPEATED_S = 1.0  # one Ctrl-C may come twice: from the terminal and from a program that started the run, such as uv
 
 
 class StopRequest:
     """While it is entered, SIGINT and SIGTERM only ask the run to stop; a context manager.
 
-    A second signal, or the end of the time that the run has to stop, goes to the handler that was there before, which raises
-    `KeyboardInterrupt`. Signals that were ignored stay ignored. Outside of the main thread, where Python sets no handlers, it does
-    nothing.
+    A second signal, at least a second after the first, or the end of the time that the run has to stop goes to the handler that was
+    A second signal, at least a second after the first, or the end of the time that the run has to stop, goes to the handler that
+    was there before, which raises `KeyboardInterrupt`. Signals that were ignored stay ignored. Outside of the main thread, where
+    Python sets no handlers, it does nothing.
 
     Args:
         timeout_s: seconds from the first signal until it counts as the second.
@@ -27,6 +30,7 @@ class StopRequest:
         self._timeout_s = timeout_s
         self._previous: dict[int, Any] = {}
         self._timer: threading.Timer | None = None
+        self._asked_at = 0.0
         self.asked = False
 
     def stop(self) -> NoReturn:
@@ -40,8 +44,10 @@ class StopRequest:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
+            if time.monotonic() - self._asked_at < min(REPEATED_S, self._timeout_s):
+                return
             self.stop()
-        self.asked = True
+        self.asked, self._asked_at = True, time.monotonic()
         text = f"\nInterrupted: this iteration ends within {self._timeout_s:g} s and is saved. Once more to stop without saving.\n"
         os.write(2, text.encode())  # a handler may have interrupted a write to sys.stderr, which can't be entered twice
         # A signal, because an exception in the timer's thread would not reach the main one.

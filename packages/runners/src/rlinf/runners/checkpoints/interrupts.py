@@ -17,7 +17,6 @@ REPEATED_S = 1.0  # one Ctrl-C may come twice: from the terminal and from a prog
 class StopRequest:
     """While it is entered, SIGINT and SIGTERM only ask the run to stop; a context manager.
 
-    A second signal, at least a second after the first, or the end of the time that the run has to stop goes to the handler that was
     A second signal, at least a second after the first, or the end of the time that the run has to stop, goes to the handler that
     was there before, which raises `KeyboardInterrupt`. Signals that were ignored stay ignored. Outside of the main thread, where
     Python sets no handlers, it does nothing.

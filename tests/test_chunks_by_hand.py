@@ -84,7 +84,8 @@ class Policy:
             rows = len(states)
             action, logprob = np.zeros((rows, CHUNK, 1), np.float32), np.zeros(rows, np.float32)
             value = 10 * states[:, 0]
-            item = Reply(decision=Decision(action=action, logprob=logprob, value=value, context={"states": states}, version=0))
+            decision = Decision(action=action, logprob=logprob, value=value, context={"states": states}, version=0)
+            item = Reply(slot=item.slot, decision=decision)
         self.queues.setdefault(key, deque()).append(item)
 
     def get(self, *, key: Any = None, timeout: float | None = None) -> Any:

@@ -103,12 +103,13 @@ class Policy:
     def put(self, item: Any, *, key: Any = None, weight: int = 0) -> None:
         obs = getattr(item, "obs", None)
         if obs is not None:
-            # Where the slot that asks looks for its answer.
-            key, rows = item.slot, len(obs["states"])
+            # Where the worker that asks looks for its answers.
+            key, rows = item.env_rank, len(obs["states"])
             item = Reply(
+                slot=item.slot,
                 decision=Decision(
                     action=np.zeros((rows, 1, 1), np.float32), logprob=np.zeros(rows, np.float32), context=obs, version=0
-                )
+                ),
             )
         self.queues[key].append(item)
 

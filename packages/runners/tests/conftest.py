@@ -210,7 +210,7 @@ def channels() -> tuple[Queues, Queues]:
                 context={"states": obs},
                 version=7,
             )
-            answers.put(Reply(decision=decision), key=request.slot)
+            answers.put(Reply(slot=request.slot, decision=decision), key=request.env_rank)
 
     return Queues(reply), answers
 

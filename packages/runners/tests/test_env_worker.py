@@ -167,7 +167,7 @@ def chunks_of_two(queues: Any) -> tuple[Any, Any]:
             zeros = np.zeros(len(obs), np.float32)
             action = np.zeros((len(obs), 2, 1), np.float32)
             decision = Decision(action=action, logprob=zeros, value=10 * obs[:, 0], context={"states": obs}, version=7)
-            answers.put(Reply(decision=decision), key=request.slot)
+            answers.put(Reply(slot=request.slot, decision=decision), key=request.env_rank)
 
     return queues(reply), answers
 

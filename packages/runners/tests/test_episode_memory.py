@@ -58,7 +58,7 @@ def connected(data: dict[str, Any], queues: Any) -> tuple[EnvWorker, Counts, tup
 
     def reply(request: Any) -> None:
         if request.obs is not None:
-            answers.put(worker._decide(request, "train"), key=request.slot)
+            answers.put(worker._decide([request], "train")[0], key=request.env_rank)
 
     return env, policy, (queues(reply), answers)
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, cast
 
 from rlinf.core.arrays import A, Array
 from rlinf.core.metrics import Statistic
-from rlinf.core.tree import Tree
+from rlinf.core.tree import Tree, tree_index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,16 @@ class Decision(Generic[A]):
     """What `default_forward` needs to re-score the decision, each leaf `[B, *]`."""
     version: int
     """The version of the weights that decided."""
+
+    def rows(self, key: Any) -> Decision[A]:
+        """The decisions of some rows, chosen as one would index an array."""
+        return Decision(
+            action=cast("Any", self.action)[key],
+            logprob=cast("Any", self.logprob)[key],
+            value=None if self.value is None else cast("Any", self.value)[key],
+            context=tree_index(self.context, key),
+            version=self.version,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,3 +25,19 @@ def keyed_seed(seed: int, component: str, *key: int) -> int:
 def keyed_generator(seed: int, component: str, *key: int) -> np.random.Generator:
     """A NumPy generator seeded by `keyed_seed`."""
     return np.random.Generator(np.random.Philox(keyed_seed(seed, component, *key)))
+
+
+@dataclass(frozen=True, slots=True)
+class RowGenerators:
+    """One generator for each run of rows of a batch, so that rows that are decided for together draw what they would draw alone.
+
+    A policy that says so (`PolicyTraits.row_generators`) takes it as the `generator` of `predict_action_batch`.
+    """
+
+    parts: tuple[tuple[int, Any], ...]
+    """How many rows, and their generator; in order."""
+
+    @property
+    def device(self) -> Any:
+        """That of all generators."""
+        return self.parts[0][1].device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,19 +25,48 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotChannels:
-    """The two channels between a slot and the rollout worker that serves it."""
+class RequestSender:
+    """Sends the requests of a slot to the rollout worker that serves it."""
 
     requests: Channel
     """Carries `Request`s, keyed by rollout rank."""
-    answers: Channel
-    """Carries `Reply`s, keyed by slot."""
     rollout_rank: int
     """The worker that serves the slot."""
 
     def ask(self, slot: Slot, key: tuple[int, ...], obs: Any, remembered: Remembered | None = None) -> None:
         """Asks for actions for observations, each leaf `[n, *]`; None says that no more requests come."""
-        self.requests.put(Request(slot=slot.index, key=key, obs=obs, remembered=remembered), key=self.rollout_rank)
+        request = Request(slot=slot.index, env_rank=slot.env_rank, key=key, obs=obs, remembered=remembered)
+        self.requests.put(request, key=self.rollout_rank)
+
+
+Conversation = Generator[None, Reply, None]
+"""What a slot does from one answer to the next: each `yield` waits for the answer to what it has just asked."""
+
+
+def converse(conversations: Mapping[int, Conversation], receive: Callable[[], Reply]) -> None:
+    """Carries on the conversations of several slots until all have ended, each as soon as it is answered.
+
+    While one slot simulates, others are decided for. The order of the answers changes no number: randomness is keyed by slot.
+
+    Args:
+        conversations: by slot.
+        receive: waits for the next answer, to whichever slot.
+    """
+    # All ask before the first one waits.
+    waiting = {slot: conversation for slot, conversation in conversations.items() if _goes_on(conversation, None)}
+    while waiting:
+        reply = receive()
+        if not _goes_on(waiting[reply.slot], reply):
+            del waiting[reply.slot]
+
+
+def _goes_on(conversation: Conversation, reply: Any) -> bool:
+    """Whether a conversation awaits another answer after this one; None begins it."""
+    try:
+        conversation.send(reply)
+    except StopIteration:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,32 +131,31 @@ class EnvSlot:
         self._final_names = [self._names[env] for env in self._final_envs]
         self._finals = tree_map(np.copy, tree_index(self._obs, self._final_envs))
 
-    def ask(self, channels: SlotChannels, key: tuple[int, ...]) -> None:
+    def ask(self, sender: RequestSender, key: tuple[int, ...]) -> None:
         """Asks for actions for the current observations."""
         # A simulator may write its next observations into the same memory while these are on their way.
         obs, names = tree_map(np.copy, self._obs), self._names
         if len(self._final_envs):
             obs, names = tree_combine(np.concatenate, [obs, self._finals]), names + self._final_names
-        channels.ask(self.slot, key, obs, self._memory.recall(names))
+        sender.ask(self.slot, key, obs, self._memory.recall(names))
 
-    def answer(self, channels: SlotChannels) -> Answer:
-        """The answer to the oldest request."""
-        reply: Reply = channels.answers.get(key=self.slot.index)
+    def answer(self, reply: Reply) -> Answer:
+        """What is answered to the last request."""
         decision = reply.decision
         envs, self._final_envs = self._final_envs, np.empty(0, np.intp)
         rows, value = self.slot.num_envs, decision.value
         # The rows behind those of the environments are final observations; see `ask`.
         finals = None if value is None else value[rows:]
         memory = None if reply.memory is None else tree_index(reply.memory, slice(rows))
-        return Answer(decision=_first_rows(decision, rows), final_envs=envs, final_values=finals, memory=memory)
+        return Answer(decision=decision.rows(slice(rows)), final_envs=envs, final_values=finals, memory=memory)
 
     def remember(self, answer: Answer) -> None:
         """Keeps what the policy remembers after an answer; only of one whose actions are carried out, before any reset."""
         self._memory.keep(self._names, answer.memory)
 
-    def close_requests(self, channels: SlotChannels) -> None:
-        """Says that no more requests come."""
-        channels.ask(self.slot, (), None)
+    def close_requests(self, sender: RequestSender) -> None:
+        """Says that no more requests come: a rollout worker ends when each slot that it serves has said so."""
+        sender.ask(self.slot, (), None)
 
     def share(self, protocol: EpisodeProtocol, total_envs: int) -> list[EpisodeKey]:
         """The slot's share of a protocol: episode n is played by the slot of environment n mod `total_envs`, the number of all."""
@@ -173,16 +201,6 @@ class EnvSlot:
     def close(self) -> None:
         """Closes the environments."""
         self._env.close()
-
-
-def _first_rows(decision: Decision[Any], rows: int) -> Decision[Any]:
-    return Decision(
-        action=decision.action[:rows],
-        logprob=decision.logprob[:rows],
-        value=None if decision.value is None else decision.value[:rows],
-        context=tree_index(decision.context, slice(rows)),
-        version=decision.version,
-    )
 
 
 def task_numbers(infos: Mapping[str, Any]) -> NDArray[np.int64] | None:

@@ -14,11 +14,13 @@ from rlinf.core.capabilities import HasExplorationSchedule, RecurrentPolicy
 from rlinf.core.data import Decision, Weights
 from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Channel, Mode, Policy
-from rlinf.core.random import keyed_seed
-from rlinf.core.tree import tree_combine, tree_leaves, tree_map
+from rlinf.core.random import RowGenerators, keyed_seed
+from rlinf.core.tree import tree_combine, tree_concatenate, tree_index, tree_leaves, tree_map
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.embodied.request_batches import request_batches
 from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import Remembered, Reply, Request, Topology
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.tensors import observed, to_numpy, to_torch
@@ -62,7 +64,7 @@ class MultiStepRolloutWorker(Worker):
         Args:
             step: the iteration, which a policy's exploration may follow.
             requests: where observations come from, keyed by rollout rank.
-            answers: where decisions go, keyed by slot.
+            answers: where decisions go, keyed by env rank.
             mode: "train" samples, "eval" takes the most likely action.
 
         Returns:
@@ -78,7 +80,7 @@ class MultiStepRolloutWorker(Worker):
         _, topology = self._ready()
         return self._serve(requests, answers, topology.served_by(self.rank, "eval"), mode)
 
-    def _serve(self, requests: Channel, answers: Channel, slots: int, mode: Mode) -> int:
+    def _serve(self, requests: Channel, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
         policy, _ = self._ready()
         with self._onloaded(policy):
             return self._answer(requests, answers, slots, mode)
@@ -96,31 +98,43 @@ class MultiStepRolloutWorker(Worker):
             if isinstance(policy, torch.nn.Module):
                 policy.to("cpu")
 
-    def _answer(self, requests: Channel, answers: Channel, slots: int, mode: Mode) -> int:
-        answered = 0
-        while slots:
+    def _answer(self, requests: Channel, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
+        def receive() -> Request:
             with self.worker_timer("wait_for_observations"):
-                request = cast("Request", requests.get(key=self.rank))
-            if request.obs is None:
-                slots -= 1
-                continue
+                return cast("Request", requests.get(key=self.rank))
+
+        answered = 0
+        for batch in request_batches(requests, self.rank, slots, self.cfg.rollout, receive):
             with self.worker_timer("decide"):
-                reply = self._decide(request, mode)
-            answers.put(reply, key=request.slot)
-            answered += 1
+                replies = self._decide(batch, mode)
+            for request, reply in zip(batch, replies, strict=True):
+                answers.put(reply, key=request.env_rank)
+            answered += len(batch)
         return answered
 
-    def _decide(self, request: Request, mode: Mode) -> Reply:
-        # One for each request: an answer depends neither on the worker that gives it nor on those that it gave before.
-        generator = torch.Generator()
-        generator.manual_seed(keyed_seed(self.cfg.runner.seed, "rollout", request.slot, *request.key))
+    def _decide(self, batch: Sequence[Request], mode: Mode) -> list[Reply]:
+        """One pass of the policy for all requests; each is answered as it would be alone, but for rounding."""
         policy, _ = self._ready()
-        obs = tree_map(observed, request.obs)
+        parts = [(len(next(leaf for _, leaf in tree_leaves(request.obs))), self._generator(request)) for request in batch]
+        joined = batch[0].obs if len(batch) == 1 else tree_concatenate([request.obs for request in batch])
+        obs: Any = tree_map(observed, joined)
         if isinstance(policy, RecurrentPolicy):
-            obs = {**cast("Mapping[str, Any]", obs), **_memory(policy, obs, request.remembered)}
+            obs = {**obs, **_memory(policy, [(rows, request) for (rows, _), request in zip(parts, batch, strict=True)])}
+        # A policy that knows nothing of batches is given an ordinary generator.
+        generator = parts[0][1] if len(parts) == 1 else RowGenerators(tuple(parts))
         decision = policy.predict_action_batch(obs, mode, generator=generator)
         memory = tree_map(to_numpy, policy.next_state(decision)) if isinstance(policy, RecurrentPolicy) else None
-        return Reply(decision=_sendable(decision), memory=memory)
+        decided, replies, first = _sendable(decision), list[Reply](), 0
+        for request, (rows, _) in zip(batch, parts, strict=True):
+            own = slice(first, first + rows)
+            remembered = None if memory is None else tree_index(memory, own)
+            replies.append(Reply(slot=request.slot, decision=decided.rows(own), memory=remembered))
+            first += rows
+        return replies
+
+    def _generator(self, request: Request) -> torch.Generator:
+        """One for each request: an answer depends neither on the worker that gives it nor on those that it gave before."""
+        return torch.Generator().manual_seed(keyed_seed(self.cfg.runner.seed, "rollout", request.slot, *request.key))
 
     def _ready(self) -> tuple[Policy, Topology]:
         if self._policy is None or self._topology is None:
@@ -128,9 +142,14 @@ class MultiStepRolloutWorker(Worker):
         return self._policy, self._topology
 
 
-def _memory(policy: RecurrentPolicy, obs: Any, remembered: Remembered | None) -> Mapping[str, Any]:
-    """What a policy with a memory sees beside observations: the initial state where an episode begins."""
-    rows = len(next(leaf for _, leaf in tree_leaves(obs)))
+def _memory(policy: RecurrentPolicy, asked: Sequence[tuple[int, Request]]) -> Mapping[str, Any]:
+    """What a policy with a memory sees beside the observations of requests, of so many rows each."""
+    parts = [_remembered(policy, rows, request.remembered) for rows, request in asked]
+    return cast("Mapping[str, Any]", tree_concatenate(parts))
+
+
+def _remembered(policy: RecurrentPolicy, rows: int, remembered: Remembered | None) -> Mapping[str, Any]:
+    """The memory of so many rows: the initial state where an episode begins."""
     initial = policy.initial_state(rows)
     if remembered is None:
         return initial

@@ -200,9 +200,24 @@ class RolloutConfig:
     offload: bool = False
     """Whether the policy leaves its devices to others while it does not decide: its weights rest in host memory, where they are
     received, too, and come back for each rollout and each evaluation."""
+    batching: Literal["none", "stage", "waiting"] = "none"
+    """Which requests a rollout worker decides for in one pass of the policy. `none`: each by itself. `stage`: those of the same
+    pipeline stage of all env workers that it serves; it waits for the last one, and a run can be repeated. `waiting`: those that
+    wait when it is free; which ones depends on the clock, so that two runs may differ in the last digits."""
+    max_batched_requests: int | None = None
+    """The most requests in one pass; null for any number. A request has a row for each environment of its slot."""
+    batch_wait_ms: float = 0.0
+    """How long `waiting` waits for more requests, from the first one on, before the policy decides for those that are there."""
 
     def __post_init__(self) -> None:
-        positive(pipeline_stage_num=self.pipeline_stage_num)
+        positive(pipeline_stage_num=self.pipeline_stage_num, max_batched_requests=self.max_batched_requests)
+        if not 0 <= self.batch_wait_ms < math.inf:
+            raise ConfigError("batch_wait_ms", f"expected at least 0, found {self.batch_wait_ms:g}")
+        if self.batch_wait_ms and self.batching != "waiting":
+            problem = f"{self.batch_wait_ms:g} ms, and batching: {self.batching} does not follow the clock"
+            raise ConfigError("batch_wait_ms", problem, "Set batching: waiting, or leave it out.")
+        if self.max_batched_requests is not None and self.batching == "none":
+            raise ConfigError("max_batched_requests", "nothing is batched with batching: none", "Set batching: stage, or waiting.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlinf.core.errors import ConfigError
+from rlinf.core.protocols import Mode
 from rlinf.runners.embodied.schema import EmbodiedConfig
 
 
@@ -21,6 +22,8 @@ class Slot:
     """Global number of the slot."""
     env_rank: int
     """The env worker that holds it."""
+    stage: int
+    """Which of that worker's pipeline stages it is."""
     first_env: int
     """Global number of its first environment."""
     num_envs: int
@@ -41,9 +44,9 @@ def layout(total_envs: int, *, ranks: int, stages: int, group_size: int = 1, pla
     first = 0
     for rank, of_rank in enumerate(_shares(groups, ranks)):
         # No more stages than groups, so that no slot is empty.
-        for of_stage in _shares(of_rank, min(stages, of_rank)):
+        for stage, of_stage in enumerate(_shares(of_rank, min(stages, of_rank))):
             size = of_stage * group_size
-            slots.append(Slot(index=len(slots), env_rank=rank, first_env=first, num_envs=size))
+            slots.append(Slot(index=len(slots), env_rank=rank, stage=stage, first_env=first, num_envs=size))
             first += size
     return slots
 
@@ -54,7 +57,7 @@ def _shares(total: int, parts: int) -> list[int]:
     return [share + (part < rest) for part in range(parts)]
 
 
-def slot_layout(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[str, tuple[Slot, ...]]:
+def slot_layout(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[Mode, tuple[Slot, ...]]:
     """The slots of training and of evaluation, parted over the env workers."""
     train, evaluation, stages = cfg.env.train, cfg.env.eval, cfg.rollout.pipeline_stage_num
     return {

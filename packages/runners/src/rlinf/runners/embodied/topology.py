@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.data import Decision, EnvSpec
+from rlinf.core.protocols import Mode
 from rlinf.core.tree import Tree
 from rlinf.runners.embodied.slots import Slot
 
@@ -28,16 +29,16 @@ class Topology:
     """The name of the rollout group."""
     rollout_ranks: int
     """The size of the rollout group."""
-    slots: Mapping[str, tuple[Slot, ...]]
+    slots: Mapping[Mode, tuple[Slot, ...]]
     """The slots of "train" and of "eval"."""
 
-    def rollout_rank(self, slot: Slot) -> int:
-        """Which rollout worker serves a slot."""
-        return slot.index % self.rollout_ranks
+    def rollout_rank(self, slot: Slot, mode: Mode) -> int:
+        """Which rollout worker serves a slot: neighbours go to the same one, so that it has all stages of its env workers."""
+        return slot.index * self.rollout_ranks // len(self.slots[mode])
 
-    def served_by(self, rank: int, mode: str) -> int:
-        """How many slots a rollout worker serves."""
-        return sum(self.rollout_rank(slot) == rank for slot in self.slots[mode])
+    def served_by(self, rank: int, mode: Mode) -> tuple[Slot, ...]:
+        """The slots that a rollout worker serves; their numbers differ by at most one between workers."""
+        return tuple(slot for slot in self.slots[mode] if self.rollout_rank(slot, mode) == rank)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,9 @@ class Request:
     """What an env worker asks a rollout worker: an action for each observation, and the value of each."""
 
     slot: int
-    """The slot that asks; the answer goes to the queue of that number."""
+    """The slot that asks."""
+    env_rank: int
+    """The env worker that holds it; the answer goes to the queue of that number."""
     key: tuple[int, ...]
     """What makes the random numbers of the answer its own: iteration, epoch, step."""
     obs: Tree[Any] | None
@@ -68,6 +71,8 @@ class Request:
 class Reply:
     """What a rollout worker answers to a request."""
 
+    slot: int
+    """The slot that asked."""
     decision: Decision[Any]
     """For each observation."""
     memory: Tree[Any] | None = None

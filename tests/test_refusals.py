@@ -125,6 +125,45 @@ REFUSED: Sequence[tuple[str, str, str]] = [
 ]
 
 
+TASKS: Sequence[tuple[str, str, str]] = [
+    (
+        "tabletop_openvla_oft_ppo",
+        "env.eval.tasks=[purple]",
+        r"env\.eval\.env_type 'tabletop' has no task 'purple'.*red",
+    ),
+    (
+        "tabletop_openvla_oft_ppo",
+        "env.eval.tasks=4",
+        r"'tabletop' has no task 3\. Tasks, numbered 0 to 2: blue",
+    ),
+    (
+        "metaworld_mt10_ppo",
+        "env.eval.tasks=[reech]",
+        r"'metaworld' has no task 'reech'\. Did you mean 'reach'",
+    ),
+    (
+        "maniskill_ppo_mlp",
+        "env.eval.tasks=1",
+        r"'maniskill' can't be asked for a task, found 0\. Leave it out",
+    ),
+]
+
+
+@pytest.mark.parametrize(("recipe", "override", "message"), TASKS)
+def test_an_evaluation_of_tasks_that_there_are_not_is_refused_before_anything_is_built(
+    recipe: str, override: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        embodied(override, recipe=recipe)
+    assert re.search(rf"^env\.eval\.tasks: .*{message}", str(caught.value)), str(caught.value)
+
+
+def test_tasks_have_names_texts_and_numbers() -> None:
+    named = {"metaworld_mt10_ppo": ["reach", "open the door", 9], "tabletop_openvla_oft_ppo": ["green", 2]}
+    for recipe, tasks in named.items():
+        assert embodied(f"env.eval.tasks={tasks}", recipe=recipe).env.eval.task_ids == tuple(tasks)
+
+
 @pytest.mark.parametrize(("kind", "override", "message"), REFUSED, ids=[f"{kind}-{override}" for kind, override, _ in REFUSED])
 def test_a_recipe_with_one_override_off_is_refused_with_its_keys(kind: str, override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -13,7 +13,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENVS, MODELS
 from rlinf.runners.embodied.env_worker import EnvWorker
-from rlinf.runners.embodied.rules import check_spec, read_embodied
+from rlinf.runners.embodied.rules import check_spec, check_states, read_embodied
 from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 
@@ -116,3 +116,54 @@ def test_an_evaluation_in_another_environment_is_looked_at_before_training(toy_d
     message = r"^env.eval.env_type: 'toy_shows' takes actions \[2\], and env.train.env_type 'toy_shows' \[1\]"
     with pytest.raises(ConfigError, match=message):
         env.connect(topology)
+
+
+@pytest.mark.parametrize(
+    ("changed", "metadata", "message"),
+    [
+        ({"tasks": 3}, {"reset_options": ["task"], "tasks": ["a", "b"]}, r"eval\.tasks: .* has no task 2\. .* 0 to 1\."),
+        ({"tasks": ["b"]}, {"reset_options": ["init_id"]}, r"eval\.tasks: .* can't be asked for a task, found 'b'"),
+        ({"initial_states": "id"}, {"reset_options": ["task"]}, r"eval\.initial_states: .* does not number its initial"),
+        ({"initial_states": "id", "init_ids": [50]}, {"init_ids": 50}, r"eval\.init_ids: .* has no initial state 50\. .* 0 to 49"),
+        ({"initial_states": "id", "final_episodes": 51}, {"init_ids": 50}, r"eval\.final_episodes: .* no initial state 50"),
+        ({"initial_states": "id", "episodes": 51, "init_ids": [0]}, {"init_ids": 50}, r"eval\.episodes: .* no initial state 50"),
+    ],
+)
+def test_what_is_evaluated_must_be_there(
+    toy_data: dict[str, Any], changed: dict[str, Any], metadata: dict[str, Any], message: str
+) -> None:
+    toy_data["env"]["eval"] |= {"episodes": 8, **changed}
+    toy_data["runner"]["val_check_interval"] = 1
+    cfg = read_embodied(data_of(toy_data))
+    with pytest.raises(ConfigError, match=message):
+        check_states(cfg, {"reset_options": ["init_id"], **metadata}, trains=True)
+
+
+def test_an_environment_that_says_nothing_of_its_resets_is_asked_later(toy_data: dict[str, Any]) -> None:
+    toy_data["env"]["eval"] |= {"tasks": 3, "initial_states": "id"}
+    cfg = read_embodied(data_of(toy_data))
+    check_states(cfg, {}, trains=True)
+    # No evaluation before the last one is played where nothing trains.
+    toy_data["env"]["eval"] |= {"tasks": None, "episodes": 51, "init_ids": [0]}
+    known = {"reset_options": ["init_id"], "init_ids": 50}
+    check_states(read_embodied(data_of(toy_data)), known, trains=False)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_evaluation_alone_builds_what_it_plays(toy_data: dict[str, Any], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another environment of training one is built, to say what the policy was trained for."""
+    built: list[int] = []
+    make = Shows.make
+
+    def counted(self: Shows, num_envs: int, **options: Any) -> Any:
+        built.append(num_envs)
+        return make(self, num_envs, **options)
+
+    monkeypatch.setattr(Shows, "make", counted)
+    data = data_of(toy_data)
+    data["env"]["eval"] |= {"total_num_envs": 3} | ({} if size == 1 else {"init_params": {"size": size}})
+    cfg = read_embodied(data)
+    slots = slot_layout(cfg, 1)
+    spec = EnvWorker(cfg).init_evaluation(slots["eval"])
+    assert spec.action.shape == (1,)
+    assert built == ([3] if size == 1 else [3, 1])

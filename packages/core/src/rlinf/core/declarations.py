@@ -92,6 +92,39 @@ class KnowsObservations(Protocol):
 
 
 @runtime_checkable
+class KnowsTasks(Protocol):
+    """An environment's configuration that knows before anything is built which tasks `reset` can be asked for."""
+
+    @property
+    def task_names(self) -> tuple[tuple[str, ...], ...] | None:
+        """By number, what each task may be called; () if none can be asked for, None if only the simulator knows."""
+        ...
+
+
+@runtime_checkable
+class HasStatistics(Protocol):
+    """A model's configuration whose actions have units by the statistics that the folder of its weights brings."""
+
+    def check_statistics(self, place: str) -> None:
+        """Refuses a folder without the statistics that are asked for; a preset has the bounds of its environment.
+
+        Raises:
+            ConfigError: the message names keys below `place`, what is asked for and what there is.
+        """
+        ...
+
+
+@runtime_checkable
+class KnowsExpert(Protocol):
+    """An environment's configuration that says whether its simulators have a scripted expert (`capabilities.HasExpert`)."""
+
+    @property
+    def has_expert(self) -> bool:
+        """Whether they have one."""
+        ...
+
+
+@runtime_checkable
 class RunsElsewhere(Protocol):
     """An environment's configuration that runs another one in other processes, with the same numbers."""
 
@@ -136,7 +169,18 @@ def traits_of(item: object) -> PolicyTraits:
 
 def observed_of(item: object) -> tuple[str, ...] | None:
     """The observation keys of the environment that a configuration builds; None where nobody knows yet."""
-    if isinstance(item, RunsElsewhere):
-        item = (item.runs or (None, None))[1]
+    item = _run_by(item)
     found = item.observed if isinstance(item, KnowsObservations) else None
     return found if isinstance(found, tuple) else None
+
+
+def tasks_of(item: object) -> tuple[tuple[str, ...], ...] | None:
+    """What each task of the environment that a configuration builds may be called; None where nobody knows yet."""
+    item = _run_by(item)
+    found = item.task_names if isinstance(item, KnowsTasks) else None
+    return found if isinstance(found, tuple) else None
+
+
+def _run_by(item: object) -> object:
+    """The environment itself, of one that runs in other processes."""
+    return (item.runs or (None, None))[1] if isinstance(item, RunsElsewhere) else item

@@ -102,6 +102,14 @@ class Libero:
         """What its tasks ask for, by number."""
         return tuple(describe_task(name) for name in self.names)
 
+    @property
+    def task_names(self) -> tuple[tuple[str, ...], ...] | None:
+        """The name of each task and its text, by number; None where LIBERO's table can't be read, or has no such task."""
+        try:
+            return tuple(zip(self.names, self.texts, strict=True))
+        except (OSError, ConfigError, IndexError):
+            return None
+
     def make(
         self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
     ) -> VectorEnv[Any, Any, Any]:

@@ -93,6 +93,11 @@ class ManiSkill:
         """The observation keys; which cameras there are only the task knows."""
         return ("states",) if self.obs_mode == "state" else None
 
+    @property
+    def task_names(self) -> tuple[tuple[str, ...], ...]:
+        """No task can be asked for: there is one, that of `task_id`."""
+        return ()
+
     def check(self, place: str) -> None:
         """Refuses what can't work, before any work starts; reads ManiSkill's source files but imports nothing.
 

@@ -129,6 +129,13 @@ class MetaWorld:
             return ("states", "task_descriptions") if len(self.tasks) > 1 else ("states",)
         return ("states", "task_descriptions", "main_images", *(("wrist_images",) if self.wrist_camera else ()))
 
+    @property
+    def task_names(self) -> tuple[tuple[str, ...], ...] | None:
+        """Of several tasks the name of each and its text, by number; None if there is one that Meta-World does not have."""
+        if not set(self.tasks) <= set(TASKS):
+            return None
+        return tuple((name, TASKS[name]) for name in self.tasks) if len(self.tasks) > 1 else ()
+
     def check(self, place: str) -> None:
         """Refuses a missing simulator, an unknown task or camera, and images where MuJoCo can't draw; imports no simulator.
 

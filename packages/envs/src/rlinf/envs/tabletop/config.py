@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import VectorEnv
 
@@ -39,6 +39,8 @@ class Tabletop:
     Success ends an episode. Each task has a scripted expert: `env.unwrapped.expert_actions()`.
     """
 
+    has_expert: ClassVar[bool] = True
+
     task: Literal["reach", "push", "slots", "pick_place"] = "push"
     obs_mode: ObsMode = "state"
     """`state`: `states` `[N, D]` float32, everything, goal included. `rgb`: `main_images` (and `wrist_images` for pick_place)
@@ -58,6 +60,11 @@ class Tabletop:
             return ("states",)
         wrist = ("wrist_images",) if self.task == "pick_place" else ()
         return ("states", "main_images", *wrist, "task_descriptions")
+
+    @property
+    def task_names(self) -> tuple[tuple[str, ...], ...]:
+        """The goal of each task that a reset can be asked for."""
+        return tuple((goal,) for goal in _SCENES[self.task].goals)
 
     def check(self, place: str) -> None:
         """Refuses an image size outside 8 … 512 and goals that the task doesn't have.

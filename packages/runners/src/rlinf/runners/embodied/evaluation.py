@@ -33,7 +33,7 @@ def episode_protocol(cfg: EmbodiedConfig, *, final: bool) -> EpisodeProtocol:
     named = config.init_ids if final else None
     return EpisodeProtocol(
         env=stated_env(config),
-        tasks=tuple(range(config.tasks)) if isinstance(config.tasks, int) else config.tasks or (),
+        tasks=config.task_ids,
         init_ids=tuple(range(episodes)) if named is None else named,
         seeds=(cfg.runner.seed,) if config.seeds is None else config.seeds,
         initial_states=config.initial_states,
@@ -156,7 +156,7 @@ class EmbodiedEvalRunner:
     def init_workers(self) -> None:
         """Builds simulators and policies, and loads the weights."""
         slots = slot_layout(self.cfg, self.env.world_size)
-        (specs,) = self._wait(self.env.init_worker(slots["train"]))
+        (specs,) = self._wait(self.env.init_evaluation(slots["eval"]))
         spec: EnvSpec = specs[0]
         check_spec(self.cfg, spec)
         topology = Topology(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, get_args
 
 import numpy as np
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import Need, observed_of, traits_of
-from rlinf.core.errors import ConfigError
+from rlinf.core.declarations import Need, observed_of, tasks_of, traits_of
+from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.evaluation.results import TaskId
 from rlinf.core.sequences import Granularity
 from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, unmet_by_model, whole_batches
 from rlinf.runners.config.sections import Section, resolved, subsection
@@ -89,6 +90,64 @@ def _too_long(cfg: EmbodiedConfig, place: str, limit: int | None) -> ConfigError
     return ConfigError("actor.model.num_action_chunks", problem, "Lower it, or raise the limit.")
 
 
+def _tasks(cfg: EmbodiedConfig) -> ConfigError | None:
+    known = tasks_of(cfg.env.eval.init_params)
+    if known is None:
+        return None
+    named = {name for names in known for name in names}
+    asked = [task for task in cfg.env.eval.task_ids if task not in named]
+    return _unknown_task(cfg, len(known), asked, named)
+
+
+def _unknown_task(cfg: EmbodiedConfig, count: int, asked: Iterable[TaskId], names: Iterable[str] = ()) -> ConfigError | None:
+    """The first task asked for that an environment with so many tasks does not have; any number beyond them, and any text."""
+    wrong = next((task for task in asked if isinstance(task, str) or not 0 <= task < count), None)
+    if wrong is None:
+        return None
+    env = f"env.eval.env_type '{cfg.env.eval.env_type}'"
+    if not count:
+        return ConfigError("env.eval.tasks", f"{env} can't be asked for a task, found {wrong!r}", "Leave it out.")
+    label = f"Tasks, numbered 0 to {count - 1}"
+    remedy = did_you_mean(str(wrong), sorted(names), label=label) if names else f"{label}."
+    return ConfigError("env.eval.tasks", f"{env} has no task {wrong!r}", remedy)
+
+
+def check_states(cfg: EmbodiedConfig, metadata: Mapping[str, Any], *, trains: bool) -> None:
+    """Refuses tasks and initial states of evaluations that an environment does not have, by what it says of itself when built.
+
+    Args:
+        cfg: the run.
+        metadata: of the environment that evaluations are played in.
+        trains: whether there are evaluations before the last one.
+
+    Raises:
+        ConfigError: the message has the key and what there is.
+    """
+    config, takes = cfg.env.eval, metadata.get("reset_options")
+    # An environment that does not say what a reset takes is asked at the first one.
+    if takes is None:
+        return
+    count = max(1, len(metadata.get("tasks", ()))) if "task" in takes else 0
+    # Names beside the texts are known to the environment alone, which refuses others when it is reset.
+    fault = _unknown_task(cfg, count, [task for task in config.task_ids if isinstance(task, int) or not count])
+    if fault is not None:
+        raise fault
+    if config.initial_states != "id":
+        return
+    env, states = f"env.eval.env_type '{config.env_type}'", metadata.get("init_ids")
+    if "init_id" not in takes:
+        raise ConfigError("env.eval.initial_states", f"{env} does not number its initial states", "Use seed.")
+    last = {"episodes": config.episodes} if trains and cfg.runner.val_check_interval else {}
+    if config.init_ids is not None:
+        last["init_ids"] = max(config.init_ids) + 1
+    else:
+        last |= {"final_episodes": config.final_episodes} if config.final_episodes else {"episodes": config.episodes}
+    for key, count in last.items():
+        if states is not None and count > states:
+            problem = f"{env} has no initial state {count - 1}"
+            raise ConfigError(f"env.eval.{key}", problem, f"Those of a task are numbered 0 to {states - 1}.")
+
+
 def check_spec(cfg: EmbodiedConfig, spec: EnvSpec) -> None:
     """Refuses a model that can't act in an environment; called when the simulators are up, before any model is built.
 
@@ -158,6 +217,7 @@ EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     _sequences,
     _observed,
     _chunks,
+    _tasks,
     _needs,
     _granularity,
     _reference,

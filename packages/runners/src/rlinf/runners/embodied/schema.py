@@ -172,6 +172,11 @@ class EvalEnvConfig:
         """What environments are wrapped in, without what is for training only."""
         return _wrapping(self, "env.eval", trains=False)
 
+    @property
+    def task_ids(self) -> tuple[int | str, ...]:
+        """The tasks that are played, one by one; none where the seed chooses."""
+        return tuple(range(self.tasks)) if isinstance(self.tasks, int) else self.tasks or ()
+
     def __post_init__(self) -> None:
         if isinstance(self.tasks, int):
             positive(tasks=self.tasks)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.runners.config.sections import subsection
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig
+from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 
 _OWN = ("task_type", "steps_per_iteration", "resume_dir", "ckpt_path")
@@ -45,17 +44,3 @@ def evaluation_config(cfg: EmbodiedSFTConfig) -> EmbodiedConfig:
             "algorithm": {"adv_type": "reinforce_plus_plus", "loss_type": "actor"},
         }
     )
-
-
-def described(config: EvalEnvConfig) -> EnvSpec:
-    """What a policy must know of an environment, of which one is built with its wrappers, and closed."""
-    env = config.init_params.make(
-        1, max_episode_steps=config.max_episode_steps, ignore_terminations=config.ignore_terminations, render=False
-    )
-    try:
-        for section in config.wrappers:
-            if not section.wrapper.training_only:
-                env = section.wrapper.wrap(env, "description")
-        return config.init_params.describe(env)
-    finally:
-        env.close()

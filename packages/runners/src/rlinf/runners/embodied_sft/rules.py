@@ -11,8 +11,9 @@ from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.offline import OfflineSource
 from rlinf.runners.config.rules import Rule, no_idle_reference, placed_components, placement
 from rlinf.runners.config.sections import Section
+from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied_sft.demonstrations import TEXTS, held_out
-from rlinf.runners.embodied_sft.evaluation import described, embodied_data
+from rlinf.runners.embodied_sft.evaluation import embodied_data
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.task_types import read_run
 

@@ -12,9 +12,10 @@ from rlinf.core.evaluation import EvalReport
 from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.checkpoint import MODEL
 from rlinf.runners.checkpoints.run_folder import RunFolder
+from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner
 from rlinf.runners.embodied.task_type import evaluation as play
-from rlinf.runners.embodied_sft.evaluation import described, evaluation_config
+from rlinf.runners.embodied_sft.evaluation import evaluation_config
 from rlinf.runners.embodied_sft.rules import EMBODIED_SFT, check_data
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.evaluation.policy import EvaluatedPolicy

@@ -2,13 +2,15 @@
 
 reset ──► obs ──ask──►  rollout worker  ──answer──► action ──► step ──► reward, obs ──ask──► …
 └──► rows ──► Trajectory ──► actor
+
+Each slot goes this way by itself (`converse`): with several, one simulates while others are decided for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -16,18 +18,18 @@ import numpy as np
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult
-from rlinf.core.protocols import Channel
+from rlinf.core.protocols import Channel, Mode
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.embodied.description import described
-from rlinf.runners.embodied.env_slot import EnvSlot, SlotChannels, task_numbers
+from rlinf.runners.embodied.env_slot import Answer, Conversation, EnvSlot, RequestSender, converse, task_numbers
 from rlinf.runners.embodied.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.initial_states import InitialStates
 from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
 from rlinf.runners.embodied.slots import Slot
-from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.embodied.topology import Reply, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,8 @@ class EnvWorker(Worker):
         """Resets what iteration `step` begins with, so that it can be done while the actor trains."""
         if self._prepared != step:
             with self.worker_timer("reset"):
-                self._begin_epoch(step, 0)
+                for env_slot in self._env_slots:
+                    self._begin_epoch(env_slot, step, 0)
             self._prepared = step
 
     def interact(self, step: int, requests: Channel, answers: Channel, trajectories: Channel) -> Interaction:
@@ -103,39 +106,28 @@ class EnvWorker(Worker):
         Args:
             step: the iteration.
             requests: where observations go, keyed by rollout rank.
-            answers: where decisions come from, keyed by slot.
+            answers: where decisions come from, keyed by env rank.
             trajectories: where `(env rank, Trajectory)` go, keyed by actor rank.
 
         Returns:
             What was played.
         """
         self._executed = 0
-        train, topology = self.cfg.env.train, self._connected()
-        env_slots = self._with_channels(self._env_slots, requests, answers)
+        topology = self._connected()
         # As a rule this was done while the actor trained; not for the first iteration after a start.
         self.prepare(step)
-        rows: list[Trajectory[Any]] = []
-        results: list[EpisodeResult] = []
-        for epoch in range(train.rollout_epoch):
-            # `prepare` has begun the first one.
-            if epoch:
-                self._begin_epoch(step, epoch)
-            collectors = [self._collector(env_slot) for env_slot in self._env_slots]
-            # All slots ask before the first one waits: while one simulates, others are decided for.
-            for env_slot, channels in env_slots:
-                env_slot.ask(channels, (step, epoch, 0))
-            for t in range(train.max_steps_per_rollout_epoch):
-                for (env_slot, channels), collector in zip(env_slots, collectors, strict=True):
-                    results += self._advance(env_slot, channels, collector, (step, epoch, t + 1))
-            for (env_slot, channels), collector in zip(env_slots, collectors, strict=True):
-                # The last request was made for its values, which bootstrap what goes on; its actions are not taken.
-                rows.append(collector.finish(env_slot.answer(channels).decision.value))
-        # A rollout worker ends when each slot that it serves has said so.
-        for env_slot, channels in env_slots:
-            env_slot.close_requests(channels)
+        played = [_Played() for _ in self._env_slots]
+        self._converse(
+            {
+                env_slot.slot.index: self._roll_out(env_slot, self._sender(env_slot, requests, "train"), step, part)
+                for env_slot, part in zip(self._env_slots, played, strict=True)
+            },
+            answers,
+        )
+        rows = [part.rows[epoch] for epoch in range(self.cfg.env.train.rollout_epoch) for part in played]
         for rank, part in enumerate(shares(Trajectory.concat(rows), groups=self._groups, parts=topology.actor_ranks)):
             trajectories.put((self.rank, part), key=rank)
-        return Interaction(episodes=results, env_steps=self._executed)
+        return Interaction(episodes=[result for part in played for result in part.episodes], env_steps=self._executed)
 
     def evaluate(
         self, protocol: EpisodeProtocol, requests: Channel, answers: Channel, video: str | None = None
@@ -145,32 +137,20 @@ class EnvWorker(Worker):
         Args:
             protocol: what is measured.
             requests: where observations go, keyed by rollout rank.
-            answers: where decisions come from, keyed by slot.
+            answers: where decisions come from, keyed by env rank.
             video: where the first episodes of slot 0 are filmed; None films nothing.
         """
         config = self.cfg.env.eval
-        results: list[EpisodeResult] = []
-        own_channels = self._with_channels(self._evaluated(), requests, answers)
-        playing: list[tuple[EnvSlot, SlotChannels, EpisodePlayer, EpisodeMemory]] = []
-        for env_slot, channels in own_channels:
+        found: list[list[EpisodeResult]] = []
+        conversations: dict[int, Conversation] = {}
+        for env_slot in self._evaluated():
             film = {"record": video} if video and env_slot.slot.index == 0 else {}
-            share = env_slot.share(protocol, config.total_num_envs)
-            playing.append((env_slot, channels, env_slot.player(protocol, share, film), EpisodeMemory()))
-        # Every slot asks before any answer is awaited, so that one simulates while another is decided for.
-        for each in playing:
-            _ask(*each, 0)
-        decisions = 0
-        while playing := [each for each in playing if not each[2].done]:
-            decisions += 1
-            for env_slot, channels, player, memory in playing:
-                answer = env_slot.answer(channels)
-                memory.keep(_episodes(player), answer.memory)
-                with env_slot.located():
-                    results += player.step(answer.decision.action)
-                _ask(env_slot, channels, player, memory, decisions)
-        for env_slot, channels in own_channels:
-            env_slot.close_requests(channels)
-        return results
+            player = env_slot.player(protocol, env_slot.share(protocol, config.total_num_envs), film)
+            found.append([])
+            sender = self._sender(env_slot, requests, "eval")
+            conversations[env_slot.slot.index] = _evaluation(env_slot, sender, [player], found[-1])
+        self._converse(conversations, answers)
+        return [result for results in found for result in results]
 
     def film(
         self, protocol: EpisodeProtocol, episodes: Sequence[tuple[EpisodeKey, str]], requests: Channel, answers: Channel
@@ -184,33 +164,48 @@ class EnvWorker(Worker):
             answers: as for `evaluate`.
         """
         results: list[EpisodeResult] = []
-        own_channels = self._with_channels(self._eval_env_slots, requests, answers)
-        for env_slot, channels in own_channels:
-            for key, file in episodes if env_slot.slot.index == 0 else ():
-                player, memory = env_slot.player(protocol, [key], {"record": file, "tiles": 1}), EpisodeMemory()
-                decision = 0
-                while not player.done:
-                    _ask(env_slot, channels, player, memory, decision)
-                    answer = env_slot.answer(channels)
-                    memory.keep(_episodes(player), answer.memory)
-                    with env_slot.located():
-                        results += player.step(answer.decision.action)
-                    decision += 1
-            env_slot.close_requests(channels)
+        conversations: dict[int, Conversation] = {}
+        for env_slot in self._eval_env_slots:
+            players = _filmed(env_slot, protocol, episodes if env_slot.slot.index == 0 else ())
+            sender = self._sender(env_slot, requests, "eval")
+            conversations[env_slot.slot.index] = _evaluation(env_slot, sender, players, results)
+        self._converse(conversations, answers)
         return results
 
+    def _converse(self, conversations: Mapping[int, Conversation], answers: Channel) -> None:
+        def receive() -> Reply:
+            with self.worker_timer("wait_for_actions"):
+                return answers.get(key=self.rank)
+
+        converse(conversations, receive)
+
+    def _roll_out(self, env_slot: EnvSlot, sender: RequestSender, step: int, played: _Played) -> Conversation:
+        """One slot's part of an iteration."""
+        train = self.cfg.env.train
+        for epoch in range(train.rollout_epoch):
+            # `prepare` has begun the first one.
+            if epoch:
+                self._begin_epoch(env_slot, step, epoch)
+            collector = self._collector(env_slot)
+            env_slot.ask(sender, (step, epoch, 0))
+            for t in range(train.max_steps_per_rollout_epoch):
+                answer = env_slot.answer((yield))
+                played.episodes.extend(self._advance(env_slot, answer, collector, (step, epoch, t)))
+                env_slot.ask(sender, (step, epoch, t + 1))
+            # The last request was made for its values, which bootstrap what goes on; its actions are not taken.
+            played.rows.append(collector.finish(env_slot.answer((yield)).decision.value))
+        env_slot.close_requests(sender)
+
     def _advance(
-        self, env_slot: EnvSlot, channels: SlotChannels, collector: RowCollector, key: tuple[int, int, int]
+        self, env_slot: EnvSlot, answer: Answer, collector: RowCollector, key: tuple[int, int, int]
     ) -> list[EpisodeResult]:
-        """One decision of a slot: take the answer, simulate, ask for the next; `key` is that of the next request."""
-        with self.worker_timer("wait_for_actions"):
-            answer = env_slot.answer(channels)
+        """One decision of a slot is carried out: simulate, keep rows, reset what has ended; `key` is that of its request."""
         if answer.final_values is not None:
             collector.final_values(answer.final_envs, answer.final_values)
         env_slot.remember(answer)
         iteration, epoch, t = key
         with self.worker_timer("simulate"):
-            step = env_slot.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t - 1}")
+            step = env_slot.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t}")
         over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
         # Without bootstrapping, a cut counts as an end of the task, after which nothing is worth anything.
         if not self.cfg.env.train.bootstrap_truncated:
@@ -219,23 +214,21 @@ class EnvWorker(Worker):
         self._executed += int(step.executed.sum())
         statistics, knows = step.infos["episode"], env_slot.spec.knows_success
         results = [EpisodeResult.of(statistics, env, knows_success=knows) for env in np.flatnonzero(env_slot.ended).tolist()]
-        # After the last step nothing is reset: the request below values final observations, too, and `_begin_epoch` resets.
-        if env_slot.ended.any() and t < self.cfg.env.train.max_steps_per_rollout_epoch:
+        # After the last step nothing is reset: the next request values final observations, too, and `_begin_epoch` resets.
+        if env_slot.ended.any() and t + 1 < self.cfg.env.train.max_steps_per_rollout_epoch:
             env_slot.keep_finals()
             self._reset(env_slot, env_slot.ended, env_slot.episode + 1)
-        env_slot.ask(channels, key)
         return results
 
-    def _begin_epoch(self, step: int, epoch: int) -> None:
+    def _begin_epoch(self, env_slot: EnvSlot, step: int, epoch: int) -> None:
         """Resets what has ended, or everything where no episode goes on, which a run that resumes does too."""
         train = self.cfg.env.train
         # A rollout epoch begins no more episodes than it has decisions, so no number from here on was given before.
         fresh = (step * train.rollout_epoch + epoch) * train.max_steps_per_rollout_epoch
-        for env_slot in self._env_slots:
-            if train.auto_reset and (env_slot.episode >= 0).all() and not env_slot.ended.all():
-                self._reset(env_slot, env_slot.ended, env_slot.episode + 1)
-            else:
-                self._reset(env_slot, np.ones(env_slot.slot.num_envs, bool), np.full(env_slot.slot.num_envs, fresh))
+        if train.auto_reset and (env_slot.episode >= 0).all() and not env_slot.ended.all():
+            self._reset(env_slot, env_slot.ended, env_slot.episode + 1)
+        else:
+            self._reset(env_slot, np.ones(env_slot.slot.num_envs, bool), np.full(env_slot.slot.num_envs, fresh))
 
     def _reset(self, env_slot: EnvSlot, mask: Bools, episode: Ints) -> None:
         """Begins the episodes of these numbers; the initial state of each follows from its group and its number alone."""
@@ -303,11 +296,8 @@ class EnvWorker(Worker):
                 f"{', '.join(broken)}: advantages that compare the rows of a group compare different states"
             )
 
-    def _with_channels(
-        self, env_slots: Sequence[EnvSlot], requests: Channel, answers: Channel
-    ) -> list[tuple[EnvSlot, SlotChannels]]:
-        rank_of = self._connected().rollout_rank
-        return [(s, SlotChannels(requests=requests, answers=answers, rollout_rank=rank_of(s.slot))) for s in env_slots]
+    def _sender(self, env_slot: EnvSlot, requests: Channel, mode: Mode) -> RequestSender:
+        return RequestSender(requests=requests, rollout_rank=self._connected().rollout_rank(env_slot.slot, mode))
 
     def _connected(self) -> Topology:
         if self._topology is None:
@@ -315,12 +305,37 @@ class EnvWorker(Worker):
         return self._topology
 
 
-def _ask(env_slot: EnvSlot, channels: SlotChannels, player: EpisodePlayer, memory: EpisodeMemory, decision: int) -> None:
-    """Asks for the actions of a slot that still plays."""
-    if not player.done:
-        # A simulator may write its next observations into the same memory while these are on their way.
-        obs = {key: np.copy(value) for key, value in player.observations.items()}
-        channels.ask(env_slot.slot, (decision,), obs, memory.recall(_episodes(player)))
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """What one slot has played in an iteration."""
+
+    rows: list[Trajectory[Any]] = field(default_factory=list[Trajectory[Any]])
+    """Of each rollout epoch."""
+    episodes: list[EpisodeResult] = field(default_factory=list[EpisodeResult])
+
+
+def _evaluation(
+    env_slot: EnvSlot, sender: RequestSender, players: Iterable[EpisodePlayer], results: list[EpisodeResult]
+) -> Conversation:
+    """One slot's part of an evaluation: what its players play, one after another, is added to `results`."""
+    for player in players:
+        memory, decision = EpisodeMemory(), 0
+        while not player.done:
+            # A simulator may write its next observations into the same memory while these are on their way.
+            obs = {key: np.copy(value) for key, value in player.observations.items()}
+            sender.ask(env_slot.slot, (decision,), obs, memory.recall(_episodes(player)))
+            answer = env_slot.answer((yield))
+            memory.keep(_episodes(player), answer.memory)
+            with env_slot.located():
+                results += player.step(answer.decision.action)
+            decision += 1
+    env_slot.close_requests(sender)
+
+
+def _filmed(env_slot: EnvSlot, protocol: EpisodeProtocol, episodes: Iterable[tuple[EpisodeKey, str]]) -> Generator[EpisodePlayer]:
+    # Made one at a time: each begins with a reset, for which the one before it must be through.
+    for key, file in episodes:
+        yield env_slot.player(protocol, [key], {"record": file, "tiles": 1})
 
 
 def _episodes(player: EpisodePlayer) -> list[int]:

@@ -55,6 +55,47 @@ class Pool(Generic[S]):
             self._idle.pop()[1].close()
 
 
+class Played(Generic[S]):
+    """The simulation that one environment plays, which changes with its task.
+
+    Args:
+        pool: where simulations come from.
+        names: of the tasks, by number.
+    """
+
+    def __init__(self, pool: Pool[S], names: Sequence[str]) -> None:
+        self._pool, self._names = pool, names
+        self._simulation: S | None = None
+        self.number = 0
+        """The task."""
+
+    @property
+    def simulation(self) -> S:
+        """What is simulated now."""
+        if self._simulation is None:
+            raise ConfigError("env", "the environment was never reset", "Call env.reset(seed=…) first.")
+        return self._simulation
+
+    def change(self, number: int) -> S:
+        """Plays a task from now on; the simulation goes on if it is the same one."""
+        if self._simulation is None or number != self.number:
+            self._give_back()
+            self.number, self._simulation = number, self._pool.take(self._names[number])
+            # After `take`, or the simulation that is wanted might be the one that is closed.
+            self._pool.trim()
+        return self._simulation
+
+    def close(self) -> None:
+        """Closes it, and what is idle."""
+        self._give_back()
+        self._pool.close()
+
+    def _give_back(self) -> None:
+        if self._simulation is not None:
+            self._pool.give(self._names[self.number], self._simulation)
+            self._simulation = None
+
+
 def choose(task: str | int | None, seed: int, names: Sequence[str], texts: Sequence[str]) -> int:
     """The number of the task to play.
 

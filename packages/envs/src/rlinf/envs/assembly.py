@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from rlinf.core.chunks import MaskedActions
 from rlinf.envs.wrappers.contract import ROW_OPTIONS, EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos
-from rlinf.envs.wrappers.video import Camera, RecordVideo
+from rlinf.envs.wrappers.video import Camera, Frame, RecordVideo, Shot
 
 logger = logging.getLogger("rlinf.envs")
 
@@ -23,6 +23,8 @@ Task = gymnasium.Env[Any, Any]
 Its `reset` gets a seed always, and in `options` its own `task` and `init_id`, each only if it was asked for and only if the
 environment's `metadata["reset_options"]` names it; otherwise `options` is None.
 """
+
+T = TypeVar("T", bound=Task)
 
 
 def assemble(tasks: Sequence[Callable[[], Task]], *, max_episode_steps: int, camera: Camera | None) -> VectorEnv[Any, Any, Any]:
@@ -37,6 +39,43 @@ def assemble(tasks: Sequence[Callable[[], Task]], *, max_episode_steps: int, cam
     """
     env = EnforceContract(EpisodeStatistics(SequentialVectorEnv(tasks), max_episode_steps))
     return env if camera is None else RecordVideo(env, camera)
+
+
+def assemble_filmed(
+    build: Callable[[], T],
+    num_envs: int,
+    *,
+    max_episode_steps: int,
+    frame: Callable[[T], Frame] | None,
+    schematic: str | None,
+) -> VectorEnv[Any, Any, Any]:
+    """`assemble` of environments of one kind, which are filmed by what they draw themselves, or else as schematics.
+
+    Args:
+        build: makes one of them.
+        num_envs: at least 1.
+        max_episode_steps: steps after which an episode is truncated.
+        frame: what one of them sees, `[H, W, 3]`; None where nothing is filmed, or nothing can be drawn.
+        schematic: the task that is drawn where there is no `frame`; None where nothing is filmed.
+    """
+    tasks: list[T] = []
+
+    def task() -> Task:
+        tasks.append(build())
+        return tasks[-1]
+
+    camera: Camera | None = None
+    if frame is not None:
+
+        def filmed(shot: Shot) -> Frame:
+            return frame(tasks[shot.index])
+
+        camera = filmed
+    elif schematic is not None:
+        from rlinf.envs.rendering._schematic import schematic_camera
+
+        camera = schematic_camera(schematic)
+    return assemble([task] * num_envs, max_episode_steps=max_episode_steps, camera=camera)
 
 
 class SequentialVectorEnv(SyncVectorEnv):

@@ -8,7 +8,6 @@ import inspect
 import io
 import sys
 import warnings
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -18,11 +17,10 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
-from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs.assembly import assemble_filmed, logger
 from rlinf.envs.gymnasium.gymnasium import find_spec
 from rlinf.envs.rendering.mujoco import can_render, require_rendering, use_rendering
 from rlinf.envs.spaces import is_a
-from rlinf.envs.wrappers.video import Camera, Shot
 
 if TYPE_CHECKING:
     from rlinf.envs.gymnasium.gymnasium import Gymnasium
@@ -48,20 +46,13 @@ def make(
     if (render or config.obs_mode == "rgb") and can_render():
         use_rendering("env.render")
     native = render and (config.obs_mode == "rgb" or _can_render(config, spec))
-    tasks: list[_Task] = []
-
-    def task() -> Task:
-        tasks.append(_Task(config, spec, ignore_terminations, native))
-        return tasks[-1]
-
-    camera: Camera | None = None
-    if native:
-        camera = partial(_render_frame, tasks)
-    elif render:
-        from rlinf.envs.rendering._schematic import schematic_camera
-
-        camera = schematic_camera(env_id)
-    return assemble([task] * num_envs, max_episode_steps=limit, camera=camera)
+    return assemble_filmed(
+        lambda: _Task(config, spec, ignore_terminations, native),
+        num_envs,
+        max_episode_steps=limit,
+        frame=_Task.frame if native else None,
+        schematic=env_id if render else None,
+    )
 
 
 def _registered(config: Gymnasium) -> EnvSpec:
@@ -233,7 +224,3 @@ def _takes_render_mode(made: type) -> bool:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
-    return tasks[shot.index].frame()

@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
-from rlinf.envs._task_pool import Pool, choose
-from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs._task_pool import Played, Pool, choose
+from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.libero.libero import assets_folder, package_folder
-from rlinf.envs.rendering.mujoco import can_render, use_rendering
+from rlinf.envs.rendering.mujoco import settle_rendering
 from rlinf.envs.robosuite._robosuite import WRIST, Cameras, forget, proprioception, quiet_import, seeded
 from rlinf.envs.spaces import TextArray
-from rlinf.envs.wrappers.video import Camera, Shot
 
 if TYPE_CHECKING:
     from rlinf.envs.libero.libero import Libero
@@ -43,28 +42,17 @@ _IDLE = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0)
 def make(
     config: Libero, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
-    """See `Libero.make`."""
-    native = render and can_render()
-    if native or config.obs_mode == "rgb":
-        use_rendering("env.obs_mode")
+    native = settle_rendering("LIBERO", images=config.obs_mode == "rgb", render=render)
     _import_libero(config)
     limit = max_episode_steps or (_LIMIT_LONG if config.suite == "libero_10" else _LIMIT)
     pool = Pool(partial(_Simulation, config), keep=config.max_idle)
-    tasks: list[_Task] = []
-
-    def task() -> Task:
-        tasks.append(_Task(config, pool, ignore_terminations))
-        return tasks[-1]
-
-    camera: Camera | None = None
-    if native:
-        camera = partial(_render_frame, tasks)
-    elif render:
-        logger.warning("MuJoCo can't draw here: videos of LIBERO are drawn schematics")
-        from rlinf.envs.rendering._schematic import schematic_camera
-
-        camera = schematic_camera(config.suite)
-    return assemble([task] * num_envs, max_episode_steps=limit, camera=camera)
+    return assemble_filmed(
+        lambda: _Task(config, pool, ignore_terminations),
+        num_envs,
+        max_episode_steps=limit,
+        frame=_Task.frame if native else None,
+        schematic=config.suite if render else None,
+    )
 
 
 class _Simulation:
@@ -124,11 +112,10 @@ class _Task(gymnasium.Env[Info, Any]):
     """
 
     def __init__(self, config: Libero, pool: Pool[_Simulation], ignore_terminations: bool) -> None:
-        self._config, self._pool = config, pool
+        self._config = config
         self._terminates = not ignore_terminations
         self._names, self._texts = config.names, config.texts
-        self._number = 0
-        self._simulation: _Simulation | None = None
+        self._played = Played(pool, config.names)
         self.metadata: dict[str, Any] = {"render_modes": [], "reset_options": ("task", "init_id"), "tasks": self._texts}
         self.metadata["init_ids"] = _init_ids(config.suite, self._names)
         self._images = config.obs_mode == "rgb"
@@ -145,9 +132,7 @@ class _Task(gymnasium.Env[Info, Any]):
         given = options or {}
         seed = seed or 0
         number = choose(given.get("task"), seed, self._names, self._texts)
-        if self._simulation is None or number != self._number:
-            self._change(number)
-        simulation = self.simulation
+        simulation = self._played.change(number)
         count = len(simulation.states)
         init = given.get("init_id")
         if init is None:
@@ -163,36 +148,23 @@ class _Task(gymnasium.Env[Info, Any]):
         return self._observe(observation), float(success), success and self._terminates, False, {"success": success}
 
     def close(self) -> None:
-        if self._simulation is not None:
-            self._pool.give(self._names[self._number], self._simulation)
-            self._simulation = None
-        self._pool.close()
+        self._played.close()
 
     @property
     def simulation(self) -> _Simulation:
         """What is simulated now."""
-        if self._simulation is None:
-            raise ConfigError("env", "the environment was never reset", "Call env.reset(seed=…) first.")
-        return self._simulation
+        return self._played.simulation
 
     def frame(self, camera: str = _SEEN) -> NDArray[np.uint8]:
         """What a camera sees, `[H, W, 3]`, the right way up."""
         return self.simulation.frame(camera)
-
-    def _change(self, number: int) -> None:
-        if self._simulation is not None:
-            self._pool.give(self._names[self._number], self._simulation)
-            self._simulation = None
-        self._number, self._simulation = number, self._pool.take(self._names[number])
-        # After `take`, or the simulation that is wanted might be the one that is closed.
-        self._pool.trim()
 
     def _observe(self, observation: Info) -> Info:
         states = proprioception(observation)
         if not self._images:
             return {"states": np.concatenate([states, self.simulation.env.get_sim_state()]).astype(np.float32)}
         main, wrist = (_turned(self.frame(name), self._config.image_convention) for name in (_SEEN, WRIST))
-        text = self._texts[self._number]
+        text = self._texts[self._played.number]
         return {"states": states, "main_images": main, "wrist_images": wrist, "task_descriptions": text}
 
 
@@ -247,7 +219,3 @@ def _settings(config: Libero) -> str:
         "assets": assets_folder(config),
     }
     return "".join(f"{key}: {json.dumps(str(path))}\n" for key, path in paths.items())
-
-
-def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
-    return tasks[shot.index].frame()

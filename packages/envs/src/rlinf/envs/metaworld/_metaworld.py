@@ -12,13 +12,12 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
-from rlinf.envs._task_pool import Pool, choose
-from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs._task_pool import Played, Pool, choose
+from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.metaworld.metaworld import TASKS
 from rlinf.envs.rendering._mujoco import EnvRenderer
-from rlinf.envs.rendering.mujoco import can_render, use_rendering
+from rlinf.envs.rendering.mujoco import settle_rendering
 from rlinf.envs.spaces import TextArray
-from rlinf.envs.wrappers.video import Camera, Shot
 
 if TYPE_CHECKING:
     from rlinf.envs.metaworld.metaworld import MetaWorld
@@ -33,27 +32,16 @@ _LONGEST_TEXT = max(len(text) for text in TASKS.values())
 def make(
     config: MetaWorld, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
-    """See `MetaWorld.make`."""
-    native = render and can_render()
-    if native or config.obs_mode == "rgb":
-        use_rendering("env.obs_mode")
+    native = settle_rendering("Meta-World", images=config.obs_mode == "rgb", render=render)
     limit = max_episode_steps or _LIMIT
     pool = Pool(partial(_Simulation, config=config, limit=limit, native=native))
-    tasks: list[_Task] = []
-
-    def task() -> Task:
-        tasks.append(_Task(config, pool, ignore_terminations))
-        return tasks[-1]
-
-    camera: Camera | None = None
-    if native:
-        camera = partial(_render_frame, tasks)
-    elif render:
-        logger.warning("MuJoCo can't draw here: videos of Meta-World are drawn schematics")
-        from rlinf.envs.rendering._schematic import schematic_camera
-
-        camera = schematic_camera("MetaWorld")
-    return assemble([task] * num_envs, max_episode_steps=limit, camera=camera)
+    return assemble_filmed(
+        lambda: _Task(config, pool, ignore_terminations),
+        num_envs,
+        max_episode_steps=limit,
+        frame=_Task.frame if native else None,
+        schematic="MetaWorld" if render else None,
+    )
 
 
 class _Simulation:
@@ -115,11 +103,10 @@ class _Task(gymnasium.Env[Info, Any]):
     """
 
     def __init__(self, config: MetaWorld, pool: Pool[_Simulation], ignore_terminations: bool) -> None:
-        self._config, self._pool = config, pool
+        self._config = config
         self._terminates = not ignore_terminations
         self._names = config.tasks
-        self._number = 0
-        self._simulation: _Simulation | None = None
+        self._played = Played(pool, config.tasks)
         several = len(self._names) > 1
         self.metadata: dict[str, Any] = {"render_modes": []}
         if several:
@@ -140,11 +127,7 @@ class _Task(gymnasium.Env[Info, Any]):
         if seed is None:
             raise ConfigError("env.reset", "expected a seed, found None")
         number = choose(_plain((options or {}).get("task")), seed, self._names, self.metadata.get("tasks", ()))
-        self._let_go()
-        self._number = number
-        # For the same task, the one that was given back just now.
-        self._simulation = self._pool.take(self._names[self._number])
-        return self._observe(self._simulation.reset(seed)), ({"task": number} if len(self._names) > 1 else {})
+        return self._observe(self._played.change(number).reset(seed)), ({"task": number} if len(self._names) > 1 else {})
 
     def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
         observation, reward, _, _, info = self.simulation.env.step(action)
@@ -154,28 +137,24 @@ class _Task(gymnasium.Env[Info, Any]):
         return self._observe(observation), float(reward), success and self._terminates, False, {"success": success}
 
     def close(self) -> None:
-        self._let_go()
-        self._pool.close()
+        self._played.close()
 
     @property
     def simulation(self) -> _Simulation:
         """What is simulated now."""
-        if self._simulation is None:
-            raise ConfigError("env", "the environment was never reset", "Call env.reset(seed=…) first.")
-        return self._simulation
+        return self._played.simulation
 
-    def _let_go(self) -> None:
-        if self._simulation is not None:
-            self._pool.give(self._names[self._number], self._simulation)
-            self._simulation = None
+    def frame(self) -> NDArray[np.uint8]:
+        """What the main camera sees, `[H, W, 3]`."""
+        return self.simulation.frame()
 
     def _observe(self, observation: NDArray[np.float64]) -> Info:
         states = np.asarray(observation[:_PROPRIOCEPTION] if self._images else observation, np.float32)
         if self._config.one_hot:
-            states = np.concatenate([states, np.eye(len(self._names), dtype=np.float32)[self._number]])
+            states = np.concatenate([states, np.eye(len(self._names), dtype=np.float32)[self._played.number]])
         found: Info = {"states": states}
         if self._texts:
-            found["task_descriptions"] = TASKS[self._names[self._number]]
+            found["task_descriptions"] = TASKS[self._names[self._played.number]]
         if self._images:
             found["main_images"] = self.simulation.frame()
             if self._config.wrist_camera:
@@ -185,7 +164,3 @@ class _Task(gymnasium.Env[Info, Any]):
 
 def _plain(task: str | int | None) -> str | int | None:
     return task.removesuffix("-v3") if isinstance(task, str) else task
-
-
-def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
-    return tasks[shot.index].simulation.frame()

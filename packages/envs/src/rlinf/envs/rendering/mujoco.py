@@ -6,6 +6,7 @@ import ctypes
 import functools
 import importlib
 import importlib.util
+import logging
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ Look = Literal["fast", "full"]
 A 256² frame drawn by a processor costs about a tenth in the fast look. Train and evaluate a policy in one of them.
 """
 
+_logger = logging.getLogger("rlinf.envs")
 _LIBRARIES = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
 _PROBE_S = 30.0
 
@@ -74,6 +76,28 @@ def use_rendering(place: str) -> None:
     # Triton crashes if it is first imported (as torch's optimizers do) after the LLVM of Mesa's software driver was loaded.
     if importlib.util.find_spec("triton") is not None:
         importlib.import_module("triton")
+
+
+def settle_rendering(simulator: str, *, images: bool, render: bool) -> bool:
+    """Settles how an environment on MuJoCo is drawn, before its simulator is imported.
+
+    Args:
+        simulator: its name, for the log.
+        images: whether it observes images.
+        render: whether it is filmed.
+
+    Returns:
+        Whether MuJoCo films it; where it can't, videos are schematics.
+
+    Raises:
+        ConfigError: see `require_rendering`.
+    """
+    native = render and can_render()
+    if native or images:
+        use_rendering("env.obs_mode")
+    if render and not native:
+        _logger.warning("MuJoCo can't draw here: videos of %s are drawn schematics", simulator)
+    return native
 
 
 def _works(backend: str) -> bool:

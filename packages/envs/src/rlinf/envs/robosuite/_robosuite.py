@@ -7,7 +7,6 @@ import importlib
 import logging
 import os
 from collections.abc import Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
@@ -16,10 +15,9 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
-from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.rendering._mujoco import ModelRenderer
-from rlinf.envs.rendering.mujoco import Look, can_render, gl_backend, use_rendering
-from rlinf.envs.wrappers.video import Camera, Shot
+from rlinf.envs.rendering.mujoco import Look, gl_backend, settle_rendering
 
 if TYPE_CHECKING:
     from rlinf.envs.robosuite.robosuite import Robosuite
@@ -36,26 +34,15 @@ _COLLISION_SHAPES = 0  # the group of geoms that robosuite doesn't show
 def make(
     config: Robosuite, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
-    """See `Robosuite.make`."""
-    native = render and can_render()
-    if native or config.obs_mode == "rgb":
-        use_rendering("env.obs_mode")
+    native = settle_rendering("robosuite", images=config.obs_mode == "rgb", render=render)
     limit = max_episode_steps or _LIMIT
-    tasks: list[_Task] = []
-
-    def task() -> Task:
-        tasks.append(_Task(config, ignore_terminations))
-        return tasks[-1]
-
-    camera: Camera | None = None
-    if native:
-        camera = partial(_render_frame, tasks)
-    elif render:
-        logger.warning("MuJoCo can't draw here: videos of robosuite are drawn schematics")
-        from rlinf.envs.rendering._schematic import schematic_camera
-
-        camera = schematic_camera(config.task_id)
-    return assemble([task] * num_envs, max_episode_steps=limit, camera=camera)
+    return assemble_filmed(
+        lambda: _Task(config, ignore_terminations),
+        num_envs,
+        max_episode_steps=limit,
+        frame=_Task.frame if native else None,
+        schematic=config.task_id if render else None,
+    )
 
 
 class _Task(gymnasium.Env[Info, Any]):
@@ -224,7 +211,3 @@ def _controller(suite: Any, config: Robosuite) -> Any:
     factory: Any = importlib.import_module("robosuite.controllers.composite.composite_controller_factory")
     # robosuite 1.5 has a controller for each part of a robot; a single arm is called `right`.
     return factory.refactor_composite_controller_config(part, config.robot, ["right"])
-
-
-def _render_frame(tasks: list[_Task], shot: Shot) -> Any:
-    return tasks[shot.index].frame()

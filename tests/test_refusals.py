@@ -13,10 +13,12 @@ import pytest
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.runners import check_evaluation, check_run, read_embodied
+from rlinf.runners.config.checks import check_ranks
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.reasoning import read_reasoning
 from rlinf.runners.sft import read_sft
+from rlinf.scheduler import Cluster
 
 APPS = Path(__file__).parents[1] / "apps"
 CONFIG, REASONING, SFT = APPS / "embodied/config", APPS / "reasoning/config", APPS / "reasoning/config_sft"
@@ -229,3 +231,26 @@ def test_files_that_are_not_there_are_told_together_with_their_keys() -> None:
     with pytest.raises(ConfigError, match=r"^actor\.model\.model_path: expected a local folder, found none at '/nowhere/qwen'"):
         check_run(reasoning("actor.model={preset: null, model_path: /nowhere/qwen, tokens: null}"))
     check_evaluation(cfg)  # weights come from the checkpoint
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("actor.fsdp_config.strategy=fsdp2",), r"^actor\.fsdp_config\.strategy: .*cluster\.backend local.*Leave it out, set"),
+        (("actor.fsdp_config.cpu_offload=true",), r"^actor\.fsdp_config\.cpu_offload: "),
+        (("actor.checkpoint.format=sharded",), r"^actor\.checkpoint\.format: .*Set it to whole"),
+        (("actor.training_backend=megatron",), r"^actor\.training_backend: .*cluster\.backend: ray"),
+        (
+            ("cluster.backend=ray", "actor.fsdp_config={sharding_strategy: hybrid_shard, shard_group_size: 3}"),
+            r"shard_group_size: 3",
+        ),
+    ],
+)
+def test_ranks_that_a_trainer_has_no_use_for_are_refused(overrides: tuple[str, ...], message: str) -> None:
+    placed = ("cluster.backend=local", "cluster.virtual_accelerators.count=2", "cluster.component_placement={actor: 0-1}")
+    cfg = sft(*placed, *overrides)
+    with Cluster(cluster_cfg=cfg.cluster) as cluster, pytest.raises(ConfigError, match=message):
+        check_ranks(cfg, cluster.placement)
+    alone = sft(*placed[:2], "cluster.component_placement={actor: 0}", *overrides[:1])
+    with Cluster(cluster_cfg=alone.cluster) as cluster:
+        check_ranks(alone, cluster.placement)

@@ -203,16 +203,16 @@ def test_episodes_without_a_task_teach_no_model_that_is_told_one(tmp_path: Path)
     refused(told, "data: 'openvla_oft' follows instructions, and an episode of", "has no task")
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_two_ranks_on_ray_learn_what_one_learns(tmp_path: Path, demonstrations: Path) -> None:
-    """A policy whose loss draws nothing, on shards: the same numbers, whoever computes them."""
+@pytest.mark.parametrize(
+    "backend", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)])]
+)
+def test_two_ranks_learn_what_one_learns(tmp_path: Path, demonstrations: Path, backend: str) -> None:
+    """A policy whose loss draws nothing, on Ray on shards: the same numbers, whoever computes them."""
     rows: list[list[dict[str, float]]] = []
     for name, where in (("one", "0"), ("two", "0-1")):
         data = recipe(tmp_path, demonstrations / "state", {"model_type": "mlp_policy"}, experiment_name=name)
         cluster = {"virtual_accelerators": {"count": 2}, "component_placement": {"actor": where}}
-        data["cluster"] = {"backend": "local" if name == "one" else "ray", **cluster}
+        data["cluster"] = {"backend": "local" if name == "one" else backend, **cluster}
         rows.append(metrics(learn(data)))
     for one, two in zip(*rows, strict=True):
         compared = {"train/loss", "train/grad_norm", "eval/loss"} & one.keys()

@@ -38,15 +38,16 @@ def test_another_seed_gives_other_losses(app: Any, tiny: list[str]) -> None:
     assert losses[0] != losses[1]
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("shared_ray")
-def test_two_actor_ranks_train_as_one(app: Any, tiny: list[str]) -> None:
-    """Data-parallel training over gloo sees the same decisions; only their order within an epoch differs."""
+@pytest.mark.parametrize("backend", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_two_actor_ranks_train_as_one(app: Any, tiny: list[str], backend: str, request: pytest.FixtureRequest) -> None:
+    """Data-parallel training sees the same decisions, over messages or gloo; only their order within an epoch differs."""
+    if backend == "ray":
+        request.getfixturevalue("shared_ray")
     whole_batch = ["actor.global_batch_size=80", "algorithm.update_epoch=1", "runner.max_steps=2"]
     rows = []
-    for backend, placement in (("local", '"0"'), ("ray", '"0-1"')):
-        where = (f"cluster.backend={backend}", f"cluster.component_placement.actor={placement}")
-        code, said = app.train_here(*tiny, *whole_batch, *where)
+    for where, placement in (("local", '"0"'), (backend, '"0-1"')):
+        placed = (f"cluster.backend={where}", f"cluster.component_placement.actor={placement}")
+        code, said = app.train_here(*tiny, *whole_batch, *placed)
         assert code == 0, said
         rows.append(app.metrics("tiny")[:2])
     for one, two in zip(*rows, strict=True):

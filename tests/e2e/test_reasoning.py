@@ -278,3 +278,16 @@ def test_how_the_actor_works_changes_no_number(app: ReasoningApp, monkeypatch: p
     assert plain[2]["train/kl_ref"] > 0
     rates = [row["train/lr"] for row in plain.values()]
     assert rates == pytest.approx([0.875e-3, 0.375e-3]), "two of four steps each, on a line to 0"
+
+
+def test_two_actor_ranks_of_one_process_learn_as_one(app: ReasoningApp) -> None:
+    reward = "reward={overlong: {max_length: 6, cache: 5, weight: 2}}"
+    short = ("runner.val_check_interval=0", "data.val_problems=4", "actor.global_batch_size=24", reward)
+    app.train(*short)
+    one, weights = app.rows(), app.weights(2)
+    app.train(*short, "cluster.component_placement={actor: 0-1, rollout: 0-1, reward: '0'}")
+    for step, row in app.rows().items():
+        for metric in COMPARED:
+            assert row[metric] == pytest.approx(one[step][metric], rel=1e-4, abs=1e-6), f"step {step}: {metric}"
+    for name, tensor in app.weights(2).items():
+        torch.testing.assert_close(tensor, weights[name], atol=1e-5, rtol=0, msg=name)

@@ -93,6 +93,28 @@ class HasQFunctions(Protocol):
         ...
 
 
+@runtime_checkable
+class HasActor(Protocol):
+    """A policy whose parameters that decide are apart from those that judge, and that can decide without noise."""
+
+    def actor_parameters(self) -> Sequence[str]:
+        """The names of the parameters that only decide; all others judge, or make features that the critics learn."""
+        ...
+
+    def most_likely_action(self, env_obs: Tree[Any]) -> Any:
+        """`[B, K, A]`, the action without noise; differentiable."""
+        ...
+
+
+@runtime_checkable
+class HasActionValues(Protocol):
+    """A policy of one numbered action whose scores of the choices can be learned as their values (Q-learning)."""
+
+    def action_values(self, env_obs: Tree[Any]) -> Any:
+        """`[B, n]`, what each choice is worth, of which the policy takes the best one; differentiable."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRegression:
     """A regression of a flow on decisions that were executed."""
@@ -345,6 +367,23 @@ class ModelParallel(Protocol):
 
         Raises:
             ConfigError: so many ranks can't hold the model.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksRanks(Protocol):
+    """A trainer's configuration that can't be built on any number of ranks."""
+
+    def check_ranks(self, world_size: int, *, one_process: bool) -> None:
+        """Refuses so many ranks, before any of them starts.
+
+        Args:
+            world_size: how many train together.
+            one_process: whether they share a process, as on the `local` back-end.
+
+        Raises:
+            ConfigError: names the key that does not go with them.
         """
         ...
 

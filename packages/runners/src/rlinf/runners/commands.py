@@ -12,7 +12,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EvalReport
 from rlinf.core.registry import CLUSTERS
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
-from rlinf.runners.config.checks import check_evaluation, check_run
+from rlinf.runners.config.checks import check_evaluation, check_ranks, check_run
 from rlinf.runners.config.composition import Composition, compose_recipe, parse_command_line
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.entry import run_app
@@ -133,6 +133,7 @@ def run_recipe(composition: Composition) -> int:
         task_type.check(cfg)
     planned = run_folder(cfg)
     with CLUSTERS.get("scheduler", place="cluster")(cluster_cfg={**cfg.cluster, "log_dir": str(planned.path)}) as cluster:
+        check_ranks(cfg, cluster.placement)
         folder = open_run_folder(cfg, planned)
         sys.stderr.write(f"{cluster.placement.describe()}\nwriting to {folder.path}; starting workers\n")
         loop = task_type.start(cfg, cluster, folder)

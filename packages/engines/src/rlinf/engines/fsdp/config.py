@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rlinf.core.config import expect_seconds
@@ -58,8 +58,8 @@ class FSDPConfig:
 
     strategy: Literal["auto", "fsdp2", "fsdp", "none"] = "auto"
     """`fsdp2` shards weights, gradients and optimizer state over ranks, of which there may be one, and `fsdp` is another name
-    of it; `none` keeps all of them on each rank; `auto` is `fsdp2` where it changes anything: with several ranks, another
-    precision or `cpu_offload`."""
+    of it; `none` keeps all of them on each rank; `auto` is `fsdp2` where it changes anything: with several ranks that have
+    processes of their own, another precision or `cpu_offload`."""
     sharding_strategy: Literal["full_shard", "shard_grad_op", "hybrid_shard", "no_shard"] = "full_shard"
     """`full_shard` gathers the weights of one block at a time; `shard_grad_op` gathers all and keeps them for the whole step;
     `hybrid_shard` shards over `shard_group_size` ranks and repeats over the others; `no_shard` is the strategy `none`."""
@@ -113,6 +113,23 @@ class FSDPConfig:
     def scales_loss(self) -> bool:
         """Whether anything computes in float16, whose small gradients need a scaled loss."""
         return self.mixed_precision.param_dtype == "fp16" or (self.amp_autocast.enabled and self.amp_autocast.precision == "fp16")
+
+    def in_one_process(self) -> FSDPConfig:
+        """What ranks make of it that share a process, where FSDP can't tell them apart: each keeps everything.
+
+        Raises:
+            ConfigError: it asks for shards.
+        """
+        asked = {
+            "strategy": self.strategy in ("fsdp", "fsdp2") and self.sharding_strategy != "no_shard",
+            "cpu_offload": self.cpu_offload,
+            "mixed_precision.reduce_dtype": self.mixed_precision.reduce_dtype is not None,
+        }
+        for key in (key for key, found in asked.items() if found):
+            problem = "shards need a process for each rank, and several ranks of cluster.backend local share one"
+            remedy = "Leave it out, set cluster.backend: ray, or place one actor."
+            raise ConfigError(f"actor.fsdp_config.{key}", problem, remedy)
+        return replace(self, strategy="none")
 
     def shards(self, world_size: int) -> bool:
         """Whether so many ranks use FSDP2.

@@ -46,6 +46,15 @@ class FSDPTrainerConfig:
         """The same, with the weights at the start as reference policy unless one is chosen."""
         return replace(self, reference="device") if self.reference == "none" else self
 
+    def check_ranks(self, world_size: int, *, one_process: bool) -> None:
+        """Refuses so many ranks; see `rlinf.core.capabilities.ChecksRanks`."""
+        if one_process and world_size > 1:
+            self.fsdp_config.in_one_process()
+            if self.checkpoint.format == "sharded":
+                problem = "several ranks of cluster.backend local share a process, and have no shards to write"
+                raise ConfigError("actor.checkpoint.format", problem, "Set it to whole, or cluster.backend: ray.")
+        self.fsdp_config.shards(world_size)
+
     def bytes_per_rank(self, weights: Sequence[WeightSize], world_size: int) -> dict[str, int]:
         """What weights, gradients and optimizer take on a rank's device; see `rlinf.core.weight_memory.SaysMemory`.
 
@@ -77,7 +86,7 @@ class FSDPTrainerConfig:
             policy: a `torch.nn.Module` that is a `Policy`. The trainer owns it from now on. Rank 0's weights win.
             rank: 0 … world_size − 1.
             world_size: how many ranks train together.
-            rendezvous: where they meet, `tcp://host:port`; "" for one rank.
+            rendezvous: where they meet, `tcp://host:port`; "" for one rank, and for workers that share a process.
             training_steps: optimizer steps of the whole run, over which schedules span; None if nobody knows.
 
         Raises:
@@ -87,8 +96,8 @@ class FSDPTrainerConfig:
         from rlinf.engines.fsdp._trainer import FSDPTrainer
         from rlinf.engines.ranks import join
 
-        config = replace(self, optim=self.optim.spanning(training_steps))
-        device = FSDPTrainer.device_of(policy)
-        grouped = self.fsdp_config.shards(world_size)
-        ranks = join(rank, world_size, rendezvous, device=device, timeout_s=self.fsdp_config.timeout_s, grouped=grouped)
+        fsdp = self.fsdp_config if rendezvous or world_size == 1 else self.fsdp_config.in_one_process()
+        config = replace(self, optim=self.optim.spanning(training_steps), fsdp_config=fsdp)
+        device, grouped = FSDPTrainer.device_of(policy), fsdp.shards(world_size)
+        ranks = join(rank, world_size, rendezvous, device=device, timeout_s=fsdp.timeout_s, grouped=grouped)
         return FSDPTrainer(config, policy, ranks)

@@ -47,6 +47,13 @@ class MegatronTrainerConfig(Parallelism):
         """The same, with the weights at the start as reference policy unless one is chosen."""
         return replace(self, reference="device") if self.reference == "none" else self
 
+    def check_ranks(self, world_size: int, *, one_process: bool) -> None:
+        """Refuses so many ranks; see `rlinf.core.capabilities.ChecksRanks`."""
+        if one_process and world_size > 1:
+            problem = "Megatron needs a process for each rank, and several ranks of cluster.backend local share one"
+            raise ConfigError("actor.training_backend", problem, "Set cluster.backend: ray, place one actor, or choose fsdp.")
+        self.data_rank(0, world_size)
+
     def build(
         self, policy: Any, *, rank: int, world_size: int, rendezvous: str, training_steps: int | None = None
     ) -> MegatronTrainer:

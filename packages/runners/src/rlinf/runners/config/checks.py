@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
+from rlinf.core.capabilities import ChecksRanks
+from rlinf.core.cluster import Placement
 from rlinf.core.declarations import Checks
 from rlinf.core.errors import CheckpointError, ConfigError, refuse
 from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.resuming import check_resume
-from rlinf.runners.config.schema import RunConfig
+from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.config.sections import chosen_parts, keyed_fields
 from rlinf.runners.reporting.loggers.registry import KEY, check_logger
 
@@ -27,6 +29,23 @@ def check_run(cfg: RunConfig) -> None:
     for name in cfg.runner.logger.logger_backends:
         _collect(faults, KEY, lambda name=name: check_logger(name))
     refuse(faults)
+
+
+def check_ranks(cfg: RunConfig, placement: Placement) -> None:
+    """Refuses a trainer that can't be parted over the processes that its actors have.
+
+    Args:
+        cfg: the run.
+        placement: of its components.
+
+    Raises:
+        ConfigError: one line for each key that does not go with them.
+    """
+    actor = getattr(cfg, "actor", None)
+    if not isinstance(actor, TrainingConfig) or not isinstance(actor.trainer, ChecksRanks):
+        return
+    ranks = placement.get_world_size("actor") if "actor" in placement.components else 1
+    actor.trainer.check_ranks(ranks, one_process=cfg.cluster.get("backend") == "local")
 
 
 def check_evaluation(cfg: RunConfig) -> None:

@@ -1,0 +1,98 @@
+"""Ranks that are workers of one process add by messages, and learn what one rank learns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+import torch
+from engines_toy import CASES, ToyPolicy, run_rank
+from safetensors.torch import load_file
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.worker import Worker, WorkerContext, injected
+from rlinf.engines import FSDPConfig, FSDPTrainerConfig
+from rlinf.engines.ranks import join
+
+
+class Letters:
+    """A messenger among threads."""
+
+    def __init__(self, rank: int, boxes: defaultdict) -> None:
+        self.rank, self.boxes = rank, boxes
+
+    def send(self, item, group, rank, *, tag="") -> None:
+        self.boxes[group, self.rank, rank, tag].put(item.clone())
+
+    def recv(self, group, rank, *, tag="", timeout=None):
+        return self.boxes[group, rank, self.rank, tag].get(timeout=timeout)
+
+
+class Rank(Worker):
+    pass
+
+
+def in_each(ranks: int, call) -> list:
+    """What a call gives in the workers of one group."""
+    boxes = defaultdict(SimpleQueue)
+    for sender in range(ranks):
+        for receiver in range(ranks):
+            boxes["actor", sender, receiver, "trainer ranks"] = SimpleQueue()
+
+    def one(rank: int):
+        with injected(WorkerContext(group="actor", rank=rank, world_size=ranks, messenger=Letters(rank, boxes))):
+            Rank()
+            return call(rank)
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(one, range(ranks)))
+
+
+def test_two_ranks_equal_one(tmp_path: Path) -> None:
+    case = CASES["none"]
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    found = in_each(2, lambda rank: run_rank(rank, 2, "", tmp_path / "two", case))
+    one = run_rank(0, 1, "", tmp_path / "one", case | {"sizes": [[n for part in case["sizes"] for n in part]]})
+    for seen in found:
+        assert seen["sum"] == 3.0
+        for expected, step in zip(one["history"], seen["history"], strict=True):
+            assert step == pytest.approx(expected, abs=1e-6)
+    expected = load_file(tmp_path / "one/weights_0.safetensors")
+    for rank in range(2):
+        for name, tensor in load_file(tmp_path / f"two/weights_{rank}.safetensors").items():
+            torch.testing.assert_close(tensor, expected[name], atol=1e-6, rtol=0)
+
+
+def test_sums_are_those_of_all_ranks_in_order_and_change_nothing_else() -> None:
+    def call(rank: int) -> tuple:
+        ranks = join(rank, 3, "", device=torch.device("cpu"), timeout_s=20)
+        # In float32, 2²⁴ + 1 is 2²⁴: the order shows.
+        own = torch.tensor([[2.0**24, 1.0, 1.0][rank]])
+        total, given = ranks.all_reduce(own), torch.full((2,), float(rank))
+        ranks.broadcast(given)
+        ranks.barrier()
+        ranks.leave()
+        return own.item(), total.item(), given.tolist(), ranks.all_gather(rank)
+
+    assert in_each(3, call) == [(own, 2.0**24, [0.0, 0.0], [0, 1, 2]) for own in (2.0**24, 1.0, 1.0)]
+
+
+def test_shards_are_refused_with_their_key() -> None:
+    def call(rank: int) -> str:
+        with pytest.raises(ConfigError) as caught:
+            FSDPTrainerConfig(fsdp_config=FSDPConfig(strategy="fsdp2")).build(ToyPolicy(), rank=rank, world_size=2, rendezvous="")
+        return str(caught.value)
+
+    assert all(said.startswith("actor.fsdp_config.strategy: ") for said in in_each(2, call))
+
+
+def test_who_needs_a_process_group_has_none() -> None:
+    def call(rank: int) -> None:
+        with pytest.raises(ConfigError, match="ranks share a process"):
+            join(rank, 2, "", device=torch.device("cpu"), timeout_s=20, grouped=True)
+
+    in_each(2, call)

@@ -8,8 +8,10 @@ import torch
 from rlinf.core.capabilities import LanguageModelPolicy, RecurrentPolicy
 from rlinf.core.declarations import traits_of
 from rlinf.core.models import build_model
+from rlinf.core.random import RowGenerators
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
+from rlinf.core.tree import tree_concatenate
 from rlinf.models.commands import TEXT, TINY
 
 VARIANTS = {
@@ -40,11 +42,27 @@ def test_traits(name, params):
         assert (decision.value is not None) == traits.critic
     assert isinstance(policy, RecurrentPolicy) == bool(traits.recurrent)
     assert isinstance(policy, LanguageModelPolicy) == bool(traits.language)
+    if traits.row_generators:
+        _draws_alone(contract, policy)
     if traits.temperature is not None:
         assert policy.temperature == traits.temperature
     if traits.entropy is not None:
         evaluation = policy.default_forward(contract.batch([decision]))
         assert (evaluation.entropy is not None) == traits.entropy
+
+
+def _draws_alone(contract, policy):
+    """Rows that are decided for together draw what they would draw alone, in both modes."""
+    seeds = {11: 2, 12: 1, 13: 20}
+    parts = [(contract.observation(rows), rows, seed) for seed, rows in seeds.items()]
+    if isinstance(policy, RecurrentPolicy):
+        parts = [({**obs, **policy.initial_state(rows)}, rows, seed) for obs, rows, seed in parts]
+    together = RowGenerators(tuple((rows, torch.Generator().manual_seed(seed)) for _, rows, seed in parts))
+    for mode in ("train", "eval"):
+        alone = [policy.predict_action_batch(obs, mode, generator=torch.Generator().manual_seed(seed)) for obs, _, seed in parts]
+        joined = policy.predict_action_batch(tree_concatenate([obs for obs, _, _ in parts]), mode, generator=together)
+        torch.testing.assert_close(joined.action, torch.cat([decision.action for decision in alone]), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(joined.logprob, torch.cat([decision.logprob for decision in alone]), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["flow_policy", "pi0", "gr00t"])

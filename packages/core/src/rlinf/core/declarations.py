@@ -57,6 +57,8 @@ class PolicyTraits:
     """The parameter that gives it a critic, such as `add_value_head`; "" if none does."""
     entropy: bool | None = None
     """Whether its evaluations have an entropy."""
+    q_functions: bool | None = None
+    """Whether it has Q-functions (`rlinf.core.capabilities.HasQFunctions`), as soft actor-critic needs them."""
     recurrent: bool | None = None
     """Whether it has a memory (`rlinf.core.capabilities.RecurrentPolicy`)."""
     discrete_actions: bool | None = None
@@ -69,6 +71,8 @@ class PolicyTraits:
     """The keys that it can't do without, such as `main_images`; it may look at others, too."""
     chunk: int | None = None
     """K, the control steps of a decision."""
+    row_generators: bool | None = None
+    """Whether it takes `rlinf.core.random.RowGenerators` as a generator, and so can decide for several requests in one pass."""
 
 
 @runtime_checkable

@@ -61,7 +61,12 @@ class ActorCriticConfig:
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head, entropy=self.distribution == "gaussian", chunk=self.num_action_chunks)
+        return acting(
+            critic=self.add_value_head,
+            entropy=self.distribution == "gaussian",
+            q_functions=self.num_q_heads > 0,
+            chunk=self.num_action_chunks,
+        )
 
 
 def acting(
@@ -70,6 +75,7 @@ def acting(
     entropy: bool = True,
     recurrent: bool = False,
     discrete_actions: bool = False,
+    q_functions: bool | None = None,
     observations: tuple[str, ...] | None = None,
     chunk: int | None = None,
 ) -> PolicyTraits:
@@ -80,9 +86,11 @@ def acting(
         entropy=entropy,
         recurrent=recurrent,
         discrete_actions=discrete_actions,
+        q_functions=q_functions,
         language=False,
         observations=observations,
         chunk=chunk,
+        row_generators=True,
     )
 
 

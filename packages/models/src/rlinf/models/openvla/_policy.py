@@ -19,6 +19,7 @@ from rlinf.core.sequences import at_granularity
 from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree
 from rlinf.models.base import BasePolicy
+from rlinf.models.flow.draws import drawn
 from rlinf.models.heads.value import ValueHead
 from rlinf.models.lora import apply_lora
 from rlinf.models.observations.images import fit_images, standardize
@@ -232,8 +233,12 @@ class OpenVLAPolicy(BasePolicy):
         """Exp(1), `[B, N, n]`."""
         # Drawn where the generator is: the numbers don't depend on where the weights are.
         source = torch.device("cpu") if generator is None else generator.device
-        noise = torch.empty(rows, count, self.bins.count, device=source)
-        return noise.exponential_(generator=generator).to(self._device)
+        noise = drawn(
+            (rows, count, self.bins.count),
+            generator,
+            lambda shape, part: torch.empty(shape, device=source).exponential_(generator=part),
+        )
+        return noise.to(self._device)
 
     @property
     def _device(self) -> torch.device:

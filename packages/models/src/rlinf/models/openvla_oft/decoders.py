@@ -5,7 +5,7 @@ Both say of each dimension of each step by itself what it is: log π(a|s) = Σ�
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rlinf.core.protocols import Mode
+from rlinf.models.flow.draws import Source, drawn
 from rlinf.models.openvla.bins import ActionBins
 from rlinf.models.openvla.tokens import bin_entropy, bin_logprobs, chosen, draw
 from rlinf.models.openvla_oft.heads import RegressionHead, normal_entropy, normal_logprob
@@ -65,7 +66,7 @@ class Bins(nn.Module):
         self, answers: Tensor, lm_head: nn.Module, mode: Mode, generator: torch.Generator | None
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         logprob = self._logprobs(answers, lm_head)
-        noise = _noise(logprob, generator).exponential_(generator=generator).to(logprob.device) if mode == "train" else None
+        noise = _noise(logprob, generator, Tensor.exponential_) if mode == "train" else None
         tokens = draw(logprob, noise, self.bins)
         return self.bins.decode(tokens), {TOKENS: tokens - self.bins.first}, chosen(logprob, tokens, self.bins)
 
@@ -106,8 +107,7 @@ class Regression(nn.Module):
         del lm_head
         mean = action = self._mean(answers)
         if mode == "train":
-            noise = _noise(mean, generator).normal_(generator=generator).to(mean.device)
-            action = torch.addcmul(mean, noise, self.log_std.exp())
+            action = torch.addcmul(mean, _noise(mean, generator, Tensor.normal_), self.log_std.exp())
         return action, {NORMALIZED: action}, normal_logprob(action, mean, self.log_std)
 
     def score(self, answers: Tensor, lm_head: nn.Module, kept: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -125,6 +125,11 @@ class Regression(nn.Module):
         return at_least_float32(self.head(answers.to(self.log_std.dtype)))
 
 
-def _noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Room for noise of that shape, where the generator can write it."""
-    return torch.empty(like.shape, dtype=like.dtype, device=like.device if generator is None else generator.device)
+def _noise(like: Tensor, generator: Source, fill: Callable[..., Tensor]) -> Tensor:
+    """Noise of that shape, written where the generator can."""
+    device = like.device if generator is None else generator.device
+
+    def draw_part(shape: tuple[int, ...], part: torch.Generator | None) -> Tensor:
+        return fill(torch.empty(shape, dtype=like.dtype, device=device), generator=part)
+
+    return drawn(like.shape, generator, draw_part).to(like.device)

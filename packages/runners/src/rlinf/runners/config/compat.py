@@ -12,6 +12,10 @@ _STATES = (
     "Leave it out: an evaluation plays each initial state of its protocol once; env.eval.initial_states, init_ids, tasks and seeds "
     "say which."
 )
+_BATCHING = (
+    "Leave it out: each slot goes on as soon as it is answered. To decide in one pass for those that have asked meanwhile, set "
+    "rollout.batching: waiting, with rollout.batch_wait_ms: 20."
+)
 _FORMAT = "Set env.train.wrappers: [{type: action_format, format: …}], which evaluations take over."
 _ENV: Final[Mapping[str, str]] = {
     **{name: _SHAPED % name for name in ("reward_coef", "use_rel_reward", "use_step_penalty")},
@@ -33,6 +37,10 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "runner.logger.experiment_name": "Set runner.experiment_name.",
     "actor.seed": "Set runner.seed, from which all randomness comes.",
     "actor.enable_offload": "Set actor.offload.",
+    "runner.enable_decoupled_mode": _BATCHING,
+    "rollout.enable_decoupled_mode": _BATCHING,
+    "rollout.rollout_queue_size": "Set rollout.batching: waiting, with max_batched_requests.",
+    "runner.rollout_queue_size": "Set rollout.batching: waiting, with rollout.max_batched_requests.",
     "rollout.enable_offload": "Set rollout.offload; a reasoning run has actor.offload alone.",
     "env.train.enable_offload": "Leave it out: no simulator here leaves its devices.",
     "env.eval.enable_offload": "Leave it out: no simulator here leaves its devices.",

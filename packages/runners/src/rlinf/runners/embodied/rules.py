@@ -42,6 +42,14 @@ def _needs(cfg: EmbodiedConfig) -> ConfigError | None:
     return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})
 
 
+def _batching(cfg: EmbodiedConfig) -> ConfigError | None:
+    if cfg.rollout.batching == "none" or traits_of(cfg.actor.model.config).row_generators:
+        return None
+    problem = f"'{cfg.actor.model.model_type}' does not say that rows of one pass can have random numbers of their own"
+    remedy = "Set it to none, or let the policy take rlinf.core.random.RowGenerators and its traits say row_generators=True."
+    return ConfigError("rollout.batching", f"{cfg.rollout.batching}: {problem}", remedy)
+
+
 def _acts(cfg: EmbodiedConfig) -> ConfigError | None:
     if not traits_of(cfg.actor.model.config).language:
         return None
@@ -213,6 +221,7 @@ _FINER: Final = get_args(Granularity)
 EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     _placement,
     _batches,
+    _batching,
     _acts,
     _sequences,
     _observed,

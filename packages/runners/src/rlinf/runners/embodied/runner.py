@@ -73,7 +73,7 @@ class EmbodiedRunner:
 
     def init_workers(self) -> None:
         """Builds simulators, policies and the trainer, and restores the checkpoint that the run resumes from."""
-        slots = slot_layout(self.cfg, self.env.world_size)
+        slots = slot_layout(self.cfg, self.env.world_size, self.rollout.world_size)
         # Simulators first: they say what a policy sees and does.
         (specs,) = self.phases.wait(self.env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]

@@ -57,10 +57,22 @@ def _shares(total: int, parts: int) -> list[int]:
     return [share + (part < rest) for part in range(parts)]
 
 
-def slot_layout(cfg: EmbodiedConfig, env_ranks: int) -> Mapping[Mode, tuple[Slot, ...]]:
-    """The slots of training and of evaluation, parted over the env workers."""
+def slot_layout(cfg: EmbodiedConfig, env_ranks: int, rollout_ranks: int = 1) -> Mapping[Mode, tuple[Slot, ...]]:
+    """The slots of training and of evaluation, parted over the env workers.
+
+    Raises:
+        ConfigError: there are more env workers than groups, or more rollout workers than slots.
+    """
     train, evaluation, stages = cfg.env.train, cfg.env.eval, cfg.rollout.pipeline_stage_num
-    return {
+    slots: dict[Mode, tuple[Slot, ...]] = {
         "train": tuple(layout(train.total_num_envs, ranks=env_ranks, stages=stages, group_size=train.group_size)),
         "eval": tuple(layout(evaluation.total_num_envs, ranks=env_ranks, stages=stages, place="env.eval")),
     }
+    count = len(slots["train"])
+    if count < rollout_ranks:
+        problem = (
+            f"{rollout_ranks} rollout workers for {count} slots ({env_ranks} env workers × at most {stages} stages); one has none"
+        )
+        remedy = "Place fewer, or place more env workers, or raise rollout.pipeline_stage_num."
+        raise ConfigError("cluster.component_placement.rollout", problem, remedy)
+    return slots

@@ -12,6 +12,7 @@ import numpy as np
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ContractError
 from rlinf.core.protocols import Advantage
+from rlinf.core.testing.checks import run_checks
 from rlinf.core.testing.samples import AsArray, random_trajectory, same
 from rlinf.core.trajectory import Credit, Trajectory
 
@@ -45,11 +46,7 @@ class AdvantageContract:
         Raises:
             ContractError: the first check that fails; it says what was expected and what was found.
         """
-        for sentence, check in CHECKS.items():
-            check(self)
-            if report is not None:
-                report(sentence)
-        return list(CHECKS)
+        return run_checks(self, CHECKS, report)
 
     def trajectory(self, rows: int = 6, horizon: int = 4) -> Trajectory[Any]:
         """Rows of different lengths; half of them end, in both ways."""

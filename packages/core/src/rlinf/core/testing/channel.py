@@ -12,6 +12,7 @@ import numpy as np
 
 from rlinf.core.errors import ChannelClosed, ChannelEmpty, ChannelFull, ContractError, DeadlineExceeded, EndOfStream, UnknownName
 from rlinf.core.protocols import Channel, Cluster
+from rlinf.core.testing.checks import expect, expect_equal, expect_raised, run_checks
 from rlinf.core.worker import Worker
 
 SHORT_S = 0.2
@@ -48,11 +49,7 @@ class ChannelContract:
             ContractError: the first check that fails; it says what was expected and what was found.
         """
         self._group = Forwarder.create_group().launch(self.cluster, name=self.prefix).execute_on(0)
-        for sentence, check in CHECKS.items():
-            check(self)
-            if report is not None:
-                report(sentence)
-        return list(CHECKS)
+        return run_checks(self, CHECKS, report)
 
     @property
     def group(self) -> Any:
@@ -108,24 +105,24 @@ def _in_order(suite: ChannelContract) -> None:
     channel = suite.channel()
     for i in range(5):
         channel.put(i)
-    _expect_equal([channel.get() for _ in range(5)], [0, 1, 2, 3, 4], "channel.get")
+    expect_equal([channel.get() for _ in range(5)], [0, 1, 2, 3, 4], "channel.get")
 
 
 def _keys(suite: ChannelContract) -> None:
     channel = suite.channel()
     channel.put("a", key=("x", 1))
     channel.put("b", key=2)
-    _expect_equal((channel.get(key=2), channel.get(("x", 1))), ("b", "a"), "channel.get by key")
-    _expect_raised(DeadlineExceeded, lambda: channel.get(key=("x", 1), timeout=SHORT_S), "channel.get of an empty key")
+    expect_equal((channel.get(key=2), channel.get(("x", 1))), ("b", "a"), "channel.get by key")
+    expect_raised(DeadlineExceeded, lambda: channel.get(key=("x", 1), timeout=SHORT_S), "channel.get of an empty key")
 
 
 def _size(suite: ChannelContract) -> None:
     channel = suite.channel(maxsize=2)
-    _expect_equal((channel.qsize(), channel.empty(), channel.full()), (0, True, False), "a new channel's qsize, empty, full")
+    expect_equal((channel.qsize(), channel.empty(), channel.full()), (0, True, False), "a new channel's qsize, empty, full")
     channel.put("a")
     channel.put("b")
-    _expect_equal((channel.qsize(), channel.qsize("other")), (2, 0), "channel.qsize")
-    _expect_equal((channel.empty(), channel.full(), channel.full("other")), (False, True, False), "channel.empty and full")
+    expect_equal((channel.qsize(), channel.qsize("other")), (2, 0), "channel.qsize")
+    expect_equal((channel.empty(), channel.full(), channel.full("other")), (False, True, False), "channel.empty and full")
 
 
 def _snapshot(suite: ChannelContract) -> None:
@@ -139,37 +136,37 @@ def _snapshot(suite: ChannelContract) -> None:
     work.wait(TIMEOUT_S)
     for _ in range(2):
         item = channel.get()
-        _expect_equal((item["small"].sum(), item["large"].sum()), (0.0, 0.0), "an array that changed after channel.put")
+        expect_equal((item["small"].sum(), item["large"].sum()), (0.0, 0.0), "an array that changed after channel.put")
         item["small"] += 1
 
 
 def _deadline(suite: ChannelContract) -> None:
     channel = suite.channel()
-    error = _expect_raised(DeadlineExceeded, lambda: channel.get("nothing", timeout=SHORT_S), "channel.get of an empty channel")
+    error = expect_raised(DeadlineExceeded, lambda: channel.get("nothing", timeout=SHORT_S), "channel.get of an empty channel")
     for word in (channel.name, "nothing"):
-        _expect(word in str(error), "the deadline's message", f"expected '{word}' in it, found '{error}'")
+        expect(word in str(error), "the deadline's message", f"expected '{word}' in it, found '{error}'")
 
 
 def _nowait(suite: ChannelContract) -> None:
     channel = suite.channel(maxsize=1)
-    _expect_raised(ChannelEmpty, channel.get_nowait, "channel.get_nowait of an empty channel")
+    expect_raised(ChannelEmpty, channel.get_nowait, "channel.get_nowait of an empty channel")
     channel.put_nowait("a")
-    _expect_raised(ChannelFull, lambda: channel.put_nowait("b"), "channel.put_nowait into a full channel")
-    _expect_equal(channel.get_nowait(), "a", "channel.get_nowait")
+    expect_raised(ChannelFull, lambda: channel.put_nowait("b"), "channel.put_nowait into a full channel")
+    expect_equal(channel.get_nowait(), "a", "channel.get_nowait")
 
 
 def _batch(suite: ChannelContract) -> None:
     channel = suite.channel()
     for item, weight in (("a", 2), ("b", 2), ("c", 3), ("d", 9), ("e", 1)):
         channel.put(item, weight)
-    _expect_equal(channel.get_batch(4), ["a", "b"], "channel.get_batch that reaches its target")
-    _expect_equal(channel.get_batch(4), ["c"], "channel.get_batch before an item that would exceed it")
-    _expect_equal(channel.get_batch(4), ["d"], "channel.get_batch at an item heavier than its target")
-    _expect_raised(DeadlineExceeded, lambda: channel.get_batch(4, timeout=SHORT_S), "channel.get_batch of too little")
-    _expect_equal(channel.qsize(), 1, "channel.qsize after a batch that did not come")
+    expect_equal(channel.get_batch(4), ["a", "b"], "channel.get_batch that reaches its target")
+    expect_equal(channel.get_batch(4), ["c"], "channel.get_batch before an item that would exceed it")
+    expect_equal(channel.get_batch(4), ["d"], "channel.get_batch at an item heavier than its target")
+    expect_raised(DeadlineExceeded, lambda: channel.get_batch(4, timeout=SHORT_S), "channel.get_batch of too little")
+    expect_equal(channel.qsize(), 1, "channel.qsize after a batch that did not come")
     work = channel.get_batch(4, async_op=True)
     channel.put("f", weight=3)
-    _expect_equal(work.wait(TIMEOUT_S), ["e", "f"], "channel.get_batch, asynchronous")
+    expect_equal(work.wait(TIMEOUT_S), ["e", "f"], "channel.get_batch, asynchronous")
 
 
 def _bounded(suite: ChannelContract) -> None:
@@ -178,8 +175,8 @@ def _bounded(suite: ChannelContract) -> None:
         filling = suite.group.fill(channel, 6, mixed=mixed)
         other = suite.channel(maxsize=1)
         other.put("not full", key="another")
-        _expect_equal([channel.get() for _ in range(6)], [0, 1, 2, 3, 4, 5], "a bounded channel")
-        _expect_equal(filling.wait(TIMEOUT_S), [6], "the filler's result")
+        expect_equal([channel.get() for _ in range(6)], [0, 1, 2, 3, 4, 5], "a bounded channel")
+        expect_equal(filling.wait(TIMEOUT_S), [6], "the filler's result")
 
 
 def _through_worker(suite: ChannelContract) -> None:
@@ -189,25 +186,25 @@ def _through_worker(suite: ChannelContract) -> None:
         source.put({"i": i, "array": np.full((2, 3), i, np.float32)})
     items = [target.get() for _ in range(3)]
     forwarding.wait(TIMEOUT_S)
-    _expect_equal([item["i"] for item in items], [0, 1, 2], "items through a worker")
-    _expect_equal([float(item["array"].sum()) for item in items], [0.0, 6.0, 12.0], "arrays through a worker")
+    expect_equal([item["i"] for item in items], [0, 1, 2], "items through a worker")
+    expect_equal([float(item["array"].sum()) for item in items], [0.0, 6.0, 12.0], "arrays through a worker")
 
 
 def _asynchronous(suite: ChannelContract) -> None:
     channel = suite.channel()
     gets = [channel.get(async_op=True) for _ in range(3)]
-    _expect(not gets[0].done(), "channel.get(async_op=True).done()", "expected False before there is an item")
-    _expect_raised(DeadlineExceeded, lambda: gets[0].wait(SHORT_S), "channel.get(async_op=True).wait(…)")
+    expect(not gets[0].done(), "channel.get(async_op=True).done()", "expected False before there is an item")
+    expect_raised(DeadlineExceeded, lambda: gets[0].wait(SHORT_S), "channel.get(async_op=True).wait(…)")
     suite.group.fill(channel, 5, mixed=True).wait(TIMEOUT_S)
-    _expect_equal([get.wait(TIMEOUT_S) for get in gets], [0, 1, 2], "asynchronous gets")
-    _expect_equal((gets[0].wait(), gets[0].done()), (0, True), "a handle that is asked again")
-    _expect_equal([channel.get(), channel.get()], [3, 4], "gets after asynchronous ones")
+    expect_equal([get.wait(TIMEOUT_S) for get in gets], [0, 1, 2], "asynchronous gets")
+    expect_equal((gets[0].wait(), gets[0].done()), (0, True), "a handle that is asked again")
+    expect_equal([channel.get(), channel.get()], [3, 4], "gets after asynchronous ones")
 
     async def main() -> Any:
         await channel.put("awaited", async_op=True)
         return await channel.get(async_op=True)
 
-    _expect_equal(asyncio.run(main()), "awaited", "await channel.get(async_op=True)")
+    expect_equal(asyncio.run(main()), "awaited", "await channel.get(async_op=True)")
 
 
 def _given_up(suite: ChannelContract) -> None:
@@ -215,9 +212,9 @@ def _given_up(suite: ChannelContract) -> None:
     cancelled, dropped = channel.get(async_op=True), channel.get(async_op=True)
     for i in range(3):
         channel.put(i)
-    _expect(cancelled.cancel(), "channel.get(async_op=True).cancel()", "expected True before its result was asked for")
+    expect(cancelled.cancel(), "channel.get(async_op=True).cancel()", "expected True before its result was asked for")
     del dropped
-    _expect_equal([channel.get() for _ in range(3)], [0, 1, 2], "items of gets that were given up")
+    expect_equal([channel.get() for _ in range(3)], [0, 1, 2], "items of gets that were given up")
 
 
 def _closed(suite: ChannelContract) -> None:
@@ -227,14 +224,14 @@ def _closed(suite: ChannelContract) -> None:
         channel.put(i)
     channel.close()
     channel.close()
-    _expect_equal(draining.wait(TIMEOUT_S), [[0, 1, 2, 3, 4]], "a loop over a channel that is closed")
+    expect_equal(draining.wait(TIMEOUT_S), [[0, 1, 2, 3, 4]], "a loop over a channel that is closed")
     for get in (channel.get, channel.get_nowait, lambda: channel.get_batch(2), lambda: channel.get("new")):
-        _expect_raised(EndOfStream, get, "a get of a closed channel")
-    _expect_raised(ChannelClosed, lambda: channel.put(5), "channel.put into a closed channel")
+        expect_raised(EndOfStream, get, "a get of a closed channel")
+    expect_raised(ChannelClosed, lambda: channel.put(5), "channel.put into a closed channel")
     rest = suite.channel()
     rest.put("a", weight=1)
     rest.close()
-    _expect_equal(rest.get_batch(10), ["a"], "the last batch of a closed channel")
+    expect_equal(rest.get_batch(10), ["a"], "the last batch of a closed channel")
 
 
 def _closed_while_full(suite: ChannelContract) -> None:
@@ -244,21 +241,21 @@ def _closed_while_full(suite: ChannelContract) -> None:
     channel.close()
     got += list(channel)
     ((count, told),) = filling.wait(TIMEOUT_S)
-    _expect_equal(got, list(range(count)), "what was put before a channel was closed")
-    _expect("closed" in told, "the error of a put that waited for room", f"expected 'closed' in it, found '{told}'")
+    expect_equal(got, list(range(count)), "what was put before a channel was closed")
+    expect("closed" in told, "the error of a put that waited for room", f"expected 'closed' in it, found '{told}'")
 
 
 def _connected(suite: ChannelContract) -> None:
     name = f"{suite.prefix}-created"
     suite.group.create(name).wait(TIMEOUT_S)
     channel = suite.cluster.connect_channel(name)
-    _expect_equal(channel.get(), name, "a channel that a worker created")
+    expect_equal(channel.get(), name, "a channel that a worker created")
     copy = pickle.loads(pickle.dumps(channel))  # noqa: S301 - what was dumped a moment ago
     copy.put("copied")
-    _expect_equal((channel.get(), copy.name), ("copied", name), "a channel that was pickled")
+    expect_equal((channel.get(), copy.name), ("copied", name), "a channel that was pickled")
     connect: Any = suite.cluster.connect_channel
-    error = _expect_raised(UnknownName, lambda: connect(f"{name[:-1]}", timeout=SHORT_S), "connect_channel of no channel")
-    _expect(name in str(error), "the error of an unknown channel", f"expected the nearest name in it, found '{error}'")
+    error = expect_raised(UnknownName, lambda: connect(f"{name[:-1]}", timeout=SHORT_S), "connect_channel of no channel")
+    expect(name in str(error), "the error of an unknown channel", f"expected the nearest name in it, found '{error}'")
 
 
 CHECKS: Final[dict[str, Callable[[ChannelContract], None]]] = {
@@ -277,20 +274,3 @@ CHECKS: Final[dict[str, Callable[[ChannelContract], None]]] = {
     "Closing wakes the threads that wait for room; what was put before is there, and nothing else.": _closed_while_full,
     "A worker can create a channel, and others connect to it by name.": _connected,
 }
-
-
-def _expect(condition: bool, place: str, problem: str) -> None:
-    if not condition:
-        raise ContractError(place, problem)
-
-
-def _expect_equal(found: object, expected: object, place: str) -> None:
-    _expect(found == expected, place, f"expected {expected!r}, found {found!r}")
-
-
-def _expect_raised(kind: type[Exception], call: Callable[[], object], place: str) -> Exception:
-    try:
-        found = call()
-    except kind as error:
-        return error
-    raise ContractError(place, f"expected {kind.__name__}, found {found!r}")

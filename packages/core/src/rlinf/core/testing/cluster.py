@@ -10,6 +10,7 @@ from typing import Any, Final
 from rlinf.core.errors import ContractError, RLinfError, WorkerError
 from rlinf.core.futures import gather
 from rlinf.core.protocols import Cluster
+from rlinf.core.testing.checks import expect, expect_equal, expect_raised, run_checks
 from rlinf.core.testing.cluster_peers import Clash, Peer
 from rlinf.core.worker import Worker
 
@@ -45,11 +46,7 @@ class ClusterContract:
         """
         self._group = Subject.create_group(7, word="seven").launch(self.cluster, name=self.prefix, placement_strategy=self.two)
         self._peers = Peer.create_group().launch(self.cluster, name=f"{self.prefix}-peers", placement_strategy=self.two)
-        for sentence, check in CHECKS.items():
-            check(self)
-            if report is not None:
-                report(sentence)
-        return list(CHECKS)
+        return run_checks(self, CHECKS, report)
 
     @property
     def group(self) -> Any:
@@ -109,44 +106,46 @@ class Subject(Worker):
 
 def _identity(suite: ClusterContract) -> None:
     found = suite.group.identity().wait(TIMEOUT_S)
-    _expect_equal(found, [(suite.prefix, 0, 2), (suite.prefix, 1, 2)], "group.identity().wait()")
-    _expect_equal((suite.group.name, suite.group.world_size), (suite.prefix, 2), "group.name, group.world_size")
+    expect_equal(found, [(suite.prefix, 0, 2), (suite.prefix, 1, 2)], "group.identity().wait()")
+    expect_equal((suite.group.name, suite.group.world_size), (suite.prefix, 2), "group.name, group.world_size")
 
 
 def _arguments(suite: ClusterContract) -> None:
-    _expect_equal(suite.group.constructed_with().wait(TIMEOUT_S), [(7, "seven")] * 2, "the constructor's arguments")
+    expect_equal(suite.group.constructed_with().wait(TIMEOUT_S), [(7, "seven")] * 2, "the constructor's arguments")
 
 
 def _order(suite: ClusterContract) -> None:
     handles = [suite.group.note(i) for i in range(4)]
-    _expect_equal(gather(*handles, timeout=TIMEOUT_S)[-1], [[0, 1, 2, 3]] * 2, "calls in order")
-    _expect(all(handle.done() for handle in handles), "handle.done()", "expected True after the wait")
+    expect_equal(gather(*handles, timeout=TIMEOUT_S)[-1], [[0, 1, 2, 3]] * 2, "calls in order")
+    expect(all(handle.done() for handle in handles), "handle.done()", "expected True after the wait")
 
 
 def _view(suite: ClusterContract) -> None:
     view = suite.group.execute_on(1)
-    _expect_equal((view.identity().wait(TIMEOUT_S), view.world_size), ([(suite.prefix, 1, 2)], 1), "group.execute_on(1)")
-    _expect_equal(suite.group.world_size, 2, "group.world_size after a view was taken")
+    expect_equal((view.identity().wait(TIMEOUT_S), view.world_size), ([(suite.prefix, 1, 2)], 1), "group.execute_on(1)")
+    expect_equal(suite.group.world_size, 2, "group.world_size after a view was taken")
 
 
 def _failure(suite: ClusterContract) -> None:
-    error = _worker_error(lambda: suite.group.fail(1).wait(TIMEOUT_S), "a call that raises")
-    _expect_equal((error.group, error.rank, error.method), (suite.prefix, 1, "fail"), "WorkerError.group, rank, method")
-    _expect("KeyError" in error.problem and "on purpose" in error.problem, "WorkerError.problem", f"found '{error.problem}'")
-    _expect("in fail" in error.remote_traceback, "WorkerError.remote_traceback", "expected the worker's own traceback")
-    _expect(not error.secondary, "WorkerError.secondary", "expected False for a first cause")
-    _expect_equal(len(suite.group.identity().wait(TIMEOUT_S)), 2, "a call after a failed one")
+    error = expect_raised(WorkerError, lambda: suite.group.fail(1).wait(TIMEOUT_S), "a call that raises")
+    expect_equal((error.group, error.rank, error.method), (suite.prefix, 1, "fail"), "WorkerError.group, rank, method")
+    expect("KeyError" in error.problem and "on purpose" in error.problem, "WorkerError.problem", f"found '{error.problem}'")
+    expect("in fail" in error.remote_traceback, "WorkerError.remote_traceback", "expected the worker's own traceback")
+    expect(not error.secondary, "WorkerError.secondary", "expected False for a first cause")
+    expect_equal(len(suite.group.identity().wait(TIMEOUT_S)), 2, "a call after a failed one")
 
 
 def _exit(suite: ClusterContract) -> None:
-    error = _worker_error(lambda: suite.group.leave().wait(TIMEOUT_S), "a call of sys.exit")
-    _expect("SystemExit" in error.problem, "WorkerError.problem", f"expected SystemExit in it, found '{error.problem}'")
+    error = expect_raised(WorkerError, lambda: suite.group.leave().wait(TIMEOUT_S), "a call of sys.exit")
+    expect("SystemExit" in error.problem, "WorkerError.problem", f"expected SystemExit in it, found '{error.problem}'")
 
 
 def _constructor(suite: ClusterContract) -> None:
     name = f"{suite.prefix}-refused"
-    error = _worker_error(lambda: Subject.create_group(-1, word="").launch(suite.cluster, name=name), "a constructor that raises")
-    _expect_equal((error.group, error.rank, error.method), (name, 0, "__init__"), "WorkerError.group, rank, method")
+    error = expect_raised(
+        WorkerError, lambda: Subject.create_group(-1, word="").launch(suite.cluster, name=name), "a constructor that raises"
+    )
+    expect_equal((error.group, error.rank, error.method), (name, 0, "__init__"), "WorkerError.group, rank, method")
     # The name is free again.
     Subject.create_group(1, word="").launch(suite.cluster, name=name)
 
@@ -156,27 +155,27 @@ def _unknown(suite: ClusterContract) -> None:
         try:
             getattr(suite.group, method)()
         except (AttributeError, RLinfError) as error:
-            _expect(method in str(error), "the message", f"expected '{method}' in it, found '{error}'")
+            expect(method in str(error), "the message", f"expected '{method}' in it, found '{error}'")
         else:
             raise ContractError(f"group.{method}()", "expected an error, before anything is sent")
 
 
 def _messages(suite: ClusterContract) -> None:
     found = suite.group.exchange(["a", "b"]).wait(TIMEOUT_S)
-    _expect_equal(found, [["a1", "b1"], ["a0", "b0"]], "worker.send and worker.recv")
+    expect_equal(found, [["a1", "b1"], ["a0", "b0"]], "worker.send and worker.recv")
 
 
 def _lock(suite: ClusterContract) -> None:
-    _expect_equal(suite.group.lock_twice().wait(TIMEOUT_S), [True, True], "the device lock, entered twice")
+    expect_equal(suite.group.lock_twice().wait(TIMEOUT_S), [True, True], "the device lock, entered twice")
 
 
 def _async(suite: ClusterContract) -> None:
     waiting = [suite.peers.wait_until_open(), suite.peers.wait_until_open()]
     suite.peers.open_all().wait(TIMEOUT_S)
-    _expect_equal([handle.wait(TIMEOUT_S) for handle in waiting], [[0, 1]] * 2, "async calls that wait for a later call")
-    error = _worker_error(lambda: suite.peers.execute_on(1).fail_later().wait(TIMEOUT_S), "an async call that raises")
-    _expect_equal((error.rank, error.method), (1, "fail_later"), "WorkerError.rank, method")
-    _expect("in fail_later" in error.remote_traceback, "WorkerError.remote_traceback", "expected the worker's own traceback")
+    expect_equal([handle.wait(TIMEOUT_S) for handle in waiting], [[0, 1]] * 2, "async calls that wait for a later call")
+    error = expect_raised(WorkerError, lambda: suite.peers.execute_on(1).fail_later().wait(TIMEOUT_S), "an async call that raises")
+    expect_equal((error.rank, error.method), (1, "fail_later"), "WorkerError.rank, method")
+    expect("in fail_later" in error.remote_traceback, "WorkerError.remote_traceback", "expected the worker's own traceback")
 
 
 def _refused(suite: ClusterContract) -> None:
@@ -190,46 +189,48 @@ def _works(suite: ClusterContract) -> None:
     receiving = [suite.peers.receive("first", 3), suite.peers.receive("second", 1)]
     suite.peers.deliver("second", ["d"])
     suite.peers.deliver("first", ["a", "b", "c"])
-    _expect_equal([work.wait(TIMEOUT_S) for work in receiving], [[["a", "b", "c"]] * 2, [["d"]] * 2], "awaited items")
-    _expect_equal(suite.peers.mixed(20).wait(TIMEOUT_S), [list(range(20))] * 2, "items with and without handles")
+    expect_equal([work.wait(TIMEOUT_S) for work in receiving], [[["a", "b", "c"]] * 2, [["d"]] * 2], "awaited items")
+    expect_equal(suite.peers.mixed(20).wait(TIMEOUT_S), [list(range(20))] * 2, "items with and without handles")
 
 
 def _tensors(suite: ClusterContract) -> None:
-    _expect_equal(suite.peers.into().wait(TIMEOUT_S), [(1.0, 3.0), (0.0, 2.0)], "worker.recv_tensor")
+    expect_equal(suite.peers.into().wait(TIMEOUT_S), [(1.0, 3.0), (0.0, 2.0)], "worker.recv_tensor")
 
 
 def _addresses(suite: ClusterContract) -> None:
-    _expect_equal(suite.peers.to_itself("x").wait(TIMEOUT_S), ["x", "x"], "a message to itself")
-    error = _worker_error(lambda: suite.peers.send_to(f"{suite.prefix}-peers", 2).wait(TIMEOUT_S), "a message to a rank too high")
-    _expect("no rank 2" in error.problem, "WorkerError.problem", f"expected 'no rank 2' in it, found '{error.problem}'")
+    expect_equal(suite.peers.to_itself("x").wait(TIMEOUT_S), ["x", "x"], "a message to itself")
+    error = expect_raised(
+        WorkerError, lambda: suite.peers.send_to(f"{suite.prefix}-peers", 2).wait(TIMEOUT_S), "a message to a rank too high"
+    )
+    expect("no rank 2" in error.problem, "WorkerError.problem", f"expected 'no rank 2' in it, found '{error.problem}'")
 
 
 def _broadcast(suite: ClusterContract) -> None:
     for async_op in (False, True):
         found = suite.peers.share(async_op).wait(TIMEOUT_S)
-        _expect_equal(found, [(1, (1 << 15) - 1)] * 2, f"worker.broadcast, async_op={async_op}")
+        expect_equal(found, [(1, (1 << 15) - 1)] * 2, f"worker.broadcast, async_op={async_op}")
 
 
 def _timers(suite: ClusterContract) -> None:
     handle = suite.peers.nap()
-    _expect_equal(handle.wait(TIMEOUT_S), [(f"{suite.prefix}-peers:{rank}", True) for rank in (0, 1)], "address, current worker")
+    expect_equal(handle.wait(TIMEOUT_S), [(f"{suite.prefix}-peers:{rank}", True) for rank in (0, 1)], "address, current worker")
     reduced, ranks = handle.consume_durations("mean", return_per_rank=True)
-    _expect_equal((sorted(reduced), len(ranks)), (["inside", "nap"], 2), "handle.consume_durations")
-    _expect(reduced["nap"] >= reduced["inside"] > 0, "handle.consume_durations", f"expected nap ≥ inside > 0, found {reduced}")
+    expect_equal((sorted(reduced), len(ranks)), (["inside", "nap"], 2), "handle.consume_durations")
+    expect(reduced["nap"] >= reduced["inside"] > 0, "handle.consume_durations", f"expected nap ≥ inside > 0, found {reduced}")
     found = suite.peers.execute_on(0).pop_execution_times().wait(TIMEOUT_S)[0]
-    _expect_equal(sorted(found), ["inside", "nap"], "worker.pop_execution_times()")
+    expect_equal(sorted(found), ["inside", "nap"], "worker.pop_execution_times()")
 
 
 def _variables(suite: ClusterContract) -> None:
     for rank, found in enumerate(suite.peers.variables().wait(TIMEOUT_S)):
         expected = {"RANK": str(rank), "WORLD_SIZE": "2", "WORKER_NAME": f"{suite.prefix}-peers:{rank}"}
-        _expect_equal({name: found[name] for name in expected}, expected, "worker.environment")
-        _expect({"MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "NODE_RANK"} <= found.keys(), "worker.environment", f"found {found}")
+        expect_equal({name: found[name] for name in expected}, expected, "worker.environment")
+        expect({"MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "NODE_RANK"} <= found.keys(), "worker.environment", f"found {found}")
 
 
 def _children(suite: ClusterContract) -> None:
     found = suite.peers.parent(10).wait(TIMEOUT_S)
-    _expect_equal(found, [(f"{suite.prefix}-peers:{rank}:0", 10 * (rank + 1)) for rank in (0, 1)], "a child, and what it sent")
+    expect_equal(found, [(f"{suite.prefix}-peers:{rank}:0", 10 * (rank + 1)) for rank in (0, 1)], "a child, and what it sent")
 
 
 def _shutdown(suite: ClusterContract) -> None:
@@ -238,16 +239,18 @@ def _shutdown(suite: ClusterContract) -> None:
         group = Peer.create_group().launch(suite.cluster, name=name, placement_strategy=suite.two)
         suite.peers.execute_on(0).send_to(name, 1).wait(TIMEOUT_S)
         found = group.execute_on(1).take(f"{suite.prefix}-peers", 0).wait(TIMEOUT_S)
-        _expect_equal(found, [0], f"a message to launch {number} of a name")
+        expect_equal(found, [0], f"a message to launch {number} of a name")
         waiting = [group.receive("never sent", 1), group.wait_until_open(), group.take(f"{suite.prefix}-peers", 1)]
         _refusal(group.execute_on(0).shutdown, "group itself", "the shutdown of a view")
         group.shutdown()
         group.shutdown()
         for handle in waiting:
-            error = _worker_error(lambda handle=handle: handle.wait(TIMEOUT_S), "a call that has not ended at shutdown")
-            _expect("was shut down" in error.problem, "WorkerError.problem", f"expected 'was shut down', found '{error.problem}'")
+            error = expect_raised(
+                WorkerError, lambda handle=handle: handle.wait(TIMEOUT_S), "a call that has not ended at shutdown"
+            )
+            expect("was shut down" in error.problem, "WorkerError.problem", f"expected 'was shut down', found '{error.problem}'")
         _refusal(lambda group=group: group.variables(), "was shut down", "a call after the shutdown")
-    _expect_equal(len(suite.peers.variables().wait(TIMEOUT_S)), 2, "a call of another group after the shutdown")
+    expect_equal(len(suite.peers.variables().wait(TIMEOUT_S)), 2, "a call of another group after the shutdown")
 
 
 CHECKS: Final[dict[str, Callable[[ClusterContract], None]]] = {
@@ -274,27 +277,10 @@ CHECKS: Final[dict[str, Callable[[ClusterContract], None]]] = {
 }
 
 
-def _expect(condition: bool, place: str, problem: str) -> None:
-    if not condition:
-        raise ContractError(place, problem)
-
-
-def _expect_equal(found: object, expected: object, place: str) -> None:
-    _expect(found == expected, place, f"expected {expected!r}, found {found!r}")
-
-
 def _refusal(call: Callable[[], object], word: str, place: str) -> None:
     try:
         call()
     except RLinfError as error:
-        _expect(word in str(error), place, f"expected '{word}' in the message, found '{error}'")
+        expect(word in str(error), place, f"expected '{word}' in the message, found '{error}'")
     else:
         raise ContractError(place, "expected an error, before anything is sent")
-
-
-def _worker_error(call: Callable[[], object], place: str) -> WorkerError:
-    try:
-        found = call()
-    except WorkerError as error:
-        return error
-    raise ContractError(place, f"expected WorkerError, found {found!r}")

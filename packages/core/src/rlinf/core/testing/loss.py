@@ -13,6 +13,7 @@ from rlinf.core.data import LossOutput, Rescored
 from rlinf.core.errors import ContractError
 from rlinf.core.metrics import Statistic, means, merge
 from rlinf.core.protocols import Loss
+from rlinf.core.testing.checks import run_checks
 from rlinf.core.testing.samples import AsArray, random_batch, same
 from rlinf.core.trajectory import Batch
 
@@ -44,11 +45,7 @@ class LossContract:
         Raises:
             ContractError: the first check that fails; it says what was expected and what was found.
         """
-        for sentence, check in CHECKS.items():
-            check(self)
-            if report is not None:
-                report(sentence)
-        return list(CHECKS)
+        return run_checks(self, CHECKS, report)
 
     def case(self, rows: int = 6, horizon: int = 4) -> Case:
         """A batch, and what a policy might say of it."""

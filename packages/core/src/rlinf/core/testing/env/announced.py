@@ -9,7 +9,8 @@ import numpy as np
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ContractError, did_you_mean
-from rlinf.core.testing.env.moments import copied, expect, same
+from rlinf.core.testing.checks import expect
+from rlinf.core.testing.env.moments import copied, same
 from rlinf.core.testing.env.subject import EnvSubject
 from rlinf.core.tree import tree_leaves
 

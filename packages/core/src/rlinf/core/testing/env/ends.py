@@ -9,7 +9,8 @@ import numpy as np
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ContractError
-from rlinf.core.testing.env.moments import Episode, expect, expect_error
+from rlinf.core.testing.checks import expect
+from rlinf.core.testing.env.moments import Episode, expect_error
 from rlinf.core.testing.env.subject import EnvSubject
 
 _STATISTICS: Final = ("success_once", "success_at_end", "return", "episode_len")

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ContractError
+from rlinf.core.testing.checks import expect
 from rlinf.core.tree import tree_leaves
 
 
@@ -62,12 +63,6 @@ def first_only(count: int) -> Any:
     mask = np.zeros(count, np.bool_)
     mask[0] = True
     return mask
-
-
-def expect(condition: bool, place: str, problem: str, remedy: str = "") -> None:
-    """Raises a ContractError unless the condition holds."""
-    if not condition:
-        raise ContractError(place, problem, remedy)
 
 
 def expect_same(first: Sequence[Moment], second: Sequence[Moment], place: str, problem: str) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rlinf.core.testing.env.moments import Moment, copied, expect, expect_same, first_only, same
+from rlinf.core.testing.checks import expect
+from rlinf.core.testing.env.moments import Moment, copied, expect_same, first_only, same
 from rlinf.core.testing.env.subject import EnvSubject
 
 

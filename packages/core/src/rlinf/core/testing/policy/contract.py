@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rlinf.core.testing.checks import run_checks
 from rlinf.core.testing.finding import Finding
 from rlinf.core.testing.policy import learning, purity, scores, weights
 from rlinf.core.testing.policy.subject import PolicySubject
@@ -32,11 +33,7 @@ class PolicyContract(PolicySubject):
         Raises:
             ContractError: the first check that fails; it says what was expected and what was found.
         """
-        for sentence, check in CHECKS.items():
-            check(self)
-            if report is not None:
-                report(sentence)
-        return list(CHECKS)
+        return run_checks(self, CHECKS, report)
 
     def examine(self, report: Callable[[Finding], None] | None = None) -> list[Finding]:
         """Runs all checks, whatever fails, and returns what became of each.

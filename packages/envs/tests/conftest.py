@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
 
 from rlinf.envs.assembly import assemble
+
+# Tests are imported without their folder on the path, and some share what lies beside them.
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 class Counter(gymnasium.Env):

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kept_episodes import Kept
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.evaluation import EpisodeProtocol
 from rlinf.envs.recording import lerobot_writer, record_expert
 from rlinf.envs.tabletop.config import Tabletop
-
-
-class Kept:
-    """A writer that keeps episodes in a list."""
-
-    def __init__(self):
-        self.episodes = []
-        self.closed = 0
-
-    @property
-    def count(self):
-        return len(self.episodes)
-
-    def write(self, episode):
-        self.episodes.append(episode)
-
-    def close(self):
-        self.closed += 1
 
 
 def tables(num_envs, task="slots"):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arm_traces import trace
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
@@ -70,15 +71,6 @@ def test_a_shipped_initial_state_depends_on_its_number_alone(assets):
 
 
 def test_a_reset_forgets_the_contacts_of_earlier_episodes(assets):
-    def trace(env, seed, steps):
-        rng = np.random.default_rng(seed)
-        parts = [env.reset(seed=[seed])[0]["states"].tobytes()]
-        for _ in range(steps):
-            action = rng.uniform(-1, 1, (1, 7)).astype(np.float32)
-            action[0, 2] = -abs(action[0, 2])
-            parts.append(env.step(action)[0]["states"].tobytes())
-        return parts
-
     used, fresh = (make(assets, obs_mode="state", settle_steps=2, limit=50, ignore=True) for _ in range(2))
     for seed, steps in ((11, 40), (12, 17)):
         trace(used, seed, steps)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from kept_episodes import Kept
 
 from rlinf.core.chunks import chunk_step
 from rlinf.core.errors import ConfigError, RLinfError
@@ -15,24 +16,6 @@ from rlinf.envs.recording import Episode, NumpyWriter, ParquetWriter, RecordEpis
 from rlinf.envs.tabletop.config import Tabletop
 from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.episodes import EpisodeStatistics
-
-
-class Kept:
-    """A writer that keeps episodes in a list."""
-
-    def __init__(self):
-        self.episodes = []
-        self.closed = 0
-
-    @property
-    def count(self):
-        return len(self.episodes)
-
-    def write(self, episode):
-        self.episodes.append(episode)
-
-    def close(self):
-        self.closed += 1
 
 
 def actions(*first):

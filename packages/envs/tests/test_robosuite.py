@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from arm_traces import trace
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
@@ -25,17 +26,6 @@ def make(num_envs=1, *, limit=None, ignore=False, **fields):
 @pytest.mark.parametrize("task", ["Lift", pytest.param("Stack", marks=pytest.mark.slow)])
 def test_contract(task):
     EnvContract(factory=lambda: make(2, task_id=task, rebuild=False, limit=4), steps=2).run()
-
-
-def trace(env, seed, steps):
-    rng = np.random.default_rng(seed)
-    parts = [env.reset(seed=[seed])[0]["states"].tobytes()]
-    for _ in range(steps):
-        action = rng.uniform(-1, 1, (1, 7)).astype(np.float32)
-        action[0, 2] = -abs(action[0, 2])
-        observation, reward, *_ = env.step(action)
-        parts += [observation["states"].tobytes(), reward.tobytes()]
-    return parts
 
 
 @pytest.mark.parametrize("rebuild", [False, pytest.param(True, marks=pytest.mark.slow)])

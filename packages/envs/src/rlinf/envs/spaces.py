@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
 
+Vector = VectorEnv[Any, Any, Any]
+"""A vector environment of this package."""
+
 _LETTERS = np.array(list(string.ascii_lowercase + " "))
 
 

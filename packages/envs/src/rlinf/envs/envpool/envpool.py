@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gymnasium.vector import VectorEnv
-
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 _OURS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "max_episode_steps", "gym_reset_return_info")
 
@@ -56,25 +54,18 @@ class EnvPool:
         if self.kwargs.get("from_pixels"):
             raise ConfigError(f"{place}.kwargs", "images of envpool are not supported", "Leave from_pixels away.")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` simulations behind one vector environment.
 
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; the task's own limit if None.
-            ignore_terminations: a termination is an error, because envpool can't go on after it; MetaWorld's and Fetch's never do.
-            render: refused; envpool's rendering is not supported.
+        envpool can't go on after a termination: with `ignore_terminations` one is an error (MetaWorld's and Fetch's never come).
 
         Raises:
-            ConfigError: no such task, or `render`.
+            ConfigError: no such task, or `render`, as envpool's rendering is not supported.
         """
         self.check("env")
         from rlinf.envs.envpool._envpool import make
 
         return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

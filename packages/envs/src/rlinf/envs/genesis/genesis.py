@@ -7,14 +7,12 @@ https://github.com/Genesis-Embodied-AI/Genesis.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
-
-from gymnasium.vector import VectorEnv
+from typing import Literal, get_args
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 TaskName = Literal["reach", "reach_cube"]
 Backend = Literal["cpu", "gpu", "auto"]
@@ -52,16 +50,10 @@ class Genesis:
                 raise ConfigError(f"{place}.{name}", f"there is no '{value}'", did_you_mean(str(value), known, label="There are"))
         require_modules("genesis", "torch", place=place, extra="rlinf-envs[genesis]")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` environments behind one vector environment; the first one in a process takes a minute or more.
 
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; 50 if None.
-            ignore_terminations: an episode goes on after success, until it is truncated.
-            render: `render()` and `RecordVideo` show a panel of numbers.
+        50 steps unless told otherwise; videos show a panel of numbers.
 
         Raises:
             ConfigError: this process runs Genesis on another backend already, or there is no GPU.
@@ -71,6 +63,5 @@ class Genesis:
 
         return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import gymnasium
-from gymnasium.vector import VectorEnv
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_importable, require_modules
 from rlinf.envs.rendering.mujoco import Look, require_rendering
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 _ROBOTICS = ("Fetch", "Hand", "AdroitHand", "AntMaze", "PointMaze", "FrankaKitchen")
 
@@ -72,24 +71,14 @@ class Gymnasium:
         if self.obs_mode == "rgb" and self.needs_mujoco:
             require_rendering(f"{place}.obs_mode")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
-        """`num_envs` environments behind one vector environment.
-
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; the environment's own limit if None.
-            ignore_terminations: an episode goes on after it terminated, until it is truncated.
-            render: `render()` and `RecordVideo` work.
-        """
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
+        """`num_envs` environments behind one vector environment."""
         self.check("env")
         from rlinf.envs.gymnasium._gymnasium import make
 
         return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)
 
 

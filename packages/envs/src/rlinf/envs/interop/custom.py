@@ -22,11 +22,10 @@ from rlinf.envs.assembly import assemble
 from rlinf.envs.gymnasium.gymnasium import Gymnasium
 from rlinf.envs.interop.from_gymnasium import from_vector_env
 from rlinf.envs.interop.to_gymnasium import as_single_env
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 from rlinf.envs.wrappers.video import RecordVideo
 
 Env = gymnasium.Env[Any, Any]
-Vector = VectorEnv[Any, Any, Any]
 # Any values: `check` only asks whether the arguments fit the signature.
 _ASKED: dict[str, Any] = {"max_episode_steps": 1, "ignore_terminations": False, "render": False}
 _KINDS = "a gymnasium.Env or gymnasium.vector.VectorEnv class, or a function that returns one"
@@ -67,12 +66,6 @@ class Custom:
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` environments behind one vector environment.
 
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; the environment's own limit if None.
-            ignore_terminations: an episode goes on after it terminated, until it is truncated.
-            render: `render()` and `RecordVideo` work.
-
         Raises:
             ConfigError: it has no step limit and none is given, or it can't be asked to ignore terminations.
         """
@@ -88,7 +81,6 @@ class Custom:
         return _with_video(env) if render and not _has_video(env) else env
 
     def describe(self, env: Vector) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
         return describe(env)
 
     def _of_singles(self, made: Callable[..., Any], num_envs: int, asked: Mapping[str, Any]) -> Vector:

@@ -10,15 +10,13 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
-
-from gymnasium.vector import VectorEnv
+from typing import Literal
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
 from rlinf.envs.rendering.mujoco import Look, require_rendering
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 _SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
 _MESHES = ("articulated_objects", "stable_scanned_objects", "stable_hope_objects", "turbosquid_objects", "scenes")
@@ -110,24 +108,14 @@ class Libero:
         except (OSError, ConfigError, IndexError):
             return None
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
-        """`num_envs` simulations behind one vector environment.
-
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; 520 for libero_10 and 300 for the others if None.
-            ignore_terminations: an episode goes on after success, until it is truncated.
-            render: `render()` and `RecordVideo` work.
-        """
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
+        """`num_envs` simulations behind one vector environment; 520 steps for libero_10, else 300, unless told otherwise."""
         self.check("env")
         from rlinf.envs.libero._libero import make
 
         return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)
 
 

@@ -14,12 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from gymnasium.vector import VectorEnv
-
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 _SENTENCES: Mapping[str, str] = {
     "PushCube-v1": "push the cube to the goal region",
@@ -118,24 +116,14 @@ class ManiSkill:
         if self.arrays == "torch" and self.sim_backend == "cpu":
             raise ConfigError(f"{place}.arrays", "tensors are for the GPU path", "Use arrays: numpy, or sim_backend: gpu.")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
-        """`num_envs` simulations behind one vector environment.
-
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; the task's own limit if None.
-            ignore_terminations: an episode goes on after success or failure, until it is truncated.
-            render: `render()` and `RecordVideo` work.
-        """
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
+        """`num_envs` simulations behind one vector environment; success and failure end an episode unless told otherwise."""
         self.check("env")
         from rlinf.envs.maniskill._maniskill import make
 
         return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)
 
 

@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymnasium.vector import VectorEnv
-
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import EnvConfig
 from rlinf.core.registry import ENVS
 from rlinf.envs.remote.launch import Deadlines, Launch, target
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +57,8 @@ class Remote:
         if ":" not in self.env and self.env.casefold() in ENVS.names():
             ENVS.build(self.env, self.params, place=f"{place}.params")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` environments in one process.
-
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; the environment's own limit if None.
-            ignore_terminations: an episode goes on after it terminated, until it is truncated.
-            render: `render()` and `RecordVideo` work.
 
         Raises:
             SimulatorDied: its process failed before it was built; the message has the end of its log.
@@ -92,8 +82,7 @@ class Remote:
         )
         return assemble_processes(launch, num_envs, processes=1)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)
 
 

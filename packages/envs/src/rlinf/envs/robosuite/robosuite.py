@@ -6,15 +6,13 @@ Zhu et al., "robosuite: A Modular Simulation Framework and Benchmark for Robot L
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from gymnasium.vector import VectorEnv
+from typing import Literal
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.envs.rendering.mujoco import Look, require_rendering
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,22 +56,12 @@ class Robosuite:
         if self.obs_mode == "rgb":
             require_rendering(f"{place}.obs_mode")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
-        """`num_envs` simulations behind one vector environment.
-
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; 500 if None.
-            ignore_terminations: an episode goes on after success, until it is truncated.
-            render: `render()` and `RecordVideo` work.
-        """
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
+        """`num_envs` simulations behind one vector environment; 500 steps unless told otherwise."""
         self.check("env")
         from rlinf.envs.robosuite._robosuite import make
 
         return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 from rlinf.envs.tabletop.pick_place import PickPlace
 from rlinf.envs.tabletop.push import Push
 from rlinf.envs.tabletop.reach import Reach
@@ -84,17 +84,8 @@ class Tabletop:
                 f"{place}.goals", "there is no goal to draw", f"Name some of {', '.join(known)}, or leave the key out."
             )
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
-        """`num_envs` tables behind one vector environment.
-
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; the task's own limit if None.
-            ignore_terminations: an episode goes on after success, until it is truncated.
-            render: `render()` and `RecordVideo` work.
-        """
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
+        """`num_envs` tables behind one vector environment."""
         self.check("env")
         scene = _SCENES[self.task]
         tables = TabletopEnv(
@@ -109,8 +100,7 @@ class Tabletop:
         env: VectorEnv[Any, Any, Any] = EnforceContract(EpisodeStatistics(tables, max_episode_steps or scene.max_episode_steps))
         return RecordVideo(env, partial(_render_frame, tables)) if render else env
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)
 
 

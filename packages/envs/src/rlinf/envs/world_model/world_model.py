@@ -18,7 +18,7 @@ from rlinf.core.arrays import as_numpy
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_importable, require_modules
-from rlinf.envs.spaces import bounds, describe, single_spaces
+from rlinf.envs.spaces import Vector, bounds, describe, single_spaces
 
 ACTION_BOUNDS = ("action_low", "action_high")
 TEXTS = "task_descriptions"
@@ -88,24 +88,17 @@ class WorldModel:
                 raise ConfigError(f"{place}.{name}", f"must be at least {least}, found {getattr(self, name)}")
         load_frames(self.frames, self.hidden, f"{place}.frames")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
-        """`num_envs` imagined worlds, predicted as one batch.
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
+        """`num_envs` imagined worlds, predicted as one batch; `horizon` steps unless told otherwise.
 
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; `horizon` if None.
-            ignore_terminations: an episode goes on after it terminated, until it is truncated.
-            render: `render()` and `RecordVideo` show `main_images`, or a panel of numbers.
+        Videos show `main_images`, or a panel of numbers.
         """
         self.check("env")
         from rlinf.envs.world_model._world_model import make
 
         return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)
 
 

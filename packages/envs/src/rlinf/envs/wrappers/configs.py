@@ -22,13 +22,12 @@ from gymnasium.vector import VectorEnv
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENV_WRAPPERS
 from rlinf.envs.actions import ACTION_FORMATS, ActionFormat, Chain
+from rlinf.envs.spaces import Vector
 from rlinf.envs.wrappers.action_format import FormatActions
 from rlinf.envs.wrappers.contract import EnforceContract
 from rlinf.envs.wrappers.images import Augmentation, AugmentImages, ResizeImages
 from rlinf.envs.wrappers.latency import Latency
 from rlinf.envs.wrappers.rewards import ShapedReward
-
-Vector = VectorEnv[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

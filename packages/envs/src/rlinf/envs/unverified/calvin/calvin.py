@@ -7,13 +7,11 @@ arXiv:2112.03227.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from gymnasium.vector import VectorEnv
+from typing import ClassVar
 
 from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_folder, require_packages
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +52,12 @@ class Calvin:
         source = "Name the folder calvin_models/conf of CALVIN's source."
         require_folder(self.conf, f"{place}.conf", source, "callbacks", "annotations")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` tables behind one vector environment; `chain` × `subtask_steps` steps unless told otherwise."""
         self.check("env")
         from rlinf.envs.unverified.calvin._calvin import make
 
         return make(self, num_envs, max_episode_steps or self.chain * self.subtask_steps, ignore_terminations, render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.installing import install_command
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 _JOINT_LOW = (-2.74, -1.78, -2.90, -3.04, -2.80, 0.54, -3.01)
 _JOINT_HIGH = (2.74, 1.78, 2.90, -0.15, 2.80, 4.51, 3.01)
@@ -117,9 +116,7 @@ class Franka:
         if home.shape != (7,) or not ((home > low) & (home < high)).all():
             raise ConfigError(f"{place}.home", f"expected seven angles within the joint limits, found {self.home}")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """Connects to the arm; it moves at the first reset. 200 steps, and success ends an episode, unless told otherwise.
 
         Raises:
@@ -130,6 +127,5 @@ class Franka:
 
         return make(self, num_envs, max_episode_steps or 200, ignore_terminations, render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

@@ -6,13 +6,11 @@ Luo et al., "SERL: A Software Suite for Sample-Efficient Robotic Reinforcement L
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from gymnasium.vector import VectorEnv
+from typing import ClassVar
 
 from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +35,12 @@ class FrankaSim:
         how = "Install it in its own interpreter: pip install git+https://github.com/rail-berkeley/serl#subdirectory=franka_sim."
         require_packages("franka_sim", "gym", place=place, how=how)
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` simulations behind one vector environment; 100 steps, and success ends an episode, unless told otherwise."""
         self.check("env")
         from rlinf.envs.unverified.frankasim._frankasim import make
 
         return make(self, num_envs, max_episode_steps or 100, ignore_terminations, render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

@@ -6,13 +6,11 @@ Savva et al., "Habitat: A Platform for Embodied AI Research" (2019), arXiv:1904.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from gymnasium.vector import VectorEnv
+from typing import Literal
 
 from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +42,7 @@ class Habitat:
         how = "Install it: conda install habitat-sim -c conda-forge -c aihabitat, then pip install habitat-lab."
         require_packages("habitat", "habitat_sim", place=place, how=how)
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` simulators behind one vector environment; 500 steps unless told otherwise.
 
         Raises:
@@ -57,6 +53,5 @@ class Habitat:
 
         return make(self, num_envs, max_episode_steps or 500, ignore_terminations, render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gymnasium.vector import VectorEnv
-
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_importable
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 _KEYS = ("main_images", "wrist_images", "extra_view_images", "states")
 
@@ -80,22 +78,15 @@ class IsaacLab:
         if not self.action_bound > 0:
             raise ConfigError(f"{place}.action_bound", f"must be positive, found {self.action_bound}", "1.0 is usual.")
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` environments behind one vector environment; starts Isaac Sim if this process hasn't yet.
 
-        Args:
-            num_envs: at least 1.
-            max_episode_steps: steps after which an episode is truncated; the task's own limit if None.
-            ignore_terminations: an episode goes on after it terminated, until it is truncated.
-            render: `render()` and `RecordVideo` show `main_images`, or a panel of numbers.
+        Videos show `main_images`, or a panel of numbers.
         """
         self.check("env")
         from rlinf.envs.unverified.isaaclab._isaaclab import make
 
         return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

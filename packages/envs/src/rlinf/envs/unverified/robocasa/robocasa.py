@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymnasium.vector import VectorEnv
-
 from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +40,12 @@ class RoboCasa:
         how = "Install github.com/robocasa/robocasa from source, then: python -m robocasa.scripts.download_kitchen_assets."
         require_packages("robocasa", "robosuite", place=place, how=how)
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` kitchens behind one vector environment; 500 steps, and success ends an episode, unless told otherwise."""
         self.check("env")
         from rlinf.envs.unverified.robocasa._robocasa import make
 
         return make(self, num_envs, max_episode_steps or 500, ignore_terminations, render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

@@ -7,13 +7,10 @@ Manipulation" (2025), arXiv:2506.18088.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-from gymnasium.vector import VectorEnv
 
 from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_folder, require_packages
-from rlinf.envs.spaces import describe
+from rlinf.envs.spaces import Vector, describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +46,7 @@ class RoboTwin:
         files = ("assets", f"envs/{self.task}.py", f"task_config/{self.task_config}.yml")
         require_folder(self.root, f"{place}.root", fetch, *files)
 
-    def make(
-        self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-    ) -> VectorEnv[Any, Any, Any]:
+    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` simulators behind one vector environment; 400 steps unless told otherwise.
 
         Raises:
@@ -62,6 +57,5 @@ class RoboTwin:
 
         return make(self, num_envs, max_episode_steps or 400, ignore_terminations, render)
 
-    def describe(self, env: VectorEnv[Any, Any, Any]) -> EnvSpec:
-        """What a policy must know of an environment that `make` returned."""
+    def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

@@ -60,14 +60,7 @@ class Messenger(Protocol):
         ...
 
     def recv(
-        self,
-        group: str,
-        rank: Rank,
-        *,
-        tag: str = "",
-        timeout: float | None = None,
-        async_op: bool = False,
-        into: Any = None,
+        self, group: str, rank: Rank, *, tag: str = "", timeout: float | None = None, async_op: bool = False, into: Any = None
     ) -> Any:
         """The next item from a worker, or with `async_op` its `Work`; `DeadlineExceeded` after `timeout` seconds.
 

@@ -56,14 +56,7 @@ class Correspondent:
         return self.messenger.send(item, group, rank, tag=tag)
 
     def recv(
-        self,
-        group: str = "",
-        rank: Rank = -1,
-        async_op: bool = False,
-        *,
-        tag: str = "",
-        timeout: float | None = None,
-        **names: Any,
+        self, group: str = "", rank: Rank = -1, async_op: bool = False, *, tag: str = "", timeout: float | None = None, **names: Any
     ) -> Any:
         """The next item from a worker, or with `async_op` the handle of its arrival.
 

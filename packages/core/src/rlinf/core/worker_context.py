@@ -110,14 +110,7 @@ class _NobodyToTalkTo:
         _alone(f"send to {group}[{rank}]")
 
     def recv(
-        self,
-        group: str,
-        rank: Rank,
-        *,
-        tag: str = "",
-        timeout: float | None = None,
-        async_op: bool = False,
-        into: Any = None,
+        self, group: str, rank: Rank, *, tag: str = "", timeout: float | None = None, async_op: bool = False, into: Any = None
     ) -> Any:
         _alone(f"recv from {group}[{rank}]")
 

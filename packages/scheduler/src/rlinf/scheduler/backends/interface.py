@@ -52,12 +52,7 @@ class Backend(Protocol):
         ...
 
     def launch(
-        self,
-        spec: GroupSpec[Any],
-        group: str,
-        plans: Sequence[ProcessPlan],
-        supervisor: Supervisor,
-        options: LaunchOptions,
+        self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
     ) -> list[Process]:
         """Starts one worker for each plan and constructs it; on failure, ends those it started.
 

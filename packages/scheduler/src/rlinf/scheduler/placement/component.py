@@ -62,12 +62,7 @@ class ComponentPlacement(ABC):
     """
 
     def __init__(
-        self,
-        cfg: object,
-        cluster: Machines | Inventory,
-        *,
-        required: Sequence[str] | None = None,
-        optional: Sequence[str] = (),
+        self, cfg: object, cluster: Machines | Inventory, *, required: Sequence[str] | None = None, optional: Sequence[str] = ()
     ) -> None:
         self._inventory = cluster if isinstance(cluster, Inventory) else cluster.inventory
         written = section(section(cfg, "cluster"), "component_placement")

@@ -53,12 +53,7 @@ class ModelParallelComponentPlacement(ComponentPlacement):
     """
 
     def __init__(
-        self,
-        cfg: object,
-        cluster: Machines | Inventory,
-        *,
-        required: Sequence[str] | None = None,
-        optional: Sequence[str] = (),
+        self, cfg: object, cluster: Machines | Inventory, *, required: Sequence[str] | None = None, optional: Sequence[str] = ()
     ) -> None:
         super().__init__(cfg, cluster, required=required, optional=optional)
         for component in REQUIRED:

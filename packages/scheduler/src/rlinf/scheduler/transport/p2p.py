@@ -44,14 +44,7 @@ class PeerMessenger:
         return self._put(to, tag, self._encoded(item, to, wait), wait, async_op)
 
     def recv(
-        self,
-        group: str,
-        rank: Rank,
-        *,
-        tag: str = "",
-        timeout: float | None = None,
-        async_op: bool = False,
-        into: Any = None,
+        self, group: str, rank: Rank, *, tag: str = "", timeout: float | None = None, async_op: bool = False, into: Any = None
     ) -> Any:
         sender = self._address(group, rank, "recv from")
         wait = Wait(self._who, f"recv from {label(sender)}, tag '{tag}'", "an item", timeout, peers=(label(sender),))

@@ -133,12 +133,7 @@ class LocalBackend:
         self.transport: Transport = traced_transport(transport, self.recorder)
 
     def launch(
-        self,
-        spec: GroupSpec[Any],
-        group: str,
-        plans: Sequence[ProcessPlan],
-        supervisor: Supervisor,
-        options: LaunchOptions,
+        self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
     ) -> list[Process]:
         processes = self._processes[group] = list[LocalProcess]()
         calls: list[LocalCall] = []

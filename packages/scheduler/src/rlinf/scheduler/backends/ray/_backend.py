@@ -116,12 +116,7 @@ class RayBackend:
         return self._logs is not None and not self._untraced.channels.names() and not self.failures.listened
 
     def launch(
-        self,
-        spec: GroupSpec[Any],
-        group: str,
-        plans: Sequence[ProcessPlan],
-        supervisor: Supervisor,
-        options: LaunchOptions,
+        self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
     ) -> list[Process]:
         self.failures.check()
         launcher = GroupLauncher(self._launch, spec.worker, group, plans, options, self._launches[group])

@@ -203,6 +203,7 @@ def test_a_wrong_name_is_refused_with_the_nearest() -> None:
 
 
 def test_videos_are_made_through_wrappers(tmp_path: Any) -> None:
+    pytest.importorskip("imageio_ffmpeg")
     env = Tabletop(task="reach").make(2, max_episode_steps=2, ignore_terminations=False, render=True)
     env = wrapped("latency", env, steps=1)
     assert isinstance(env.single_observation_space, gymnasium.spaces.Dict)

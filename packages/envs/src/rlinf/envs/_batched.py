@@ -227,4 +227,4 @@ def _on_host(value: Any) -> Any:
         return as_numpy(value)
     if isinstance(value, Mapping):
         return {key: _on_host(item) for key, item in cast("Mapping[str, Any]", value).items()}
-    return tuple(_on_host(item) for item in cast("Any", value)) if isinstance(value, tuple) else value
+    return tuple(_on_host(item) for item in cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value

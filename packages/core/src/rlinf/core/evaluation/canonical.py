@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _DEPTH: Final = 32
@@ -53,7 +54,7 @@ def _canonical(value: object, depth: int, *, inside: bool) -> Any:
     if isinstance(value, Path):
         return _sha256(value.read_bytes()) if value.is_file() else value.as_posix()
     if isinstance(value, np.ndarray | np.generic):
-        array = cast("Any", value)
+        array = cast("NDArray[Any]", value)
         # `tolist` makes Python's numbers of all types.
         return [str(array.dtype), inner(array.tolist())]
     if isinstance(value, types.ModuleType):

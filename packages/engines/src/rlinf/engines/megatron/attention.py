@@ -102,12 +102,12 @@ class TorchNorm(nn.Module):
 
 def gather_columns(tensor: Tensor, group: Any, dim: int) -> Tensor:
     """The tensor of all ranks of a group, side by side along `dim`; its gradient is added over ranks."""
-    return cast("Any", _Gather).apply(tensor, group, dim)
+    return cast("Tensor", _Gather.apply(tensor, group, dim))
 
 
 def take_columns(tensor: Tensor, group: Any, dim: int) -> Tensor:
     """As `gather_columns`, but every rank computes the same from it, so that each keeps its part of the gradient."""
-    return cast("Any", _Take).apply(tensor, group, dim)
+    return cast("Tensor", _Take.apply(tensor, group, dim))
 
 
 class _Gather(torch.autograd.Function):

@@ -78,11 +78,11 @@ class Mixture(nn.Module):
         # [ranks that send, this rank's experts]
         mine = torch.stack(table).chunk(self._ranks, 1)[dist.get_rank(self._group)]
         send, receive = _numbers(counts.view(self._ranks, -1).sum(1)), _numbers(mine.sum(1))
-        received = cast("Any", _Exchange).apply(rows, send, receive, self._group)
+        received = cast("Tensor", _Exchange.apply(rows, send, receive, self._group))
         experts = torch.arange(mine.shape[1], device=rows.device).repeat(self._ranks)
         order = experts.repeat_interleave(mine.flatten()).argsort(stable=True)
         computed = self._computed(received[order], mine.sum(0))
-        return cast("Any", _Exchange).apply(computed[order.argsort()], receive, send, self._group)
+        return cast("Tensor", _Exchange.apply(computed[order.argsort()], receive, send, self._group))
 
     def _computed(self, rows: Tensor, counts: Tensor) -> Tensor:
         """What this rank's experts make of rows that are sorted by them."""

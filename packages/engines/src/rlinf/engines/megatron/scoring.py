@@ -34,13 +34,13 @@ def score_divided(
     Returns:
         Two of `[n]`, in nats, float32 at least; the same on each rank.
     """
-    hidden = cast("Any", _Shared).apply(hidden, group)
+    hidden = cast("Tensor", _Shared.apply(hidden, group))
     first = dist.get_rank(group) * len(weight)
     valid = max(0, min(len(weight), vocabulary - first))
 
     def scored(rows: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         logits = rows @ weight.T
-        return cast("Any", _DividedScore).apply(logits, chosen - first, valid, temperature, group)
+        return cast("tuple[Tensor, Tensor]", _DividedScore.apply(logits, chosen - first, valid, temperature, group))
 
     parts: list[tuple[Tensor, Tensor]] = []
     # Without a token there is one empty part, so that the result still has a graph.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -15,6 +15,7 @@ from rlinf.envs.remote.launch import Launch
 from rlinf.envs.remote.replay import ResetCall
 from rlinf.envs.remote.shard import Shard
 from rlinf.envs.remote.vector import Processes
+from rlinf.envs.spaces import single_spaces
 from rlinf.envs.wrappers.contract import EnforceContract, EnvMisuse
 from rlinf.envs.wrappers.episodes import Infos
 from rlinf.envs.wrappers.video import RecordVideo
@@ -55,7 +56,7 @@ class Asynchronous(EnforceContract):
     def __init__(self, env: Processes) -> None:
         super().__init__(env)
         self._processes = env
-        self._everything = np.zeros(self._shape, cast("Any", env).single_action_space.dtype)
+        self._everything = np.zeros(self._shape, single_spaces(env)[1].dtype)
         # Rows that are not sent must pass the check of the whole array, too.
         self._everything[:] = self._low if self._integers else np.clip(0, self._low, self._high)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import RLinfError
@@ -40,7 +41,7 @@ def _describe(tree: Mapping[str, Any], place: str, parts: list[bytes]) -> dict[s
     form: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, np.ndarray):
-            array = cast("Any", value)
+            array = cast("NDArray[Any]", value)
         elif isinstance(value, Mapping):
             form[key] = _describe(cast("Mapping[str, Any]", value), f"{place}['{key}']", parts)
             continue

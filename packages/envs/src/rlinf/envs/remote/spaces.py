@@ -54,24 +54,28 @@ def read_space(form: Json) -> Any:
     return _READERS[form["kind"]](form)
 
 
+def _scalar(form: Json) -> Any:
+    """The type of a space's numbers, of which Gymnasium's spaces each take some."""
+    return np.dtype(form["dtype"]).type
+
+
 def _read_box(form: Json) -> Any:
     low, high = _array(form, "low"), _array(form, "high")
-    return Box(low, high, tuple(form["shape"]), cast("Any", np.dtype(form["dtype"]).type))
+    return Box(low, high, tuple(form["shape"]), _scalar(form))
 
 
 def _read_discrete(form: Json) -> Any:
     kind = np.dtype(form["dtype"])
     try:
         # Older versions of Gymnasium know int64 alone and take no `dtype`.
-        return Discrete(form["n"], start=form["start"], **({} if kind == np.int64 else {"dtype": cast("Any", kind.type)}))
+        return Discrete(form["n"], start=form["start"], **({} if kind == np.int64 else {"dtype": _scalar(form)}))
     except TypeError as error:
         problem = f"this Gymnasium ({gymnasium.__version__}) has no Discrete space of {kind}"
         raise ConfigError("env.action", problem, "Install a later one on this side.") from error
 
 
 def _read_multi(form: Json) -> Any:
-    dtype = np.dtype(form["dtype"]).type
-    return MultiDiscrete(_array(form, "nvec"), dtype=cast("Any", dtype), start=_array(form, "start"))
+    return MultiDiscrete(_array(form, "nvec"), dtype=_scalar(form), start=_array(form, "start"))
 
 
 def _read_texts(form: Json) -> Any:

@@ -80,9 +80,13 @@ def inverse_names(
 
 def export_full_weights(policy: BasePolicy, file: Path) -> None:
     """Writes the state dict as RLinf's `full_weights.pt`: tensors by name and nothing else, whole or not at all."""
-    tensors = {name: tensor.detach().cpu().clone() for name, tensor in policy.weights().tensors.items()}
+    write_full_weights(policy.weights().tensors, file)
+
+
+def write_full_weights(tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Writes tensors by name as `export_full_weights` does."""
     with fresh_file(file) as made:
-        cast("Any", torch).save(tensors, made)
+        cast("Any", torch).save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, made)
 
 
 def copy_others(source: Path, folder: Path, *, skip: Collection[str] = ()) -> None:

@@ -149,9 +149,10 @@ def _of_run(checkpoint: Path, actor: Mapping[str, Any]) -> _Description:
     place = f"{checkpoint / CONFIG}: actor.model"
     if not isinstance(model, Mapping):
         raise CheckpointError(place, f"expected a mapping, found {type(model).__name__}", "Use another checkpoint.")
-    params = {key: value for key, value in cast("Mapping[str, Any]", model).items() if key != "model_type"}
+    fields = cast("Mapping[str, Any]", model)
+    params = {key: value for key, value in fields.items() if key != "model_type"}
     version = int(read_json(checkpoint / "state.json").get("version", 0))
-    return _Description(place=place, model_type=cast("Any", model).get("model_type"), params=params, version=version)
+    return _Description(place=place, model_type=fields.get("model_type"), params=params, version=version)
 
 
 def _described(policy: BasePolicy, config: Any, model_type: str | None) -> str:

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-import torch
 from torch import Tensor
 
 from rlinf.core.capabilities import LanguageModelPolicy, WeightLayout
 from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.registry import MODELS, WEIGHT_LAYOUTS
-from rlinf.models.checkpoints.atomic import fresh_file, fresh_folder
-from rlinf.models.checkpoints.exporting import copy_others, write_like
+from rlinf.models.checkpoints.atomic import fresh_folder
+from rlinf.models.checkpoints.exporting import copy_others, write_full_weights, write_like
 from rlinf.models.checkpoints.fitting import fit, unwrapped
 from rlinf.models.checkpoints.loading import CONFIG, read_json
 from rlinf.models.checkpoints.policies import describe_policy
@@ -93,8 +92,7 @@ def _own_weights(request: Request) -> Written:
     if request.to == "full_weights":
         file = request.target if request.target.suffix in (".pt", ".pth") else request.target / "full_weights.pt"
         _refuse_file(file, overwrite=request.overwrite)
-        with fresh_file(file) as made:
-            cast("Any", torch).save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, made)
+        write_full_weights(tensors, file)
         return Written(tensors=len(tensors))
     with fresh_folder(request.target, overwrite=request.overwrite) as made:
         write_tensors(tensors, made)

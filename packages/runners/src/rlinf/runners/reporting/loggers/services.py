@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from rlinf.core.registry import require_modules
 from rlinf.runners.reporting.loggers.registry import LoggedRun, refusal
@@ -71,7 +71,8 @@ class SwanLabLogger:
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Adds the numbers to the curves of the experiment."""
-        self._swanlab.log(cast("Any", dict(scalars)), step=step)
+        values: dict[str, Any] = dict(scalars)
+        self._swanlab.log(values, step=step)
 
     def close(self) -> None:
         """Sends what is left."""

@@ -71,12 +71,10 @@ class WorkingEnv:
         """Nothing can be missing."""
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Any:
-        """See `Remote.make`."""
         task = lambda: Working(self.seconds, self.pixels)  # noqa: E731
         return assemble([task] * num_envs, max_episode_steps=max_episode_steps or 10**6, camera=None)
 
     def describe(self, env: Any) -> EnvSpec:
-        """See `Remote.describe`."""
         return describe(env)
 
 

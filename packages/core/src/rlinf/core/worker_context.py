@@ -122,10 +122,10 @@ class Undisputed:
     """The device lock of a worker that stands alone: nobody else wants its devices."""
 
     def acquire(self, timeout: float | None = None) -> None:
-        """See `DeviceLock`."""
+        """Returns at once."""
 
     def release(self) -> None:
-        """See `DeviceLock`."""
+        """Nobody waits for the devices."""
 
     def __enter__(self) -> None:
         pass

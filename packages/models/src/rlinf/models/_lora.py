@@ -31,7 +31,6 @@ _ADAPTABLE: Final = (*_LINEAR, nn.Embedding, nn.Conv2d)
 
 
 def inject(module: nn.Module, config: LoRAConfig, *, seed: int) -> None:
-    """See `lora.apply_lora`."""
     if _layers(module):
         raise ConfigError("lora", "the module has adapters already", "Apply LoRA once, or load another adapter into it.")
     made = LoraConfig(
@@ -45,7 +44,6 @@ def inject(module: nn.Module, config: LoRAConfig, *, seed: int) -> None:
 
 
 def merge(module: nn.Module) -> dict[str, Tensor]:
-    """See `lora.merge_lora`."""
     layers = _adapted(module, "merge_lora")
     if any(layer.merged for layer in layers.values()):
         raise ConfigError("merge_lora", "the adapters are merged already", "Call unmerge_lora first.")
@@ -57,7 +55,6 @@ def merge(module: nn.Module) -> dict[str, Tensor]:
 
 
 def unmerge(module: nn.Module, originals: Mapping[str, Tensor]) -> None:
-    """See `lora.unmerge_lora`."""
     layers = _adapted(module, "unmerge_lora")
     if set(layers) != set(originals) or not all(layer.merged for layer in layers.values()):
         raise ConfigError("unmerge_lora", "the adapters are not merged, or by another call", "Pass what merge_lora returned.")
@@ -70,7 +67,6 @@ def unmerge(module: nn.Module, originals: Mapping[str, Tensor]) -> None:
 
 @torch.no_grad()
 def merged(module: nn.Module) -> dict[str, Tensor]:
-    """See `lora.merged_state`."""
     layers = _layers(module)
     state: dict[str, Tensor] = {}
     for name, tensor in module.state_dict().items():
@@ -87,7 +83,6 @@ def merged(module: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def disabled(module: nn.Module) -> Generator[None]:
-    """See `lora.without_adapters`."""
     layers = _adapted(module, "without_adapters")
     if any(layer.merged for layer in layers.values()):
         raise ConfigError("without_adapters", "the adapters are merged", "Call unmerge_lora first.")
@@ -104,7 +99,6 @@ def disabled(module: nn.Module) -> Generator[None]:
 
 
 def save(module: nn.Module, folder: Path) -> None:
-    """See `lora.save_adapter`."""
     _adapted(module, "save_adapter")
     held = vars(module).get("peft_config")
     if held is None:
@@ -119,7 +113,6 @@ def save(module: nn.Module, folder: Path) -> None:
 
 @torch.no_grad()
 def load(module: nn.Module, folder: Path, *, modules_to_train: tuple[str, ...]) -> None:
-    """See `lora.load_adapter`."""
     for file in (_CONFIG, _WEIGHTS):
         if not (folder / file).is_file():
             raise CheckpointError(

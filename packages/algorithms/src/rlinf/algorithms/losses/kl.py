@@ -18,7 +18,7 @@ from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 
 KLType = Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl", "k1+", "kl+", "abs+", "k3+", "low_var_kl+"]
-"""See `kl_penalty`."""
+"""Estimates of the divergence by name; those with `+` have the gradient of k2. `kl_penalty` has the formulas."""
 
 _KINDS = ("k1", "abs", "k2", "k3", "low_var_kl")
 

@@ -28,8 +28,6 @@ CLIENT_S = 60.0
 
 
 def build(config: OpenAIGeneratorConfig, policy: Any, rank: int) -> StreamedGenerator:
-    """See `OpenAIGeneratorConfig.build`."""
-
     async def start() -> OpenAIEngine:
         return OpenAIEngine(config, policy, rank)
 

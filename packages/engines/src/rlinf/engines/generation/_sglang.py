@@ -31,7 +31,6 @@ _CPU: Final = {
 
 
 def build(config: SGLangGeneratorConfig, policy: LanguageModelPolicy) -> StreamedGenerator:
-    """See `SGLangGeneratorConfig.build`."""
     return generator(config, policy, lambda model: start_server(config, model))
 
 

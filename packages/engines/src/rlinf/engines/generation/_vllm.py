@@ -44,7 +44,6 @@ _FAULT: Final = re.compile(r"[\w.]*(?:Error|Exception|Interrupt): .*")
 
 
 def build(config: VLLMGeneratorConfig, policy: LanguageModelPolicy) -> StreamedGenerator:
-    """See `VLLMGeneratorConfig.build`."""
     start = start_server if config.mode == "server" else start_here
     return generator(config, policy, lambda model: start(config, model))
 

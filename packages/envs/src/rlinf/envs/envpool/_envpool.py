@@ -36,7 +36,6 @@ _WAIVED = ("instances", "partial_reset", "place", "pure_reset", "seeds")
 def make(
     config: EnvPool, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
-    """See `EnvPool.make`."""
     if render:
         raise ConfigError("env.render", "envpool's rendering is not supported", "Use the simulator's own adapter for videos.")
     library: Any = importlib.import_module("envpool")

@@ -49,7 +49,6 @@ _STATES: Final = 33
 def make(
     config: Genesis, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
-    """See `Genesis.make`."""
     batch = Simulation(_started(config.backend), config, num_envs)
     options = BatchOptions(max_episode_steps=max_episode_steps or _LIMIT, ignore_terminations=ignore_terminations)
     return assemble_batch(batch, options, render=render)

@@ -36,7 +36,6 @@ _INSTALL_VULKAN = "Install a Vulkan driver, such as Mesa's mesa-vulkan-drivers 2
 def make(
     config: ManiSkill, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
-    """See `ManiSkill.make`."""
     renderer = _import_simulator()
     module, _, task_id = config.task_id.rpartition(":")
     if module:

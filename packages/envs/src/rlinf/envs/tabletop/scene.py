@@ -32,7 +32,7 @@ class Scene(Protocol):
     max_episode_steps: ClassVar[int]
     """Steps until an episode is truncated."""
     tilt: ClassVar[float]
-    """See `Canvas`."""
+    """How much of a height is seen in the images; 0 looks straight down."""
 
     def instruction(self, goal: int) -> str:
         """What is asked, in words; the word that tells goals apart is the last one."""

@@ -29,7 +29,6 @@ _PARTS: Final[Registry[Any]] = Registry("part of a world model", "rlinf.world_mo
 def make(
     config: WorldModel, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
-    """See `WorldModel.make`."""
     imagination = Imagination(config, num_envs)
     options = BatchOptions(
         max_episode_steps=max_episode_steps or config.horizon,

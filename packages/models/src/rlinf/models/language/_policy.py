@@ -34,7 +34,6 @@ _NEVER: Final = -1e4
 
 
 def build_causal(config: CausalLMConfig, *, seed: int) -> LanguageModel:
-    """See `CausalLMConfig.build`."""
     if config.tokens is not None:
         config = replace(config, tokens=None, overrides=_merged(_vocabulary(config.tokens.vocabulary), config.overrides))
     network = network_of(config, "AutoModelForCausalLM", TINY, seed=seed)
@@ -42,7 +41,6 @@ def build_causal(config: CausalLMConfig, *, seed: int) -> LanguageModel:
 
 
 def build_vision(config: VisionLanguageConfig, *, seed: int) -> LanguageModel:
-    """See `VisionLanguageConfig.build`."""
     config = _with_vocabulary(config)
     network = network_of(config, "AutoModelForImageTextToText", TINY_VISION, seed=seed)
     own = network.config

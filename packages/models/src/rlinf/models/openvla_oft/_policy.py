@@ -181,7 +181,6 @@ class OpenVLAOFTPolicy(BasePolicy):
 
 
 def build(config: OpenVLAOFTPolicyConfig, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
-    """See `OpenVLAOFTPolicyConfig.build`."""
     if config.model_path is None:
         source = from_preset(config.preset or "tiny", config.n_action_bins, spec, seed)
     else:

@@ -14,7 +14,6 @@ from rlinf.models.reward_models.sequence import SequenceReward, SequenceRewardCo
 
 
 def build_sequence_reward(config: SequenceRewardConfig, *, seed: int) -> SequenceReward:
-    """See `SequenceRewardConfig.build`."""
     may_miss = "score." if config.fresh_head else ""
     network = network_of(config, "AutoModelForSequenceClassification", TINY, seed=seed, labels=1, may_miss=may_miss)
     model = SequenceReward(network)

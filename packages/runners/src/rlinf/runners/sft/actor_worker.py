@@ -65,7 +65,6 @@ class SFTActor(FineTuningWorker):
         return len(self._ready().train)
 
     def take_step(self, chosen: Sequence[int], step: int) -> Mapping[str, Statistic]:
-        """See `FineTuningWorker`."""
         del step  # nothing is drawn
         train = self._ready().train
         return self.trainer.step(self._batches([train[at] for at in chosen]), CrossEntropy())

@@ -92,13 +92,13 @@ class Done:
         self._error = error
 
     def detach(self) -> None:
-        """See `Operation`."""
+        """It needs no thread."""
 
     def when_done(self, callback: Callable[[], None]) -> None:
         callback()
 
     def wait(self, wait: Wait) -> None:
-        """See `Operation`."""
+        """Returns at once."""
 
     def take(self, wait: Wait) -> list[Blobs]:
         if self._error is not None:
@@ -106,13 +106,13 @@ class Done:
         return []
 
     def expire(self, error: DeadlineExceeded) -> None:
-        """See `Operation`."""
+        """It was done before."""
 
     def cancel(self) -> bool:
         return False
 
     def abandon(self) -> None:
-        """See `Operation`."""
+        """There is nothing left to undo."""
 
 
 SENT: Operation = Done()

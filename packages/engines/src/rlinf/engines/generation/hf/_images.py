@@ -11,7 +11,7 @@ from torch import Tensor
 from rlinf.core.problems import ShownPrompt
 
 Inputs = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""See `rlinf.core.capabilities.VisionLanguagePolicy.network_inputs`."""
+"""From the columns of a batch to the arguments of a network: `VisionLanguagePolicy.network_inputs` of `rlinf.core.capabilities`."""
 
 
 def seen_context(ids: Sequence[Sequence[int]], prompts: Sequence[ShownPrompt | None], device: torch.device) -> dict[str, Tensor]:

@@ -23,7 +23,6 @@ _FOREVER = 10**9
 
 
 def make(config: Behavior, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    """See `Behavior.make`."""
     refuse_many(num_envs, "OmniGibson is one simulator for the whole process")
     waived = _WAIVED | {
         "instances": "OmniGibson is one simulator for the whole process",

@@ -24,7 +24,6 @@ _ANNOTATIONS = "annotations/new_playtable_validation.yaml"
 
 
 def make(config: Calvin, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    """See `Calvin.make`."""
     return adapt(
         lambda: _Table(config),
         num_envs,

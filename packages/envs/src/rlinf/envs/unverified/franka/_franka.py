@@ -32,7 +32,6 @@ _AT_HOME = 0.02
 
 
 def make(config: Franka, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    """See `Franka.make`."""
     refuse_many(num_envs, "there is one arm")
     return adapt(
         lambda: _Arm(config),

@@ -24,7 +24,6 @@ _STATES = ("panda/tcp_pos", "panda/tcp_vel", "panda/gripper_pos", "block_pos")
 
 
 def make(config: FrankaSim, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    """See `FrankaSim.make`."""
     return adapt(
         lambda: _PickCube(config.images),
         num_envs,

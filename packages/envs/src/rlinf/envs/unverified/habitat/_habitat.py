@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def make(config: Habitat, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    """See `Habitat.make`."""
     if ignore_terminations:
         raise ConfigError("env.ignore_terminations", "Habitat refuses steps after a stop", "Set it to false.")
     return adapt(

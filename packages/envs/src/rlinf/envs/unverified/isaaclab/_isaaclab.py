@@ -34,7 +34,6 @@ _apps: dict[bool, Any] = {}
 def make(
     config: IsaacLab, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
-    """See `IsaacLab.make`."""
     _launch(config)
     for module in config.task_modules:
         importlib.import_module(module)

@@ -35,7 +35,6 @@ _TEXT = "annotation.human.task_description"
 
 
 def make(config: RoboCasa, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    """See `RoboCasa.make`."""
     importlib.import_module("robocasa.wrappers.gym_wrapper")  # registers the tasks
     return adapt(
         lambda: _Kitchen(config),

@@ -26,7 +26,6 @@ _VIEWS = ("left_camera", "right_camera")
 
 
 def make(config: RoboTwin, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    """See `RoboTwin.make`."""
     if ignore_terminations:
         raise ConfigError("env.ignore_terminations", "RoboTwin takes no action after success", "Set it to false.")
     return adapt(

@@ -97,7 +97,7 @@ class LocalTransport(Transport):
         return []
 
     def lose(self, host: str, reasons: Mapping[str, str]) -> None:
-        """See `Processes`."""
+        """No host is lost."""
 
 
 class LocalBackend:

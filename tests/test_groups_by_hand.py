@@ -23,6 +23,7 @@ from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.rules import read_embodied
+from rlinf.runners.embodied.rows import joined
 from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Reply, Topology
 from rlinf.runners.training.tensors import to_torch
@@ -148,13 +149,15 @@ def rollouts(*, group_size: int, auto_reset: bool, iterations: int) -> Iterator[
         topology = Topology(spec=spec, actor="actor", actor_ranks=ACTORS, rollout="rollout", rollout_ranks=1, slots=slots)
         workers[-1].connect(topology)
     for step in range(iterations):
-        received: list[list[Trajectory[Any]]] = [[] for _ in range(ACTORS)]
+        received: list[list[list[Trajectory[Any]]]] = [[[] for _ in range(EPOCHS)] for _ in range(ACTORS)]
         for worker in workers:
             policy, trajectories = cast("Any", Policy()), cast("Any", Policy())
             worker.interact(step, policy, policy, trajectories)
-            for rank, parts in enumerate(received):
-                parts.append(trajectories.get(key=rank)[1])
-        yield [Trajectory.concat(parts).map(to_torch) for parts in received]
+            for rank, epochs in enumerate(received):
+                for parts in epochs:
+                    parts.append(trajectories.get(key=rank)[1].map(to_torch))
+        groups = cfg.env.train.groups
+        yield [joined([Trajectory.concat(parts) for parts in epochs], groups=groups) for epochs in received]
 
 
 def by_hand(pieces: dict[tuple[int, int], list[float]]) -> dict[tuple[int, int], float]:

@@ -12,6 +12,7 @@ import torch
 from rlinf.core.data import Decision
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
+from rlinf.core.trajectory import Trajectory
 from rlinf.runners.embodied import rules
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.episode_memory import EpisodeMemory
@@ -74,7 +75,7 @@ def test_what_is_remembered_is_of_the_episode(toy_data: dict[str, Any], queues: 
     for step in range(3):
         trajectories = queues()
         env.interact(step, *channels, trajectories)
-        part = trajectories.get(key=0)[1]
+        part = Trajectory.concat([trajectories.get(key=0)[1] for _ in range(2)])
         left, _, length = np.moveaxis(part.context["states"], -1, 0)
         expected = np.where(part.mask, 100 + length, 0)
         assert (part.context["count"] == expected).all(), "as many decisions as steps of the episode"

@@ -1,10 +1,12 @@
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.core.data import Decision
 from rlinf.core.trajectory import Trajectory
-from rlinf.runners.embodied.rows import RowCollector, group_metrics, shares
+from rlinf.runners.embodied.rows import RowCollector, group_metrics, joined, shares
+from rlinf.runners.training.tensors import to_torch
 
 
 def decision(step: int, num_envs: int) -> Decision[np.ndarray]:
@@ -72,6 +74,32 @@ def test_actors_share_environment_groups_and_rows_of_a_group_lie_together() -> N
     assert [part.group.tolist() for part in parts] == [[0, 0, 0, 3, 3, 1, 1, 4, 4], [2, 2, 5, 5]]
     assert sum(int(part.mask.sum()) for part in parts) == int(rows.mask.sum()) == 24
     assert [len(part) for part in shares(rows, groups=3, parts=4)] == [5, 4, 4, 0]
+
+
+@given(data=st.data(), epochs=st.integers(1, 4), group_size=st.sampled_from([1, 2]))
+def test_shares_of_epochs_join_to_those_of_all_at_once(data: st.DataObject, epochs: int, group_size: int) -> None:
+    """Two env workers of six environments each, three actors; episodes go on over the ends of epochs or not."""
+    sent: list[list[list[Trajectory]]] = [[] for _ in range(2)]
+    groups = 12 // group_size
+    for worker, of_worker in enumerate(sent):
+        episode = np.zeros(6, np.int64)
+        for _ in range(epochs):
+            ends = data.draw(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 5))))
+            layout = {"first_env": 6 * worker, "group_size": group_size, "groups": groups, "episode": episode}
+            of_worker.append([collect(dict.fromkeys(ends, "terminated"), steps=4, num_envs=6, **layout)])
+            episode = episode + [sum(env == e for _, env in ends) for e in range(6)]
+    for actor in range(3):
+
+        def share(parts: list[Trajectory], actor: int = actor) -> Trajectory:
+            return shares(Trajectory.concat(parts), groups=groups, parts=3)[actor]
+
+        whole = [share([part for epoch in of_worker for part in epoch]) for of_worker in sent]
+        expected = Trajectory.concat([part for part in whole if len(part)]).map(to_torch)
+        by_epoch = [[share(of_worker[epoch]) for of_worker in sent] for epoch in range(epochs)]
+        parts = [Trajectory.concat([part for part in of_epoch if len(part)]).map(to_torch) for of_epoch in by_epoch]
+        found = joined(parts, groups=groups)
+        for name in ("reward", "mask", "terminated", "value", "group", "episode", "action"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
 
 
 @given(data=st.data(), steps=st.integers(1, 12), num_envs=st.integers(1, 5))

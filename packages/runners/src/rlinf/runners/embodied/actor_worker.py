@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,8 +20,9 @@ from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.embodied.arrivals import Arrivals
 from rlinf.runners.embodied.filtering import uncounted, without_filtered
-from rlinf.runners.embodied.rows import group_metrics
+from rlinf.runners.embodied.rows import group_metrics, joined
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores
@@ -46,6 +47,10 @@ class EmbodiedFSDPActor(Worker):
         self._trainer: Trainer | None = None
         self._trajectory: Trajectory[torch.Tensor] | None = None
         self._batch: Batch[torch.Tensor] | None = None
+        self._metrics: list[Mapping[str, Statistic]] = []
+        """Of optimizer steps that were taken while trajectories arrived."""
+        self._epochs_taken = 0
+        """How many update epochs of the iteration these were."""
         self._reference: Ask | None = None
         self._checked = False
 
@@ -67,7 +72,10 @@ class EmbodiedFSDPActor(Worker):
         if keeping is not None:
             self._reference = lambda batch: Rescored(logprob=cast("HasReference", trainer).reference(batch))
         elif self.cfg.reference.source != "none":
-            policy: Policy = frozen(self._starting_policy(topology), self.cfg.reference, device_of(self))
+            own, model = self._starting_policy(topology), self.cfg.actor.model
+            policy: Policy = frozen(
+                own, self.cfg.reference, device_of(self), model, lambda other: other.build(topology.spec, seed=0)
+            )
             self._reference = torch.no_grad()(policy.default_forward)
         self._offloading = Offloading(trainer, self.cfg.actor)
 
@@ -85,69 +93,68 @@ class EmbodiedFSDPActor(Worker):
             trajectories: where `(env rank, Trajectory)` come from, keyed by actor rank.
             env_ranks: how many env workers send.
         """
-        with self.worker_timer("wait_for_trajectories"):
-            received = [trajectories.get(key=self.rank) for _ in range(env_ranks)]
-        # They arrive in any order; in that of the senders, a run repeats exactly.
-        parts = [part for _, part in sorted(received, key=_sender) if len(part)]
-        if not parts:
-            problem = "no trajectories for this rank: there are fewer groups of environments than actors"
-            raise RLinfError(f"actor[{self.rank}]", problem, "Raise env.train.total_num_envs or place fewer actors.")
-        self._trajectory = Trajectory.concat(parts).map(to_torch)
-        return int(self._trajectory.mask.sum())
+        return self._keep(list(self._rollout_epochs(trajectories, env_ranks)))
+
+    def train_on_arrival(self, step: int, trajectories: Channel, env_ranks: int) -> int:
+        """Receives as `recv_rollout_batch`, and takes the first update epoch of the iteration meanwhile.
+
+        Each rollout epoch is scored, credited and trained on as soon as all env workers have sent it, while they play the next one;
+        the rollout keeps the weights with which the iteration began. What an advantage takes over a batch, such as a mean to
+        normalise with, it takes over one rollout epoch then. Later update epochs see the whole iteration, as without.
+
+        Args:
+            step: the iteration, which keys the order of the decisions.
+            trajectories: as for `recv_rollout_batch`.
+            env_ranks: as for `recv_rollout_batch`.
+
+        Returns:
+            The number of decisions.
+        """
+        _, trainer = self._ready()
+        arrived: list[Trajectory[torch.Tensor]] = []
+        for number, rows in enumerate(self._rollout_epochs(trajectories, env_ranks)):
+            with self.worker_timer("train_on_arrival"):
+                kept, _ = self._prepared(trainer, rows)
+                # The first one has the key of a whole iteration, of which it may be all there is.
+                self._metrics += self._update_epoch(trainer, self._credited(trainer, kept), step, 0, *([number] if number else []))
+            # What a frozen policy says of decisions holds for later update epochs, too.
+            arrived.append(replace(rows, reference=kept.reference))
+        self._epochs_taken = 1
+        return self._keep(arrived)
 
     def compute_advantages_and_returns(self) -> Mapping[str, Statistic]:
         """Gives credit to the decisions received last."""
         if self._trajectory is None:
             raise RLinfError(f"actor[{self.rank}]", "there is no rollout batch", "Call recv_rollout_batch(…) first.")
         _, trainer = self._ready()
-        place, remedy = f"actor[{self.rank}]", "Look at the reward of env.train.env_type."
-        check_finite("reward", self._trajectory.reward, self._trajectory, place=place, remedy=remedy)
-        all_reduce = trainer.all_reduce if self.world_size > 1 else None
-        reward = self._trajectory.reward[self._trajectory.mask]
-        metrics: dict[str, Statistic] = {"rewards": Metric(float(reward.sum()), reward.numel())}
-        if self.cfg.env.train.group_size > 1:
-            metrics |= group_metrics(self._trajectory)
-        trajectory, filtered = without_filtered(self._trajectory, self.cfg.algorithm)
-        with self.worker_timer("score"):
-            trajectory = self._scored(trainer, trajectory)
-        credit = self.cfg.algorithm.advantage(trajectory, all_reduce=all_reduce)
-        check_credit(credit, trajectory, place=place)
-        if credit.target is not None:
-            target = credit.target[trajectory.mask]
+        trajectory, metrics = self._prepared(trainer, self._trajectory)
+        self._batch, self._trajectory = self._credited(trainer, trajectory), None
+        if self._batch.credit.target is not None:
+            target = self._batch.credit.target[self._batch.trajectory.mask]
             metrics["returns_mean"] = Metric(float(target.sum()), target.numel())
-        self._batch, self._trajectory = self._parted(Batch(trajectory=trajectory, credit=credit)), None
-        return metrics | filtered
+        return metrics
 
     def run_training(self, step: int) -> Mapping[str, Statistic]:
         """Updates the weights with the decisions received last; every rank takes the same number of optimizer steps.
 
         Args:
             step: the iteration, which keys the order of the decisions.
+
+        Returns:
+            The metrics of all updates of the iteration, those of `train_on_arrival` too.
         """
         _, trainer = self._ready()
         if self._batch is None:
             problem = "decisions have no credit yet"
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
+        metrics, self._metrics = self._metrics, []
+        first, self._epochs_taken = self._epochs_taken, 0
         with self._offloading.onloaded():
-            return self._updated(trainer, batch, step)
-
-    def _updated(self, trainer: Trainer, batch: Batch[torch.Tensor], step: int) -> Mapping[str, Statistic]:
-        """The metrics of the updates of an iteration."""
-        steps = self._steps(trainer, batch)
-        # Every group was filtered, on all ranks.
-        if not steps:
-            return {}
-        metrics: list[Mapping[str, Statistic]] = [self._pass_gate(trainer, batch, math.ceil(len(batch) / steps))]
-        for epoch in range(self.cfg.algorithm.update_epoch):
-            order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, step, epoch).permutation(len(batch))
-            for chosen in np.array_split(order, steps):
-                # A rank that has fewer decisions than there are steps takes the step all the same.
-                part = batch.rows(to_torch(chosen)) if len(chosen) else uncounted(batch)
-                size = self._size(part, len(part))
-                metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
-        if isinstance(self._policy, HasObservationStatistics):
-            self._policy.observe(batch, all_reduce=trainer.all_reduce if self.world_size > 1 else None)
+            for epoch in range(first, self.cfg.algorithm.update_epoch):
+                metrics += self._update_epoch(trainer, batch, step, epoch)
+            if metrics and isinstance(self._policy, HasObservationStatistics):
+                self._policy.observe(batch, all_reduce=self._all_reduce(trainer))
         return merge(metrics)
 
     def save_checkpoint(self, folder: str) -> None:
@@ -166,12 +173,61 @@ class EmbodiedFSDPActor(Worker):
         """Leaves the other ranks; every rank calls it, last."""
         self._ready()[1].close()
 
+    def _rollout_epochs(self, trajectories: Channel, env_ranks: int) -> Iterator[Trajectory[torch.Tensor]]:
+        """This rank's share of each rollout epoch, as soon as all env workers have sent it."""
+        arrivals = Arrivals(trajectories, self.rank, env_ranks)
+        for _ in range(self.cfg.env.train.rollout_epoch):
+            with self.worker_timer("wait_for_trajectories"):
+                parts = arrivals.next()
+            yield Trajectory.concat(parts)
+
+    def _keep(self, epochs: Sequence[Trajectory[torch.Tensor]]) -> int:
+        """Keeps the rows of an iteration for credit and training; returns its number of decisions."""
+        self._trajectory = joined(epochs, groups=self.cfg.env.train.groups)
+        return int(self._trajectory.mask.sum())
+
+    def _prepared(self, trainer: Trainer, rows: Trajectory[torch.Tensor]) -> tuple[Trajectory[torch.Tensor], dict[str, Statistic]]:
+        """What is trained on, with the scores that the algorithm needs, and metrics of what was received."""
+        place, remedy = f"actor[{self.rank}]", "Look at the reward of env.train.env_type."
+        check_finite("reward", rows.reward, rows, place=place, remedy=remedy)
+        reward = rows.reward[rows.mask]
+        metrics: dict[str, Statistic] = {"rewards": Metric(float(reward.sum()), reward.numel())}
+        if self.cfg.env.train.group_size > 1:
+            metrics |= group_metrics(rows)
+        kept, filtered = without_filtered(rows, self.cfg.algorithm)
+        with self.worker_timer("score"):
+            return self._scored(trainer, kept), metrics | filtered
+
+    def _credited(self, trainer: Trainer, trajectory: Trajectory[torch.Tensor]) -> Batch[torch.Tensor]:
+        """The trajectory with credit, in rows as they are trained on."""
+        credit = self.cfg.algorithm.advantage(trajectory, all_reduce=self._all_reduce(trainer))
+        check_credit(credit, trajectory, place=f"actor[{self.rank}]")
+        return self._parted(Batch(trajectory=trajectory, credit=credit))
+
+    def _update_epoch(self, trainer: Trainer, batch: Batch[torch.Tensor], *key: int) -> list[Mapping[str, Statistic]]:
+        """Uses each decision once, in an order of that key; every rank takes the same number of optimizer steps."""
+        steps = self._steps(trainer, batch)
+        # Every group was filtered, on all ranks.
+        if not steps:
+            return []
+        metrics: list[Mapping[str, Statistic]] = [self._pass_gate(trainer, batch, math.ceil(len(batch) / steps))]
+        order = keyed_generator(self.cfg.runner.seed, "shuffle", self.rank, *key).permutation(len(batch))
+        for chosen in np.array_split(order, steps):
+            # A rank that has fewer decisions than there are steps takes the step all the same.
+            part = batch.rows(to_torch(chosen)) if len(chosen) else uncounted(batch)
+            size = self._size(part, len(part))
+            metrics.append(trainer.step(list(part.micro_batches(size)), self.cfg.algorithm.loss))
+        return metrics
+
+    def _all_reduce(self, trainer: Trainer) -> Callable[[Any], Any] | None:
+        return trainer.all_reduce if self.world_size > 1 else None
+
     def _scored(self, trainer: Trainer, trajectory: Trajectory[torch.Tensor]) -> Trajectory[torch.Tensor]:
         """The trajectory with what the algorithm needs of scores: those of the trainer itself, and of the reference policy."""
         asked: dict[str, Ask] = {}
         if self.cfg.algorithm.recompute_logprobs:
             asked["proximal"] = trainer.evaluate
-        if self._reference is not None:
+        if self._reference is not None and trajectory.reference is None:
             asked["reference"] = self._reference
         if not asked:
             return trajectory
@@ -240,7 +296,3 @@ class EmbodiedFSDPActor(Worker):
         if self._topology is None or self._trainer is None:
             raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(topology) first.")
         return self._topology, self._trainer
-
-
-def _sender(item: tuple[int, Any]) -> int:
-    return item[0]

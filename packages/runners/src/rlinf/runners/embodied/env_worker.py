@@ -8,7 +8,8 @@ Each slot goes this way by itself (`converse`): with several, one simulates whil
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult
+from rlinf.core.offline import OfflineEpisode
 from rlinf.core.protocols import Channel, Mode
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
@@ -27,7 +29,7 @@ from rlinf.runners.embodied.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.initial_states import InitialStates
 from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.rules import check_evaluated, check_states
-from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
+from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
 from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import Reply, Topology
 
@@ -45,7 +47,7 @@ class Interaction:
 class EnvWorker(Worker):
     """Holds its share of the environments, in one slot for each pipeline stage."""
 
-    def __init__(self, cfg: EmbodiedConfig) -> None:
+    def __init__(self, cfg: PlayedConfig) -> None:
         self.cfg = cfg
         self._env_slots: list[EnvSlot] = []
         self._eval_env_slots: list[EnvSlot] = []
@@ -101,32 +103,37 @@ class EnvWorker(Worker):
             self._prepared = step
 
     def interact(self, step: int, requests: Channel, answers: Channel, trajectories: Channel) -> Interaction:
-        """Collects one iteration of experience and sends it to the actor.
+        """Collects one iteration of experience and sends it to the actor, each rollout epoch as soon as it is played.
 
         Args:
             step: the iteration.
             requests: where observations go, keyed by rollout rank.
             answers: where decisions come from, keyed by env rank.
-            trajectories: where `(env rank, Trajectory)` go, keyed by actor rank.
+            trajectories: where `(env rank, Trajectory)` go, keyed by actor rank, one for each rollout epoch and in their order.
 
         Returns:
             What was played.
         """
         self._executed = 0
-        topology = self._connected()
+        actors = self._connected().actor_ranks
         # As a rule this was done while the actor trained; not for the first iteration after a start.
         self.prepare(step)
         played = [_Played() for _ in self._env_slots]
+
+        def send_complete() -> None:
+            """Parts a rollout epoch that all slots have played over the actors."""
+            if all(part.rows for part in played):
+                rows = Trajectory.concat([part.rows.popleft() for part in played])
+                for rank, share in enumerate(shares(rows, groups=self.cfg.env.train.groups, parts=actors)):
+                    trajectories.put((self.rank, share), key=rank)
+
         self._converse(
             {
-                env_slot.slot.index: self._roll_out(env_slot, self._sender(env_slot, requests, "train"), step, part)
+                env_slot.slot.index: self._roll_out(env_slot, self._sender(env_slot, requests, "train"), step, part, send_complete)
                 for env_slot, part in zip(self._env_slots, played, strict=True)
             },
             answers,
         )
-        rows = [part.rows[epoch] for epoch in range(self.cfg.env.train.rollout_epoch) for part in played]
-        for rank, part in enumerate(shares(Trajectory.concat(rows), groups=self._groups, parts=topology.actor_ranks)):
-            trajectories.put((self.rank, part), key=rank)
         return Interaction(episodes=[result for part in played for result in part.episodes], env_steps=self._executed)
 
     def evaluate(
@@ -172,6 +179,27 @@ class EnvWorker(Worker):
         self._converse(conversations, answers)
         return results
 
+    def collect(self, protocol: EpisodeProtocol, beta: float, requests: Channel, answers: Channel) -> list[OfflineEpisode]:
+        """Plays this worker's share of a protocol in the training environments, where an expert can act in place of the policy.
+
+        Args:
+            protocol: what is played.
+            beta: the expert's share of the steps.
+            requests: as for `interact`.
+            answers: as for `interact`.
+
+        Returns:
+            The episodes, with what the expert would have done in each step; their numbers are the seeds of their resets.
+        """
+        conversations: dict[int, Conversation] = {}
+        for env_slot in self._env_slots:
+            env_slot.mix_expert(beta)
+            player = env_slot.player(protocol, env_slot.share(protocol, self.cfg.env.train.total_num_envs), {})
+            sender = self._sender(env_slot, requests, "train")
+            conversations[env_slot.slot.index] = _evaluation(env_slot, sender, [player], [])
+        self._converse(conversations, answers)
+        return [episode for env_slot in self._env_slots for episode in env_slot.take_episodes()]
+
     def _converse(self, conversations: Mapping[int, Conversation], answers: Channel) -> None:
         def receive() -> Reply:
             with self.worker_timer("wait_for_actions"):
@@ -179,7 +207,9 @@ class EnvWorker(Worker):
 
         converse(conversations, receive)
 
-    def _roll_out(self, env_slot: EnvSlot, sender: RequestSender, step: int, played: _Played) -> Conversation:
+    def _roll_out(
+        self, env_slot: EnvSlot, sender: RequestSender, step: int, played: _Played, send_complete: Callable[[], None]
+    ) -> Conversation:
         """One slot's part of an iteration."""
         train = self.cfg.env.train
         for epoch in range(train.rollout_epoch):
@@ -194,6 +224,7 @@ class EnvWorker(Worker):
                 env_slot.ask(sender, (step, epoch, t + 1))
             # The last request was made for its values, which bootstrap what goes on; its actions are not taken.
             played.rows.append(collector.finish(env_slot.answer((yield)).decision.value))
+            send_complete()
         env_slot.close_requests(sender)
 
     def _advance(
@@ -204,6 +235,7 @@ class EnvWorker(Worker):
             collector.final_values(answer.final_envs, answer.final_values)
         env_slot.remember(answer)
         iteration, epoch, t = key
+        before = env_slot.seen() if self.cfg.keeps_observations else None
         with self.worker_timer("simulate"):
             step = env_slot.step(answer.decision.action, f"iteration {iteration}, epoch {epoch}, step {t}")
         over, cut = step.terminated.max(axis=1), step.truncated.max(axis=1)
@@ -211,6 +243,8 @@ class EnvWorker(Worker):
         if not self.cfg.env.train.bootstrap_truncated:
             over, cut = step.done, np.zeros_like(cut)
         collector.append(answer.decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
+        if before is not None:
+            collector.observed(before, env_slot.seen())
         self._executed += int(step.executed.sum())
         statistics, knows = step.infos["episode"], env_slot.spec.knows_success
         results = [EpisodeResult.of(statistics, env, knows_success=knows) for env in np.flatnonzero(env_slot.ended).tolist()]
@@ -238,18 +272,13 @@ class EnvWorker(Worker):
             named = groups.tolist(), env_slot.episode.tolist()
             env_slot.reset(mask, self._initial.seeds(*named), **self._initial.options(*named))
 
-    @property
-    def _groups(self) -> int:
-        """Environment groups of the whole run."""
-        return self.cfg.env.train.total_num_envs // self.cfg.env.train.group_size
-
     def _collector(self, env_slot: EnvSlot) -> RowCollector:
         train, slot = self.cfg.env.train, env_slot.slot
         return RowCollector(
             first_env=slot.first_env,
             num_envs=slot.num_envs,
             group_size=train.group_size,
-            groups=self._groups,
+            groups=train.groups,
             episode=env_slot.episode,
             episodes_per_state=train.max_steps_per_rollout_epoch if train.use_fixed_reset_state_ids else 1,
         )
@@ -309,8 +338,8 @@ class EnvWorker(Worker):
 class _Played:
     """What one slot has played in an iteration."""
 
-    rows: list[Trajectory[Any]] = field(default_factory=list[Trajectory[Any]])
-    """Of each rollout epoch."""
+    rows: deque[Trajectory[Any]] = field(default_factory=deque[Trajectory[Any]])
+    """Of each rollout epoch that is not sent yet, because another slot has not played it."""
     episodes: list[EpisodeResult] = field(default_factory=list[EpisodeResult])
 
 

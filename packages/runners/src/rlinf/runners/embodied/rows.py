@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Decision
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.tree import Tree, tree_combine, tree_map
+from rlinf.runners.training.tensors import to_torch
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -55,6 +58,8 @@ class RowCollector:
         self._truncated: list[Bools] = []
         self._tasks: list[Ints] = []
         self._final_values: dict[tuple[int, int], float] = {}
+        self._seen: list[Tree[Any]] = []
+        self._followed: list[Tree[Any]] = []
 
     def append(
         self, decision: Decision[Any], reward: Floats, terminated: Bools, truncated: Bools, task: Ints | None = None
@@ -68,6 +73,11 @@ class RowCollector:
         self._terminated.append(terminated)
         self._truncated.append(truncated)
         self._tasks.append(np.zeros(len(reward), np.int64) if task is None else task)
+
+    def observed(self, before: Tree[Any], after: Tree[Any]) -> None:
+        """What was seen before the decision appended last, and after it, each leaf `[num_envs, *]`; of every decision, or of none."""
+        self._seen.append(before)
+        self._followed.append(after)
 
     def final_values(self, envs: NDArray[np.intp], values: Floats) -> None:
         """The critic's values of the final observations of episodes that ended with the last step appended."""
@@ -107,7 +117,23 @@ class RowCollector:
             task=np.stack(self._tasks)[start, env],
             value=None if bootstrap is None else self._values(gather, env, start, length, bootstrap),
             episode=(episode * self._groups + self._env_group[env]) * self._group_size + self._member[env],
+            observation=self._observations(env, start, length) if self._seen else None,
         )
+
+    def _observations(self, env: Any, start: Any, length: Any) -> Tree[Any]:
+        """`[B, T + 1, *]`: what was seen before each step of a row, and after its last one; 0 behind that."""
+        columns = np.arange(int(length.max()) + 1)
+        last = start + length - 1
+        before = np.minimum(start[:, None] + columns, last[:, None])
+
+        def gather(seen: Any, followed: Any) -> Any:
+            rows = seen[before, env[:, None]]
+            rows[np.arange(len(env)), length] = followed[last, env]
+            rows[columns > length[:, None]] = 0
+            return rows
+
+        stacked = [tree_combine(np.stack, trees) for trees in (self._seen, self._followed)]
+        return tree_combine(lambda leaves: gather(*leaves), stacked)
 
     def _pieces(self) -> tuple[NDArray[np.intp], ...]:
         """For each row: its environment, its first step, how many steps it has, and how many of the environment's come before."""
@@ -159,8 +185,26 @@ def shares(rows: Trajectory[Any], *, groups: int, parts: int) -> list[Trajectory
         groups: environment groups of the whole run.
         parts: how many actors there are; those beyond `groups` get no rows.
     """
-    env_group = rows.group % groups
-    # The last key counts first.
-    order = np.lexsort((rows.group, env_group))
-    owner = env_group[order] * parts // groups
+    order = _in_time(rows, groups)
+    owner = rows.group[order] % groups * parts // groups
     return [rows.rows(order[owner == part]) for part in range(parts)]
+
+
+def joined(epochs: Sequence[Trajectory[Tensor]], *, groups: int) -> Trajectory[Tensor]:
+    """Shares of several rollout epochs as one, in the order in which `shares` gives the rows of all at once.
+
+    Args:
+        epochs: in the order of time, each of the same environment groups.
+        groups: environment groups of the whole run.
+    """
+    if len(epochs) == 1:
+        return epochs[0]
+    rows = Trajectory.concat(epochs)
+    return rows.rows(to_torch(_in_time(rows, groups)))
+
+
+def _in_time(rows: Trajectory[Any], groups: int) -> NDArray[np.intp]:
+    """Which rows come first: those of the first environment group, and of each group those that were played first."""
+    group = as_numpy(rows.group)
+    # The last key counts first.
+    return np.lexsort((group, group % groups))

@@ -12,6 +12,7 @@ from rlinf.core.registry import ENV_WRAPPERS, ENVS
 from rlinf.runners.config.schema import (
     ActorConfig,
     AlgorithmConfig,
+    PublishingConfig,
     ReferenceConfig,
     RunConfig,
     chosen,
@@ -91,6 +92,11 @@ class TrainEnvConfig:
     """What environments are wrapped in, the first nearest to the simulator: `[{type: latency, steps: 1}]`."""
     data_collection: DataCollectionConfig | None = field(default=None, metadata=TRAINS)
     """Records the episodes of training."""
+
+    @property
+    def groups(self) -> int:
+        """Groups of environments over all env workers."""
+        return self.total_num_envs // self.group_size
 
     @property
     def wrapping(self) -> Wrapping:
@@ -249,30 +255,23 @@ class EmbodiedAlgorithmConfig(AlgorithmConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbodiedConfig(RunConfig):
-    """A whole run; every choice by name is already made and its parameters are checked."""
+class PlayedConfig(RunConfig):
+    """What env and rollout workers read of a run, however it learns."""
 
     env: EnvSection
     rollout: RolloutConfig
-    actor: ActorConfig
-    algorithm: EmbodiedAlgorithmConfig
-    reference: ReferenceConfig
+    actor: PublishingConfig
+
+    @property
+    def keeps_observations(self) -> bool:
+        """Whether trajectories carry what was seen (`Trajectory.observation`), beside what the policy keeps to score a decision."""
+        return False
 
     @property
     def decisions_per_iteration(self) -> int:
         """Decisions in one iteration, over all environments."""
         train = self.env.train
         return train.total_num_envs * train.max_steps_per_rollout_epoch * train.rollout_epoch
-
-    @property
-    def optimizer_steps_per_iteration(self) -> int:
-        """Optimizer steps in one iteration."""
-        return self.algorithm.update_epoch * math.ceil(self.decisions_per_iteration / self.actor.global_batch_size)
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps of the whole run, over which schedules span."""
-        return self.runner.max_steps * self.optimizer_steps_per_iteration
 
     @property
     def inexact_resume(self) -> str:
@@ -283,3 +282,22 @@ class EmbodiedConfig(RunConfig):
             "simulators are not saved, so that episodes under way begin anew; where any were, numbers differ from those of a run "
             "without a break. env.train.auto_reset=false gives the same ones"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbodiedConfig(PlayedConfig):
+    """A whole run; every choice by name is already made and its parameters are checked."""
+
+    actor: ActorConfig
+    algorithm: EmbodiedAlgorithmConfig
+    reference: ReferenceConfig
+
+    @property
+    def optimizer_steps_per_iteration(self) -> int:
+        """Optimizer steps in one iteration."""
+        return self.algorithm.update_epoch * math.ceil(self.decisions_per_iteration / self.actor.global_batch_size)
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of the whole run, over which schedules span."""
+        return self.runner.max_steps * self.optimizer_steps_per_iteration

@@ -1,0 +1,43 @@
+"""What env workers send to an actor, put in order: one part for each rollout epoch."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, cast
+
+from torch import Tensor
+
+from rlinf.core.errors import RLinfError
+from rlinf.core.protocols import Channel
+from rlinf.core.trajectory import Trajectory
+from rlinf.runners.training.tensors import to_torch
+
+
+class Arrivals:
+    """The trajectories of one iteration for one actor.
+
+    Args:
+        trajectories: where `(env rank, Trajectory)` come from, those of each env worker in the order of rollout epochs.
+        rank: that of the actor, the key of its queue.
+        env_ranks: how many env workers send.
+    """
+
+    def __init__(self, trajectories: Channel, rank: int, env_ranks: int) -> None:
+        self._trajectories, self._rank = trajectories, rank
+        self._waiting: list[deque[Trajectory[Any]]] = [deque() for _ in range(env_ranks)]
+
+    def next(self) -> list[Trajectory[Tensor]]:
+        """The next rollout epoch: what each env worker sent of it, in the order of their ranks; waits until all have.
+
+        Raises:
+            RLinfError: there is nothing in it for this actor.
+        """
+        # A fast worker may be epochs ahead. By sender and not as they come, so that a run repeats exactly.
+        while not all(self._waiting):
+            env_rank, part = cast("tuple[int, Trajectory[Any]]", self._trajectories.get(key=self._rank))
+            self._waiting[env_rank].append(part)
+        parts = [part for part in (sent.popleft() for sent in self._waiting) if len(part)]
+        if not parts:
+            problem = "no trajectories for this rank: there are fewer groups of environments than actors"
+            raise RLinfError(f"actor[{self._rank}]", problem, "Raise env.train.total_num_envs or place fewer actors.")
+        return [part.map(to_torch) for part in parts]

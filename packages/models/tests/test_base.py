@@ -20,7 +20,6 @@ POLICIES = [*SMALL.items(), *LARGE.items(), ("openvla_oft", L1), ("flow_policy",
 
 
 def build(name, params):
-    torch.set_num_threads(1)
     return MODELS.build(name, params, place=name).build(TINY, seed=0)
 
 

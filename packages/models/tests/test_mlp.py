@@ -5,8 +5,9 @@ import sys
 import numpy as np
 import pytest
 import torch
+from draws import batch_of, seeded
 
-from rlinf.core import ArraySpec, Batch, Decision, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ShapeError, WeightSyncError
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
@@ -18,14 +19,6 @@ SPEC = EnvSpec(
     max_episode_steps=10,
 )
 SMALL = MLPPolicyConfig(hidden_sizes=(8, 8), num_action_chunks=2)
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def batch_of(decision: Decision) -> Batch:
-    return Batch.of(Trajectory.of_decisions([decision]))
 
 
 @pytest.mark.parametrize("config", [SMALL, MLPPolicyConfig(), MLPPolicyConfig(hidden_sizes=(), activation="relu")])

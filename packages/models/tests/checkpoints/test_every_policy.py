@@ -24,7 +24,6 @@ def configuration(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_comes_back(name, tmp_path):
-    torch.set_num_threads(1)
     config = configuration(name)
     spec = TEXT if isinstance(config, LanguageModelConfig) else TINY
     policy = build_model(config, spec, seed=3, place=name)

@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from pi0_names import published
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
@@ -124,9 +125,9 @@ def test_pi0_back_to_lerobot(tmp_path):
     policy = PI0PolicyConfig(preset="tiny").build(PI_SPEC, seed=1)
     folder = tmp_path / "lerobot"
     folder.mkdir()
-    published = {_lerobot_name(name): tensor.clone() for name, tensor in policy.network.state_dict().items()}
+    stored = {published(name, "lerobot"): tensor.clone() for name, tensor in policy.network.state_dict().items()}
     unused = {"model.paligemma_with_expert.gemma_expert.lm_head.weight": torch.ones(8, of.expert.width)}
-    save_file({**published, **unused}, folder / "model.safetensors")
+    save_file({**stored, **unused}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"type": "pi0", "architecture": dataclasses.asdict(of)}))
     (folder / "norm_stats.json").write_text("{}")
     tiny_tokenizer(of.vocabulary).save_pretrained(folder)
@@ -138,7 +139,7 @@ def test_pi0_back_to_lerobot(tmp_path):
     run = run_of(tmp_path, policy, model)
     convert([str(run), str(tmp_path / "out"), "--to", "lerobot"])
     out = load_file(tmp_path / "out/model.safetensors")
-    same(out, {**{_lerobot_name(name): tensor for name, tensor in policy.network.state_dict().items()}, **unused})
+    same(out, {**{published(name, "lerobot"): tensor for name, tensor in policy.network.state_dict().items()}, **unused})
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == sorted(file.name for file in folder.iterdir())
     again = PI0PolicyConfig(model_path=str(tmp_path / "out")).build(PI_SPEC, seed=2)
     same(dict(again.network.state_dict()), dict(policy.network.state_dict()))
@@ -202,16 +203,6 @@ def test_weights_that_would_be_lost_are_named(tmp_path):
     run = run_of(tmp_path, policy, {"model_type": "openvla_oft"})
     with pytest.raises(CheckpointError, match=r"weights have no place in .*, such as \['decoder"):
         convert([str(run), str(tmp_path / "out"), "--to", "hf", "--like", str(tmp_path)])
-
-
-def _lerobot_name(name):
-    name = name.removeprefix("core.").removeprefix("embed_action_time.")
-    name = name.replace("model.vlm.", "paligemma_with_expert.paligemma.model.")
-    name = name.replace("model.dit.", "paligemma_with_expert.gemma_expert.model.")
-    name = name.replace("vision_tower.", "vision_tower.vision_model.")
-    if name.endswith("language_model.embed_tokens.weight"):
-        name = "paligemma_with_expert.paligemma.lm_head.weight"
-    return f"model.{name}"
 
 
 def test_what_can_not_be_done_is_said(tmp_path, policy, text):

@@ -3,14 +3,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from draws import batch_of, seeded
 
-from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.capabilities import HasNoiseSteering
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.dsrl import DSRLPolicyConfig
 
-torch.set_num_threads(1)
 ACTION = ArraySpec(shape=(2,), dtype="float32", low=-np.ones(2, np.float32), high=np.ones(2, np.float32))
 STATES = ArraySpec(shape=(3,), dtype="float32")
 SPEC = EnvSpec(observation={"states": STATES}, action=ACTION, max_episode_steps=10)
@@ -19,16 +19,8 @@ BASE = {"model_type": "flow_policy", "num_action_chunks": 2, "horizon": 3, "hidd
 SMALL = DSRLPolicyConfig(base=BASE, image_size=16, feature_size=8, hidden_sizes=(32, 32), num_q_heads=4)
 
 
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
-
-
 def states(rows, seed=0):
     return {"states": torch.randn(rows, 3, generator=seeded(seed))}
-
-
-def batch_of(decision):
-    return Batch.of(Trajectory.of_decisions([decision]))
 
 
 @pytest.mark.parametrize("spec", [SPEC, SEEING], ids=["states", "images"])

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from draws import seeded
 from torch.distributions import Normal
 
 from rlinf.core.errors import ConfigError
@@ -17,10 +18,6 @@ class Linear(torch.nn.Module):
     def forward(self, x, time):
         hidden = torch.tanh(x @ self.weight + time[:, None, None])
         return x - hidden, hidden
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 def sample(sampling, *, rows=6, train=True, field=None, spread=None, seed=3):

@@ -9,7 +9,6 @@ import torch
 from rlinf.core.errors import ConfigError
 from rlinf.models.flow import FlowSampling, sample_chain, score_chain, transition
 
-torch.set_num_threads(1)
 MEAN, STD = 0.7, 0.2
 
 

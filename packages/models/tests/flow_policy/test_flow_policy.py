@@ -4,8 +4,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from draws import batch_of, seeded
 
-from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.capabilities import (
     HasExplorationSchedule,
     HasFlowRegression,
@@ -19,7 +20,6 @@ from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.flow import FlowSampling
 from rlinf.models.flow_policy import FlowPolicyConfig
 
-torch.set_num_threads(1)
 LOW, HIGH = np.array([-1.0, 0.0], np.float32), np.array([1.0, 4.0], np.float32)
 SPEC = EnvSpec(
     observation={"states": ArraySpec(shape=(3,), dtype="float32")},
@@ -30,16 +30,8 @@ SMALL = FlowPolicyConfig(num_action_chunks=2, horizon=3, hidden_sizes=(16,), tok
 METHODS = ["flow_sde", "flow_noise", "flow_cps", "flow_ode"]
 
 
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
-
-
 def states(rows, seed=0):
     return {"states": torch.randn(rows, 3, generator=seeded(seed))}
-
-
-def batch_of(decision):
-    return Batch.of(Trajectory.of_decisions([decision]))
 
 
 @pytest.mark.parametrize(("method", "joint"), list(itertools.product(METHODS, [False, True])))

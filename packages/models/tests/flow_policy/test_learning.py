@@ -5,22 +5,18 @@ import dataclasses
 
 import pytest
 import torch
+from draws import seeded
 
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.models.flow import FlowSampling, fpo_logprob
 from rlinf.models.flow_policy import FlowPolicyConfig
 
-torch.set_num_threads(1)
 SPEC = EnvSpec(
     observation={"states": ArraySpec(shape=(3,), dtype="float32")},
     action=ArraySpec(shape=(2,), dtype="float32"),
     max_episode_steps=10,
 )
 SMALL = FlowPolicyConfig(num_action_chunks=2, hidden_sizes=(32, 32), token_width=8)
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 def test_imitation():

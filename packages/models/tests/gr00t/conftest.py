@@ -29,11 +29,6 @@ SPECS = {"states": STATES, "sight": SIGHT}
 """Environments by what a policy is told."""
 
 
-@pytest.fixture(autouse=True, scope="session")
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="session")
 def build():
     def make(spec="sight", **fields):

@@ -12,7 +12,6 @@ from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.models.language import CausalLMConfig, score_tokens, token_batch
 from rlinf.models.lora import LoRAConfig, adapter_state, without_adapters
 
-torch.set_num_threads(1)
 ARCHITECTURES = {
     "llama": {},
     "qwen2": {"tie_word_embeddings": True},

@@ -12,7 +12,6 @@ from rlinf.models.language import CausalLMConfig, VisionLanguageConfig, save_lan
 from rlinf.models.language.folder import VALUE_HEAD
 from rlinf.models.lora import LoRAConfig
 
-torch.set_num_threads(1)
 IDS = torch.tensor([[5, 6, 7, 8]])
 
 

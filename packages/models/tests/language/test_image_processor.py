@@ -6,7 +6,6 @@ import transformers
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models.language import TokensConfig, VisionLanguageConfig, image_columns, save_language_model
 
-torch.set_num_threads(1)
 IMAGE = 3
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 TINY = VisionLanguageConfig(preset="tiny")

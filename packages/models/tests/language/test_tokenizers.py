@@ -1,12 +1,10 @@
 import json
 
 import pytest
-import torch
 
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models.language import CausalLMConfig, TokensConfig, VisionLanguageConfig
 
-torch.set_num_threads(1)
 TEXTS = ["1+2=", "3", "12+34=", "46"]
 DIGITS = TokensConfig(kind="characters", alphabet="0123456789+=")
 

@@ -8,7 +8,6 @@ from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.models.language import VisionLanguageConfig, image_columns, token_batch
 from rlinf.models.lora import LoRAConfig, adapter_state
 
-torch.set_num_threads(1)
 IMAGE, PATCH = 3, 3 * 2 * 4 * 4
 GRIDS = torch.tensor([[1, 4, 4], [1, 2, 4], [1, 4, 2]])
 COUNTS = [4, 2, 2]

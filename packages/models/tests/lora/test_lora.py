@@ -22,7 +22,6 @@ from rlinf.models.lora import (
     without_adapters,
 )
 
-torch.set_num_threads(1)
 X = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
 
 

@@ -34,7 +34,6 @@ def test_adapters_that_are_trained_get_gradients_and_nothing_frozen_has_one(case
     name, _, variant = case.partition(", ")
     observation = {"states": SIGHT["states"]} if variant == "states only" else SIGHT
     spec = EnvSpec(observation=observation, action=ACTION, max_episode_steps=8)
-    torch.set_num_threads(1)
     config = MODELS.build(name, {"preset": "tiny", "lora": {"rank": 2}, **CASES[case]}, place="model")
     policy = config.build(spec, seed=0)
     trained = {key for key, parameter in policy.named_parameters() if parameter.requires_grad}

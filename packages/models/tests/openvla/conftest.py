@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-import torch
+from draws import batch_of
 
-from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
+from rlinf.core import ArraySpec, EnvSpec
 from rlinf.models.openvla import OpenVLAPolicyConfig
 
 TASKS = ["move to the block that is red", "Open the drawer", "push the puck to the goal that is far away"]
@@ -30,19 +30,12 @@ def observe():
 
 @pytest.fixture(scope="session")
 def build(spec):
-    torch.set_num_threads(1)
-
     def make(seed=0, **fields):
         return OpenVLAPolicyConfig(**{"preset": "tiny", "n_action_bins": 32, **fields}).build(spec, seed=seed)
 
     return make
 
 
-@pytest.fixture(scope="session")
-def batch_of():
-    """A batch `[B, 1]` of one decision."""
-
-    def make(decision, advantage=None):
-        return Batch.of(Trajectory.of_decisions([decision]), None if advantage is None else advantage[:, None])
-
-    return make
+@pytest.fixture(scope="session", name="batch_of")
+def _batch_of():
+    return batch_of

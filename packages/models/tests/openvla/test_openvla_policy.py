@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from draws import seeded
 
 from rlinf.core import Batch, Credit, Trajectory
 from rlinf.core.capabilities import HasSFTLoss
@@ -12,10 +13,6 @@ from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla import OpenVLAPolicyConfig
 
 HOT = {"temperature": 1.7, "top_k": 9, "num_action_chunks": 2}
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 def naive(policy, decision, row):

@@ -17,11 +17,6 @@ TASKS = ("push", "move to the block that is red", "pick up the bowl and put it o
 K, A = 4, 2
 
 
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="session")
 def spec() -> EnvSpec:
     picture, bound = ArraySpec(shape=(32, 32, 3), dtype="uint8"), np.array([1.0, 2.0], np.float32)

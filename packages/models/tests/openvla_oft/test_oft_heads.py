@@ -12,8 +12,6 @@ from rlinf.models.openvla_oft.heads import (
     normal_logprob,
 )
 
-torch.set_num_threads(1)
-
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)

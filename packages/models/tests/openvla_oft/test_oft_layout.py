@@ -11,7 +11,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlinf.models.openvla_oft.layout import Layout, lay_out, mean_language
 
-torch.set_num_threads(1)
 WIDTH, SLOTS, PATCHES = 32, 6, 5
 LENGTHS = (3, 9, 1, 6)
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
+from draws import batch_of
 
 from rlinf.core.data import ArraySpec, EnvSpec
-from rlinf.core.trajectory import Batch, Trajectory
 
 TASKS = ["move to the block that is red", "push the puck", "open_it", " close\nit ", "a"]
 
@@ -42,11 +42,6 @@ def generator():
     return torch.Generator().manual_seed(7)
 
 
-@pytest.fixture(scope="session")
-def batch_of():
-    return _batch_of
-
-
-def _batch_of(decision):
-    """Rows as decisions of one step each."""
-    return Batch.of(Trajectory.of_decisions([decision]))
+@pytest.fixture(scope="session", name="batch_of")
+def _batch_of():
+    return batch_of

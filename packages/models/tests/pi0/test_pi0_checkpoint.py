@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from pi0_names import published
 from safetensors.torch import save_file
 
 from rlinf.core.errors import CheckpointError
@@ -17,19 +18,6 @@ from rlinf.models.pi0.weight_map import target
 
 TASKS = ["move to the block that is red", "push the puck", "open_it", " close\nit ", "a"]
 CONFIGS = {"pi0": PI0PolicyConfig, "pi05": PI05PolicyConfig}
-
-
-def published(name, layout):
-    """The name that a tensor of ours has in a public checkpoint."""
-    if layout == "transformers":
-        return name.removeprefix("core.")
-    name = name.removeprefix("core.").removeprefix("embed_action_time.")
-    name = name.replace("model.vlm.", "paligemma_with_expert.paligemma.model.")
-    name = name.replace("model.dit.", "paligemma_with_expert.gemma_expert.model.")
-    name = name.replace("vision_tower.", "vision_tower.vision_model.")
-    if name.endswith("language_model.embed_tokens.weight"):
-        name = "paligemma_with_expert.paligemma.lm_head.weight"
-    return f"model.{name}" if layout == "lerobot" else name
 
 
 @pytest.fixture(params=["pi0 lerobot", "pi0 openpi", "pi0 transformers", "pi05 lerobot", "pi05 openpi"])
@@ -59,6 +47,20 @@ def test_a_public_layout_loads(folder, spec, obs):
     expected = (x - 0.5) / 2.0 if kind == "pi0" else (x - 1.0) / 3.0
     torch.testing.assert_close(policy.actions.normalize(x), expected)
     assert torch.isfinite(policy.predict_action_batch(obs).action).all()
+
+
+@pytest.mark.parametrize("folder", ["pi0 lerobot", "pi05 lerobot"], indirect=True)
+def test_the_statistics_of_lerobot_are_those_of_its_normaliser(folder, spec):
+    kind, path, _ = folder
+    (path / "norm_stats.json").unlink()
+    values = {"mean": 0.5, "std": 2.0, "q01": -2.0, "q99": 4.0}
+    arrays = {f"{of}.{name}": torch.full((3,), value) for of in ("action", "observation.state") for name, value in values.items()}
+    save_file(arrays, path / "policy_preprocessor_step_5_normalizer_processor.safetensors")
+    policy = CONFIGS[kind](model_path=str(path)).build(spec, seed=0)
+    x = torch.tensor([[-2.0, 0.5, 4.0]])
+    expected = (x - 0.5) / 2.0 if kind == "pi0" else (x - 1.0) / 3.0
+    torch.testing.assert_close(policy.actions.normalize(x), expected)
+    torch.testing.assert_close(policy.states.normalize(x), expected)
 
 
 def test_what_is_wrong_with_a_folder(folder, spec):

@@ -19,7 +19,6 @@ from rlinf.models.reward_models import (
     success_loss,
 )
 
-torch.set_num_threads(1)
 TEXTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14]]
 
 

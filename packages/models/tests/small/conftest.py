@@ -4,17 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
-from rlinf.core import Batch, Trajectory
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def batch_of(decision, advantage=None):
-    """One decision in each row."""
-    return Batch.of(Trajectory.of_decisions([decision]), None if advantage is None else advantage[:, None])
+from draws import batch_of, seeded
 
 
 def learn(policy, observe, *, iterations=15, rows=256, lr=0.01, shuffle=False, seed=0):
@@ -74,12 +64,3 @@ def clone(policy, observe, expert, *, steps=100, rows=128, lr=3e-3, seed=0):
 def bandit():
     """The functions of this file, which tests can't import."""
     return SimpleNamespace(batch_of=batch_of, clone=clone, first_action=first_action, learn=learn, seeded=seeded)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small networks are an order of magnitude slower when threads compete for the cores of a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from draws import seeded
 
 from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
 from rlinf.core.errors import ConfigError, ShapeError
@@ -19,10 +20,6 @@ SMALL = MLPPolicyConfig(hidden_sizes=(8,), num_action_chunks=2)
 
 def spec(action: ArraySpec) -> EnvSpec:
     return EnvSpec(observation={"states": ArraySpec(shape=(4,), dtype="float32")}, action=action, max_episode_steps=9)
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def moved(config: MLPPolicyConfig, action: ArraySpec):

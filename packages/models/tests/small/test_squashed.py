@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from draws import seeded
 
 from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
@@ -13,10 +14,6 @@ from rlinf.models.layers.gaussian import squash_log_slope
 LOW, HIGH = np.float32([-1, 0, -4]), np.float32([1, 0.5, 4])
 ACTION = ArraySpec(shape=(3,), dtype="float32", low=LOW, high=HIGH)
 SPEC = EnvSpec(observation={"states": ArraySpec(shape=(4,), dtype="float32")}, action=ACTION, max_episode_steps=9)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def squashed(**fields):

@@ -189,7 +189,7 @@ def test_there_are_many_numbers() -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_is_needed_can_be_read(name: str) -> None:
-    read(CONFIGS[name], NEEDED.get(name, {}), place=name)
+    assert isinstance(read(CONFIGS[name], NEEDED.get(name, {}), place=name), CONFIGS[name])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2**63])

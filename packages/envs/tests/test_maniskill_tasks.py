@@ -104,11 +104,14 @@ def test_the_message_of_a_put_on_plate_task_says_what_to_fetch(monkeypatch, tmp_
 
 
 def test_the_assets_of_a_put_on_plate_task_are_found_where_they_are(monkeypatch, tmp_path):
-    for folder in ("tasks/bridge_v2_real2sim_dataset", "robots/widowx"):
-        (tmp_path / "data" / folder).mkdir(parents=True)
     monkeypatch.setenv("MS_ASSET_DIR", str(tmp_path))
     monkeypatch.setattr(maniskill, "_has_vulkan_driver", lambda: True)
-    ManiSkill(task_id="PutCarrotOnPlateInScene-v1", obs_mode="rgb", control_mode=None, reward_mode="sparse").check("env")
+    config = ManiSkill(task_id="PutCarrotOnPlateInScene-v1", obs_mode="rgb", control_mode=None, reward_mode="sparse")
+    for folder in ("tasks/bridge_v2_real2sim_dataset", "robots/widowx"):
+        with pytest.raises(ConfigError, match=f"assets that are not in .*{folder}"):
+            config.check("env")
+        (tmp_path / "data" / folder).mkdir(parents=True)
+    config.check("env")
 
 
 def test_a_robot_that_would_be_downloaded_is_refused(capsys):

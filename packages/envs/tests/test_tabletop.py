@@ -246,6 +246,8 @@ def test_without_a_camera_a_recording_is_refused():
 
 def test_other_libraries_wrappers_work():
     low, high = (np.full(2, bound, np.float32) for bound in (-2, 2))
-    env = gymnasium.wrappers.vector.RescaleAction(make(2, task="push"), low, high)
-    env.reset(seed=[0, 1])
-    env.step(np.full((2, 2), 2.0, np.float32))
+    plain, env = make(2, task="push"), gymnasium.wrappers.vector.RescaleAction(make(2, task="push"), low, high)
+    for each in (plain, env):
+        each.reset(seed=[0, 1])
+    expected, found = plain.step(np.full((2, 2), 1.0, np.float32)), env.step(np.full((2, 2), 2.0, np.float32))
+    np.testing.assert_array_equal(found[0]["states"], expected[0]["states"])

@@ -143,10 +143,16 @@ def test_an_environment_that_says_nothing_of_its_resets_is_asked_later(toy_data:
     toy_data["env"]["eval"] |= {"tasks": 3, "initial_states": "id"}
     cfg = read_embodied(data_of(toy_data))
     check_states(cfg, {}, trains=True)
+    with pytest.raises(ConfigError, match=r"env\.eval"):
+        check_states(cfg, {"reset_options": []}, trains=True)
     # No evaluation before the last one is played where nothing trains.
     toy_data["env"]["eval"] |= {"tasks": None, "episodes": 51, "init_ids": [0]}
     known = {"reset_options": ["init_id"], "init_ids": 50}
-    check_states(read_embodied(data_of(toy_data)), known, trains=False)
+    toy_data["runner"]["val_check_interval"] = 1
+    cfg = read_embodied(data_of(toy_data))
+    check_states(cfg, known, trains=False)
+    with pytest.raises(ConfigError, match=r"eval\.episodes"):
+        check_states(cfg, known, trains=True)
 
 
 @pytest.mark.parametrize("size", [1, 2])

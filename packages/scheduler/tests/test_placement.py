@@ -131,9 +131,10 @@ def test_any_text_is_placed_within_the_cluster_or_refused(text: str, accelerator
 )
 def test_any_mapping_is_placed_or_refused(mapping: dict[str, Any]) -> None:
     try:
-        parse(mapping, EIGHT)
+        found = parse(mapping, EIGHT)
     except PlacementError:
         return
+    assert set(found) == {name.strip() for names in mapping for name in names.split(",")}
 
 
 def devices(strategy: Any, node: Node = NODE) -> list[tuple[int, ...]]:

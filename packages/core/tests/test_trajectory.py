@@ -46,6 +46,7 @@ def make(group: Sequence[int], horizon: int = 3, *, value: bool = True, seed: in
         group=np.asarray(group, dtype=np.int64),
         task=np.arange(rows),
         value=rng.normal(size=(rows, horizon + 1)) if value else None,
+        observation=rng.integers(0, 255, (rows, horizon + 1, 2)) if value else None,
     )
 
 
@@ -141,8 +142,10 @@ def test_concat_pads_a_shorter_horizon_with_masked_columns(kind: Convert) -> Non
     assert as_numpy(joined.mask).tolist() == [[True, False, False], [True, True, True]]
     assert as_numpy(joined.reward)[0, 1:].tolist() == [0.0, 0.0]
     assert not as_numpy(joined.terminated)[0, 1:].any()
-    np.testing.assert_array_equal(as_numpy(joined.value)[0, :2], as_numpy(short.value)[0])
-    assert as_numpy(joined.value).shape == (2, 4)
+    for name in ("value", "observation"):
+        wide = as_numpy(getattr(joined, name))
+        np.testing.assert_array_equal(wide[0, :2], as_numpy(getattr(short, name))[0])
+        assert wide.shape[:2] == (2, 4)
     same(joined.rows(slice(1, 2)), long)
 
 

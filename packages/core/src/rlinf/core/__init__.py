@@ -25,6 +25,7 @@ from rlinf.core.registry import Registry as Registry
 from rlinf.core.registry import register_advantage as register_advantage
 from rlinf.core.registry import register_env as register_env
 from rlinf.core.registry import register_model as register_model
+from rlinf.core.registry import register_objective as register_objective
 from rlinf.core.registry import register_policy_loss as register_policy_loss
 from rlinf.core.registry import register_reward as register_reward
 from rlinf.core.trajectory import Batch as Batch

@@ -106,7 +106,14 @@ class EnvConfig(Protocol):
         ...
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Any:
-        """A `gymnasium.vector.VectorEnv` without autoreset, with `reset_mask`, success and episode statistics in its `info`."""
+        """A `gymnasium.vector.VectorEnv` without autoreset, with `reset_mask`, success and episode statistics in its `info`.
+
+        Args:
+            num_envs: at least 1.
+            max_episode_steps: steps after which an episode is truncated; the environment's own limit if None.
+            ignore_terminations: an episode goes on after it terminated, until it is truncated.
+            render: `render()` and `RecordVideo` work.
+        """
         ...
 
     def describe(self, env: Any) -> EnvSpec:
@@ -145,14 +152,6 @@ class Loss(Protocol):
 
     def __call__(self, batch: Batch[Any], evaluation: Rescored[Any]) -> LossOutput[Any]:
         """The loss of `batch`, given what the current weights say of it."""
-        ...
-
-
-class Objective(Protocol):
-    """One of several losses of off-policy learning, each with parameters of its own."""
-
-    def __call__(self, batch: Batch[Any]) -> Mapping[str, LossOutput[Any]]:
-        """A loss for each optimizer, by name."""
         ...
 
 

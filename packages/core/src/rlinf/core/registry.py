@@ -222,6 +222,7 @@ def require_importable(*modules: str, place: str) -> None:
 
 ADVANTAGES: Registry[Any] = Registry("advantage", "rlinf.advantages")
 LOSSES: Registry[Any] = Registry("policy loss", "rlinf.losses")
+OBJECTIVES: Registry[Any] = Registry("off-policy objective", "rlinf.objectives")
 REWARDS: Registry[Any] = Registry("reward", "rlinf.rewards")
 MODELS: Registry[Any] = Registry("model", "rlinf.models")
 ENVS: Registry[Any] = Registry("environment", "rlinf.envs", adapter=("custom", "env"))
@@ -234,10 +235,13 @@ GATES: Registry[Any] = Registry("gate", "rlinf.gates")
 CLUSTERS: Registry[Any] = Registry("cluster", "rlinf.clusters")
 WEIGHT_LAYOUTS: Registry[Any] = Registry("layout of weights", "rlinf.weight_layouts")
 DATASETS: Registry[Any] = Registry("dataset of episodes", "rlinf.datasets")
+SANDBOXES: Registry[Any] = Registry("sandbox", "rlinf.sandboxes")
 
 register_advantage = ADVANTAGES.register
 register_policy_loss = LOSSES.register
+register_objective = OBJECTIVES.register
 register_reward = REWARDS.register
 register_model = MODELS.register
 register_env = ENVS.register
 register_env_wrapper = ENV_WRAPPERS.register
+register_sandbox = SANDBOXES.register

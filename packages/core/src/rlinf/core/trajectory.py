@@ -68,6 +68,9 @@ class Trajectory(Generic[A]):
     """The shape of `logprob`, under the trainer's own weights before the update; None where nobody computed it."""
     episode: A | None = None
     """`[B]` int, rows of one episode (its turns, its agents); None where every row is an episode of its own."""
+    observation: Tree[A] | None = None
+    """`[B, T + 1, *]`, what was seen before each decision, and in the column behind the last one what followed it, which is the
+    final observation where the episode ended; None where a run does not keep what was seen."""
 
     def __post_init__(self) -> None:
         _check_trajectory(self)
@@ -97,6 +100,7 @@ class Trajectory(Generic[A]):
         reference: N | None = None,
         proximal: N | None = None,
         episode: N | None = None,
+        observation: Tree[Any] | None = None,
     ) -> Trajectory[N]:
         """A trajectory of columns, of which only what a policy decides must be known.
 
@@ -123,6 +127,7 @@ class Trajectory(Generic[A]):
             reference=reference,
             proximal=proximal,
             episode=episode,
+            observation=observation,
         )
 
     @staticmethod
@@ -140,8 +145,8 @@ class Trajectory(Generic[A]):
     def columns(self, count: int) -> Trajectory[A]:
         """The first `count` decisions of each row."""
         wide = {k: v for k, v in _fields(self).items() if v is not None and k not in _BY_ROW}
-        # `value` has one column more, for what follows the last decision.
-        cut = {k: tree_map(lambda leaf, k=k: leaf[:, : count + (k == "value")], v) for k, v in wide.items()}
+        # These have one column more, for what follows the last decision.
+        cut = {k: tree_map(lambda leaf, k=k: leaf[:, : count + (k in _BEFORE_AND_AFTER)], v) for k, v in wide.items()}
         return dataclasses.replace(self, **cut)
 
     def rows(self, key: Any) -> Trajectory[A]:
@@ -178,6 +183,8 @@ class Trajectory(Generic[A]):
 
 _BY_ROW: Final = frozenset({"group", "task", "episode"})
 """Fields without a time axis."""
+_BEFORE_AND_AFTER: Final = frozenset({"value", "observation"})
+"""Fields with T + 1 columns."""
 
 
 def _check_trajectory(trajectory: Trajectory[Any]) -> None:
@@ -201,6 +208,10 @@ def _check_trajectory(trajectory: Trajectory[Any]) -> None:
     for path, leaf in tree_leaves(trajectory.context):
         if tuple(leaf.shape[:2]) != (rows, horizon):
             raise ShapeError(f"Trajectory.context.{path}", f"expected [B, T, *] = {(rows, horizon)}, found {leaf.shape}")
+    for path, leaf in tree_leaves({} if trajectory.observation is None else trajectory.observation):
+        if tuple(leaf.shape[:2]) != (rows, horizon + 1):
+            place, found = f"Trajectory.observation.{path}", tuple(leaf.shape)
+            raise ShapeError(place, f"expected [B, T + 1, *] = {(rows, horizon + 1)}, found {found}")
 
 
 def _pad(trajectory: Trajectory[A], horizon: int) -> Trajectory[A]:
@@ -268,7 +279,7 @@ class Batch(Generic[A]):
     def decisions(self) -> Batch[A]:
         """Every unmasked decision as a row of its own, `[n, 1, …]`, in row-major order.
 
-        The bootstrap column of `value` is dropped with the time axis: `value` becomes `[n, 2]`, the values before and after.
+        `value` and `observation`, which have a column more, become `[n, 2, *]`: before and after the decision.
         """
         t = self.trajectory
         b, c = np.nonzero(as_numpy(t.mask))
@@ -277,7 +288,12 @@ class Batch(Generic[A]):
             return leaf[b, c][:, None]
 
         special = {"group": t.group[b], "task": t.task[b], "episode": None if t.episode is None else t.episode[b]}
-        if t.value is not None:
-            special["value"] = concatenate([t.value[b, c][None], t.value[b, c + 1][None]]).swapaxes(0, 1)
+
+        def around(leaf: Any) -> Any:
+            return stack([leaf[b, c], leaf[b, c + 1]], axis=1)
+
+        for name in _BEFORE_AND_AFTER:
+            field = getattr(t, name)
+            special[name] = None if field is None else tree_map(around, field)
         flat = {k: special[k] if k in special else None if v is None else tree_map(take, v) for k, v in _fields(t).items()}
         return Batch(trajectory=Trajectory(**flat), credit=_map_fields(self.credit, take))

@@ -10,4 +10,5 @@ from rlinf.algorithms.compat.words import ARGUMENTS as ARGUMENTS
 from rlinf.algorithms.compat.words import CORRECTIONS as CORRECTIONS
 from rlinf.algorithms.compat.words import KL_TYPES as KL_TYPES
 from rlinf.algorithms.compat.words import LOSSES as LOSSES
+from rlinf.algorithms.compat.words import OBJECTIVES as OBJECTIVES
 from rlinf.algorithms.compat.words import REWARDS as REWARDS

@@ -41,7 +41,22 @@ KL_TYPES: Final[Mapping[str, str]] = {"kl": "k1", "mse": "k2"}
 
 _GRPO: Final = "{} names an advantage: set adv_type to '{}' and loss_type to 'ppo_clip' (or another loss)."
 
+_OFF_POLICY: Final = "'{}' learns from a replay buffer: set runner.task_type to 'embodied_off_policy'."
+_ON_POLICY: Final = "'{}' learns from what the same weights decided, of which a replay buffer has little: leave runner.task_type out."
+
+OBJECTIVES: Final[Mapping[str, str]] = {
+    **{name: _ON_POLICY.format(name) for name in ("ppo", "ppo_clip", "actor", "actor_critic", "reinforce", "grpo", "gae", "gspo")},
+    "embodied_sac": "Soft actor-critic is 'sac'.",
+    "redq": "REDQ is 'sac' with actor.model.num_q_heads: 10, critic_subsample_size: 2, actor_agg_q: mean and utd: 20.",
+    "droq": "DroQ is 'sac' with actor.model.q_layer_norm: true and utd: 20; its dropout is not here.",
+    "ddpg": "DDPG is 'td3' with actor.model.num_q_heads: 1, target_noise: 0 and critic_actor_ratio: 1.",
+    "double_dqn": "Double Q-learning is 'dqn' with double_q: true, the default.",
+}
+"""What to say of a word that is no off-policy objective."""
+
 LOSSES: Final[Mapping[str, str]] = {
+    **{name: _OFF_POLICY.format(name) for name in ("sac", "td3", "dqn")},
+    "embodied_sac": _OFF_POLICY.format("sac"),
     "grpo": _GRPO.format("GRPO", "grpo"),
     "dr_grpo": "Dr. GRPO is adv_type 'grpo' with scale 'none', loss_type 'ppo_clip' and loss_agg_func 'constant-length'.",
     "rloo": _GRPO.format("RLOO", "rloo"),

@@ -180,12 +180,12 @@ class Saver:
         return {**model, **memory, **random, **self._optimizers.scale.state(), "version": torch.tensor([version])}
 
     def _load_whole(self, folder: Path) -> int:
-        tensors, version = _read(folder / MODEL)
+        tensors, version = read_tensors(folder / MODEL)
         state: dict[str, Tensor] = self._module.state_dict()
         difference = Manifest.of(state).difference(Manifest.of(tensors))
         if difference:
             raise CheckpointError(str(folder / MODEL), f"made for another model: {difference}", "Use that model's configuration.")
-        memory, found = _read(folder / OPTIMIZER)
+        memory, found = read_tensors(folder / OPTIMIZER)
         if found != version:
             raise CheckpointError(str(folder / OPTIMIZER), f"expected version {version}, found {found}", "Use another checkpoint.")
         with torch.no_grad():
@@ -194,7 +194,7 @@ class Saver:
         self._optimizers.scale.restore(memory)
         self._remember({name: tensor for name, tensor in memory.items() if "/" in name})
         if (folder / _random_file(self._ranks.rank)).exists():
-            restore_random_state(_read(folder / _random_file(self._ranks.rank))[0])
+            restore_random_state(read_tensors(folder / _random_file(self._ranks.rank))[0])
         return version
 
     def _remember(self, memory: Mapping[str, Tensor]) -> None:
@@ -209,8 +209,12 @@ class Saver:
         self._optimizers.remember(held)
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], int]:
-    """The tensors of a file, and its version."""
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], int]:
+    """The tensors of a file, and its version.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
     try:
         with _open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, int(file.metadata()["version"])  # noqa: SIM118 - no mapping

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
+from rlinf.core.off_policy import Objective
 from rlinf.core.weight_memory import WeightSize
 from rlinf.engines.fsdp.config import CheckpointConfig, FSDPConfig
 from rlinf.engines.optim import OptimConfig
 
 if TYPE_CHECKING:
     from rlinf.engines.fsdp._trainer import FSDPTrainer
+    from rlinf.engines.off_policy._trainer import TorchOffPolicyTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +104,34 @@ class FSDPTrainerConfig:
         device, grouped = FSDPTrainer.device_of(policy), fsdp.shards(world_size)
         ranks = join(rank, world_size, rendezvous, device=device, timeout_s=fsdp.timeout_s, grouped=grouped)
         return FSDPTrainer(config, policy, ranks)
+
+    def build_off_policy(
+        self,
+        policy: Any,
+        objective: Objective,
+        spec: EnvSpec,
+        *,
+        seed: int,
+        rank: int,
+        world_size: int,
+        rendezvous: str,
+        training_steps: int | None = None,
+    ) -> TorchOffPolicyTrainer:
+        """As `build`, for an off-policy algorithm; see `rlinf.core.off_policy.TrainsOffPolicy`. Weights stay whole on each rank.
+
+        Raises:
+            ConfigError: a key asks for shards or for another precision, which critics and targets don't have here.
+        """
+        from rlinf.engines.fsdp._trainer import FSDPTrainer
+        from rlinf.engines.off_policy._trainer import TorchOffPolicyTrainer
+        from rlinf.engines.ranks import join
+
+        default = FSDPTrainerConfig(optim=self.optim)
+        for name in ("fsdp_config", "max_tokens_per_mbs", "reference", "checkpoint"):
+            if getattr(self, name) != getattr(default, name):
+                problem = "off-policy training keeps whole weights in their own type on each rank, and reads nothing of this key"
+                raise ConfigError(f"actor.{name}", problem, "Leave it out.")
+        device = FSDPTrainer.device_of(policy)
+        ranks = join(rank, world_size, rendezvous, device=device, timeout_s=self.fsdp_config.timeout_s)
+        optim = self.optim.spanning(training_steps)
+        return TorchOffPolicyTrainer(optim, policy, objective, spec.action, ranks, seed=seed)

@@ -22,7 +22,7 @@ from rlinf.models.layers.categorical import CategoricalDistribution
 from rlinf.models.layers.running_norm import RunningNorm
 from rlinf.models.observations.reading import read_observation, read_states
 from rlinf.models.seeding import seeded_weights
-from rlinf.models.small.actor_critic import ActorCritic, Context, QFunctions, make_q_head
+from rlinf.models.small.actor_critic import ActionValues, ActorCritic, Context, QFunctions, make_q_head
 from rlinf.models.small.mlp import STATES, MLPPolicyConfig
 
 
@@ -91,6 +91,10 @@ class MLPQPolicy(QFunctions, MLPPolicy):
             self.q_head = make_q_head(config, states, self.distribution.size)
 
 
+class MLPValuesPolicy(ActionValues, MLPPolicy):
+    """The MLP policy of one numbered action, whose scores can be learned as values."""
+
+
 def _distribution(config: MLPPolicyConfig, action: ArraySpec) -> PolicyDistribution[Any]:
     make = CategoricalDistribution if is_numbered(action) else ActionDistribution
     return make(config, action, "mlp_policy")
@@ -112,8 +116,10 @@ def perceptron(
     layers: list[nn.Module] = []
     for i, (size_in, size_out) in enumerate(itertools.pairwise(sizes)):
         last = i == len(sizes) - 2
-        # On meta first: the weights that nn.Linear draws itself would move torch's global generator.
-        linear = nn.Linear(size_in, size_out, device="meta").to_empty(device="cpu")
+        # On meta first: the weights that nn.Linear draws itself would move torch's global generator. Not `to_empty`, which asks
+        # torch's compiler for the strides and so imports it, and sympy: 2 CPU-s in each process that has a policy.
+        linear = nn.Linear(size_in, size_out, device="meta")
+        linear.weight, linear.bias = nn.Parameter(torch.empty(size_out, size_in)), nn.Parameter(torch.empty(size_out))
         nn.init.orthogonal_(linear.weight, last_gain if last else math.sqrt(2.0), generator=generator)
         nn.init.zeros_(linear.bias)
         layers += [linear] if last else [linear, activation()]

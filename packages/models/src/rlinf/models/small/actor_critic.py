@@ -141,6 +141,15 @@ class QFunctions(ActorCritic):
 
     q_head: MultiQHead | CrossQHead
 
+    def actor_parameters(self) -> list[str]:
+        """The names of what only decides; see `rlinf.core.capabilities.HasActor`."""
+        return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("actor", "log_std")]
+
+    def most_likely_action(self, env_obs: Tree[Any]) -> Tensor:
+        """`[B, K, A]`, the action without noise; as with `sample_action` no gradient reaches what makes the features."""
+        given = self._given(self._features(self._context(env_obs)).detach())
+        return self.distribution.action(self.distribution.most_likely(given))
+
     def sample_action(self, env_obs: Tree[Any], *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """A fresh action `[B, K, A]` and the log-probability of the chunk `[B]`, differentiable by reparametrisation.
 
@@ -165,6 +174,17 @@ class QFunctions(ActorCritic):
         if isinstance(self.q_head, CrossQHead):
             return self.q_head(features, unit, training=training)
         return self.q_head(features, unit)
+
+
+class ActionValues(ActorCritic):
+    """What an actor-critic of one numbered action can do beyond others; see `rlinf.core.capabilities.HasActionValues`.
+
+    Its actor's scores of the choices are their values: the most likely action is that of the greatest value.
+    """
+
+    def action_values(self, env_obs: Tree[Any]) -> Tensor:
+        """`[B, n]`, what each choice is worth; differentiable."""
+        return at_least_float32(self._output(self._features(self._context(env_obs))))
 
 
 def make_q_head(config: ActorCriticConfig, width: int, actions: int) -> MultiQHead | CrossQHead:

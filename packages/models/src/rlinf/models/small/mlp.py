@@ -40,6 +40,7 @@ class MLPPolicyConfig(ActorCriticConfig):
             critic=self.add_value_head,
             entropy=self.distribution == "gaussian",
             discrete_actions=True,
+            q_functions=self.num_q_heads > 0,
             observations=(STATES,),
             chunk=self.num_action_chunks,
         )
@@ -53,12 +54,13 @@ class MLPPolicyConfig(ActorCriticConfig):
             seed: decides the weights.
 
         Returns:
-            A policy with Q-functions (`rlinf.core.capabilities.HasQFunctions`) if `num_q_heads` is not 0.
+            A policy with Q-functions (`rlinf.core.capabilities.HasQFunctions`) if `num_q_heads` is not 0; one with
+            `rlinf.core.capabilities.HasActionValues` if it decides for one numbered action.
 
         Raises:
             ConfigError: the environment has no such observation or action, or numbered actions and a key that only others have.
         """
-        from rlinf.models.small._mlp import MLPPolicy, MLPQPolicy
+        from rlinf.models.small._mlp import MLPPolicy, MLPQPolicy, MLPValuesPolicy
 
         if STATES not in spec.observation:
             found = f"expected the observation '{STATES}', found {sorted(spec.observation)}"
@@ -66,5 +68,7 @@ class MLPPolicyConfig(ActorCriticConfig):
         shape, action = spec.observation[STATES].shape, spec.action.shape
         if len(shape) != 1 or (len(action) != 1 and not (is_numbered(spec.action) and not action)):
             raise ConfigError("mlp_policy", f"expected states [D] and an action [A], found {shape} and {action}")
-        make = MLPQPolicy if self.num_q_heads else MLPPolicy
+        single = is_numbered(spec.action) and not action and self.num_action_chunks == 1
+        # Q-functions of numbered actions are refused there.
+        make = MLPQPolicy if self.num_q_heads else MLPValuesPolicy if single else MLPPolicy
         return make(self, states=shape[0], actions=spec.action, seed=seed)

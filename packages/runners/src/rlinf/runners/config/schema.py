@@ -164,11 +164,17 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActorConfig(TrainingConfig):
-    """`actor`; its section also holds the fields of the trainer."""
+class PublishingConfig(TrainingConfig):
+    """`actor` of a run whose weights go to rollout workers; its section also holds the fields of the trainer."""
 
     weight_syncer: WeightSyncSection
     """How weights reach the rollout workers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorConfig(PublishingConfig):
+    """`actor`; its section also holds the fields of the trainer."""
+
     gate: str = "step_zero"
     """A registered gate: what compares the trainer's log-probabilities with the rollout's before the first update, and names likely
     causes where they differ."""

@@ -125,6 +125,11 @@ class EnvSlot:
         self._obs, _ = self._env.reset(seed=list(seeds), options={"reset_mask": mask, **options})
         self.ended = self.ended & ~mask
 
+    def seen(self) -> dict[str, Any]:
+        """Copies of what is observed now in numbers, each leaf `[num_envs, *]`; final observations where an episode has ended."""
+        found = {key: np.array(value) for key, value in self._obs.items()}
+        return {key: value for key, value in found.items() if value.dtype.kind in "biuf"}
+
     def keep_finals(self) -> None:
         """Lets the observations of the episodes that have just ended ride along with the next request."""
         self._final_envs = np.flatnonzero(self.ended)

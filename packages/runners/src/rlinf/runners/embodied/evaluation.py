@@ -14,7 +14,7 @@ from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult, Ev
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.embodied.rules import check_spec
-from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig
+from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig
 from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
 
-def episode_protocol(cfg: EmbodiedConfig, *, final: bool) -> EpisodeProtocol:
+def episode_protocol(cfg: PlayedConfig, *, final: bool) -> EpisodeProtocol:
     """What an evaluation measures: the last one of a run (`env.eval.final_episodes`), or those before it (`env.eval.episodes`)."""
     config = cfg.env.eval
     episodes = (config.final_episodes if final else None) or config.episodes
@@ -138,7 +138,7 @@ class EmbodiedEvalRunner:
 
     def __init__(
         self,
-        cfg: EmbodiedConfig,
+        cfg: PlayedConfig,
         policy: EvaluatedPolicy,
         rollout: WorkerGroup[MultiStepRolloutWorker],
         env: WorkerGroup[EnvWorker],

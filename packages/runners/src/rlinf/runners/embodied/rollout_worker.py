@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from rlinf.core.capabilities import HasExplorationSchedule, RecurrentPolicy
-from rlinf.core.data import Decision, Weights
+from rlinf.core.data import Decision, EnvSpec, Weights
 from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Channel, Mode, Policy
 from rlinf.core.random import RowGenerators, keyed_seed
@@ -19,7 +19,7 @@ from rlinf.core.tree import tree_combine, tree_concatenate, tree_index, tree_lea
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.request_batches import request_batches
-from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.schema import PlayedConfig
 from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import Remembered, Reply, Request, Topology
 from rlinf.runners.training.devices import placed
@@ -27,10 +27,16 @@ from rlinf.runners.training.tensors import observed, to_numpy, to_torch
 
 
 class MultiStepRolloutWorker(Worker):
-    """Serves its share of the slots."""
+    """Serves its share of the slots.
 
-    def __init__(self, cfg: EmbodiedConfig) -> None:
+    Args:
+        cfg: the configuration of the run.
+        wrap: makes of the policy what acts, which has the same weights and may explore more; None: the policy itself.
+    """
+
+    def __init__(self, cfg: PlayedConfig, wrap: Callable[[Any, EnvSpec], Any] | None = None) -> None:
         self.cfg = cfg
+        self._wrap = wrap
         self._policy: Policy | None = None
         self._topology: Topology | None = None
 
@@ -39,7 +45,8 @@ class MultiStepRolloutWorker(Worker):
         torch.set_num_threads(self.threads)
         self._topology = topology
         seed = keyed_seed(self.cfg.runner.seed, "model")
-        policy = self.cfg.actor.model.build(topology.spec, seed=seed).eval()
+        built = self.cfg.actor.model.build(topology.spec, seed=seed).eval()
+        policy = built if self._wrap is None else self._wrap(built, topology.spec)
         self._policy = policy if self.cfg.rollout.offload else placed(policy, self)
 
     def sync_model_from_actor(self) -> int:

@@ -14,11 +14,11 @@ from rlinf.core.evaluation.results import TaskId
 from rlinf.core.sequences import Granularity
 from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, unmet_by_model, whole_batches
 from rlinf.runners.config.sections import Section, resolved, subsection
-from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.task_types import read_run
 
 
-def _placement(cfg: EmbodiedConfig) -> ConfigError | None:
+def _placement(cfg: PlayedConfig) -> ConfigError | None:
     return placement(cfg.cluster, ("actor", "rollout", "env"))
 
 
@@ -42,7 +42,7 @@ def _needs(cfg: EmbodiedConfig) -> ConfigError | None:
     return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})
 
 
-def _batching(cfg: EmbodiedConfig) -> ConfigError | None:
+def _batching(cfg: PlayedConfig) -> ConfigError | None:
     if cfg.rollout.batching == "none" or traits_of(cfg.actor.model.config).row_generators:
         return None
     problem = f"'{cfg.actor.model.model_type}' does not say that rows of one pass can have random numbers of their own"
@@ -50,7 +50,7 @@ def _batching(cfg: EmbodiedConfig) -> ConfigError | None:
     return ConfigError("rollout.batching", f"{cfg.rollout.batching}: {problem}", remedy)
 
 
-def _acts(cfg: EmbodiedConfig) -> ConfigError | None:
+def _acts(cfg: PlayedConfig) -> ConfigError | None:
     if not traits_of(cfg.actor.model.config).language:
         return None
     return ConfigError("actor.model.model_type", f"'{cfg.actor.model.model_type}' writes text and does not act", "Choose a policy.")
@@ -66,13 +66,13 @@ def _sequences(cfg: EmbodiedConfig) -> ConfigError | None:
     return ConfigError("actor.global_batch_size", problem, remedy)
 
 
-def _observed(cfg: EmbodiedConfig) -> ConfigError | None:
+def _observed(cfg: PlayedConfig) -> ConfigError | None:
     # A wrapper may add what the environment itself does not show; `check_spec` sees the result.
     known = None if cfg.env.train.wrappers else observed_of(cfg.env.train.init_params)
     return None if known is None else _unseen(cfg, known)
 
 
-def _unseen(cfg: EmbodiedConfig, shown: Iterable[str]) -> ConfigError | None:
+def _unseen(cfg: PlayedConfig, shown: Iterable[str]) -> ConfigError | None:
     shown = sorted(shown)
     missing = [key for key in traits_of(cfg.actor.model.config).observations or () if key not in shown]
     if not missing:
@@ -82,7 +82,7 @@ def _unseen(cfg: EmbodiedConfig, shown: Iterable[str]) -> ConfigError | None:
     return ConfigError("actor.model.model_type", f"{problem}{', '.join(shown)}", remedy)
 
 
-def _chunks(cfg: EmbodiedConfig) -> ConfigError | None:
+def _chunks(cfg: PlayedConfig) -> ConfigError | None:
     for place, limit in (("env.train", cfg.env.train.max_episode_steps), ("env.eval", cfg.env.eval.max_episode_steps)):
         fault = _too_long(cfg, f"{place}.max_episode_steps", limit)
         if fault is not None:
@@ -90,7 +90,7 @@ def _chunks(cfg: EmbodiedConfig) -> ConfigError | None:
     return None
 
 
-def _too_long(cfg: EmbodiedConfig, place: str, limit: int | None) -> ConfigError | None:
+def _too_long(cfg: PlayedConfig, place: str, limit: int | None) -> ConfigError | None:
     chunk = traits_of(cfg.actor.model.config).chunk
     if chunk is None or limit is None or chunk <= limit:
         return None
@@ -98,7 +98,7 @@ def _too_long(cfg: EmbodiedConfig, place: str, limit: int | None) -> ConfigError
     return ConfigError("actor.model.num_action_chunks", problem, "Lower it, or raise the limit.")
 
 
-def _tasks(cfg: EmbodiedConfig) -> ConfigError | None:
+def _tasks(cfg: PlayedConfig) -> ConfigError | None:
     known = tasks_of(cfg.env.eval.init_params)
     if known is None:
         return None
@@ -107,7 +107,7 @@ def _tasks(cfg: EmbodiedConfig) -> ConfigError | None:
     return _unknown_task(cfg, len(known), asked, named)
 
 
-def _unknown_task(cfg: EmbodiedConfig, count: int, asked: Iterable[TaskId], names: Iterable[str] = ()) -> ConfigError | None:
+def _unknown_task(cfg: PlayedConfig, count: int, asked: Iterable[TaskId], names: Iterable[str] = ()) -> ConfigError | None:
     """The first task asked for that an environment with so many tasks does not have; any number beyond them, and any text."""
     wrong = next((task for task in asked if isinstance(task, str) or not 0 <= task < count), None)
     if wrong is None:
@@ -120,7 +120,7 @@ def _unknown_task(cfg: EmbodiedConfig, count: int, asked: Iterable[TaskId], name
     return ConfigError("env.eval.tasks", f"{env} has no task {wrong!r}", remedy)
 
 
-def check_states(cfg: EmbodiedConfig, metadata: Mapping[str, Any], *, trains: bool) -> None:
+def check_states(cfg: PlayedConfig, metadata: Mapping[str, Any], *, trains: bool) -> None:
     """Refuses tasks and initial states of evaluations that an environment does not have, by what it says of itself when built.
 
     Args:
@@ -156,7 +156,7 @@ def check_states(cfg: EmbodiedConfig, metadata: Mapping[str, Any], *, trains: bo
             raise ConfigError(f"env.eval.{key}", problem, f"Those of a task are numbered 0 to {states - 1}.")
 
 
-def check_spec(cfg: EmbodiedConfig, spec: EnvSpec) -> None:
+def check_spec(cfg: PlayedConfig, spec: EnvSpec) -> None:
     """Refuses a model that can't act in an environment; called when the simulators are up, before any model is built.
 
     Raises:
@@ -173,7 +173,7 @@ def check_spec(cfg: EmbodiedConfig, spec: EnvSpec) -> None:
             raise fault
 
 
-def check_evaluated(cfg: EmbodiedConfig, spec: EnvSpec, trained: EnvSpec) -> None:
+def check_evaluated(cfg: PlayedConfig, spec: EnvSpec, trained: EnvSpec) -> None:
     """Refuses another environment in evaluations, in which the policy of training can't act.
 
     Args:
@@ -218,15 +218,12 @@ def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
 
 _FINER: Final = get_args(Granularity)
 """From the finest to the coarsest."""
+PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (_placement, _batching, _acts, _observed, _chunks, _tasks)
+"""What every run refuses that plays, however it learns."""
 EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
-    _placement,
+    *PLAYED,
     _batches,
-    _batching,
-    _acts,
     _sequences,
-    _observed,
-    _chunks,
-    _tasks,
     _needs,
     _granularity,
     _reference,

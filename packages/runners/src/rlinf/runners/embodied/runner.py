@@ -11,9 +11,9 @@ Where each of them runs, and what overlaps, is decided by placement and channels
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, EvalReport, mean_values
@@ -25,7 +25,7 @@ from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.embodied.env_worker import EnvWorker, Interaction
 from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
 from rlinf.runners.embodied.rules import check_spec
-from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.schema import PlayedConfig
 from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.evaluation.policy import evaluation_plan
@@ -34,8 +34,10 @@ from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_report
 
 if TYPE_CHECKING:
-    from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
+
+Learning = Callable[["EmbodiedRunner"], dict[str, float]]
+"""What follows the rollouts of an iteration, by the handles of a runner; returns its scalars."""
 
 
 class EmbodiedRunner:
@@ -47,15 +49,20 @@ class EmbodiedRunner:
         rollout: the group that decides.
         env: the group that simulates.
         folder: where the run writes; by default the one that `cfg` names.
+        learn: what follows the rollouts of an iteration.
+        check: refuses what only the simulators know, before a policy is built, beside what every run refuses.
     """
 
     def __init__(
         self,
-        cfg: EmbodiedConfig,
-        actor: WorkerGroup[EmbodiedFSDPActor],
+        cfg: PlayedConfig,
+        actor: WorkerGroup[Any],
         rollout: WorkerGroup[MultiStepRolloutWorker],
         env: WorkerGroup[EnvWorker],
         folder: RunFolder | None = None,
+        *,
+        learn: Learning | None = None,
+        check: Callable[[EnvSpec], None] | None = None,
     ) -> None:
         self.cfg, self.actor, self.rollout, self.env = cfg, actor, rollout, env
         self.folder = folder or open_run_folder(cfg)
@@ -66,6 +73,7 @@ class EmbodiedRunner:
         self.evaluator = EmbodiedEvaluator(
             rollout, env, requests=self.requests, answers=self.answers, timeout_s=cfg.runner.timeout_s
         )
+        self._learn, self._check = learn or on_policy_learning, check
         self.step = 0
         self.env_steps = 0
         self.phases = Phases(cfg.runner.timeout_s)
@@ -78,6 +86,8 @@ class EmbodiedRunner:
         (specs,) = self.phases.wait(self.env.init_worker(slots["train"]))
         spec: EnvSpec = specs[0]
         check_spec(self.cfg, spec)
+        if self._check is not None:
+            self._check(spec)
         topology = Topology(
             spec=spec,
             actor=self.actor.name,
@@ -156,13 +166,11 @@ class EmbodiedRunner:
         """One iteration; returns its scalars."""
         self.update_rollout_weights()
         episodes = self.generate_rollouts()
-        (credit,) = self.phases.timed("cal_adv_and_returns", self.actor.compute_advantages_and_returns())
-        training, _ = self.phases.timed("actor_training", self.actor.run_training(self.step), self.env.prepare(self.step + 1))
+        learned = self._learn(self)
         return {
             "env/steps": float(self.env_steps),
             **_played(episodes),
-            **means(merge(credit), "rollout/"),
-            **means(merge(training), "train/"),
+            **learned,
             **self.phases.take([self.env, self.rollout, self.actor]),
         }
 
@@ -179,6 +187,15 @@ class EmbodiedRunner:
         )
         best = self.checkpoints.best
         record.progress.paths({"checkpoint": checkpoint, "best": best, "video": video, "summary": self.folder.summary})
+
+
+def on_policy_learning(runner: EmbodiedRunner) -> dict[str, float]:
+    """Credit for the decisions received last, and training on them, while environments reset for the next iteration."""
+    (credit,) = runner.phases.timed("cal_adv_and_returns", runner.actor.compute_advantages_and_returns())
+    training, _ = runner.phases.timed(
+        "actor_training", runner.actor.run_training(runner.step), runner.env.prepare(runner.step + 1)
+    )
+    return {**means(merge(credit), "rollout/"), **means(merge(training), "train/")}
 
 
 def _played(episodes: Sequence[EpisodeResult]) -> dict[str, float]:

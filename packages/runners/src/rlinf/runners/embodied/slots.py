@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Mode
-from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.schema import PlayedConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def _shares(total: int, parts: int) -> list[int]:
     return [share + (part < rest) for part in range(parts)]
 
 
-def slot_layout(cfg: EmbodiedConfig, env_ranks: int, rollout_ranks: int = 1) -> Mapping[Mode, tuple[Slot, ...]]:
+def slot_layout(cfg: PlayedConfig, env_ranks: int, rollout_ranks: int = 1) -> Mapping[Mode, tuple[Slot, ...]]:
     """The slots of training and of evaluation, parted over the env workers.
 
     Raises:

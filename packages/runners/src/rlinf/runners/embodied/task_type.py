@@ -10,13 +10,13 @@ from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner, episode_protocol
 from rlinf.runners.embodied.rules import EMBODIED
 from rlinf.runners.embodied.runner import EmbodiedRunner
-from rlinf.runners.embodied.schema import EmbodiedConfig
+from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.evaluation.published import expect_protocol
 from rlinf.runners.task_types import launch, register_task_type
 
 
-def evaluation(cfg: EmbodiedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> EmbodiedEvalRunner:
+def evaluation(cfg: PlayedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> EmbodiedEvalRunner:
     """Launches rollout and env workers."""
     from rlinf.runners.embodied.env_worker import EnvWorker
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker

@@ -1,0 +1,5 @@
+"""Off-policy algorithms by name: each says what a policy learns from transitions, and when."""
+
+from rlinf.core.lazy import lazy_exports as _lazy_exports
+
+__getattr__, __dir__ = _lazy_exports(__name__, __file__)

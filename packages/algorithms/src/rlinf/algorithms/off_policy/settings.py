@@ -1,0 +1,63 @@
+"""What off-policy algorithms have in common: which parameters a part trains, when a part is due, and how targets move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from rlinf.algorithms.objectives.targets import polyak, update_due
+from rlinf.core.capabilities import HasActor
+from rlinf.core.config import expect_range
+from rlinf.core.data import ArraySpec
+from rlinf.core.errors import ConfigError
+
+
+def check_targets(tau: float, target_update_freq: int) -> None:
+    """Refuses targets that never move, or move beyond the weights.
+
+    Raises:
+        ConfigError: one of the two is out of range.
+    """
+    expect_range("tau", tau, 0.0, 1.0, open_low=True)
+    expect_range("target_update_freq", target_update_freq, 1)
+
+
+def apart(policy: Any) -> dict[str, Sequence[str]]:
+    """The parameters of an actor and of all that is not the actor's, such as critics and the features that these learn.
+
+    Raises:
+        ConfigError: the policy does not tell them apart.
+    """
+    if not isinstance(policy, HasActor):
+        found = f"{type(policy).__name__} does not say which parameters are its actor's"
+        raise ConfigError("actor.model.model_type", found, "Choose mlp_policy or cnn_policy with num_q_heads.")
+    actor = list(policy.actor_parameters())
+    return {"critic": [name for name, _ in _named(policy) if name not in actor], "actor": actor}
+
+
+def moved(
+    target: Mapping[str, Tensor], online: Mapping[str, Tensor], update: int, *, tau: float, every: int
+) -> dict[str, Tensor] | None:
+    """Target weights after an update, see `polyak`; None if they stay."""
+    return polyak(target, online, tau=tau) if update_due(update, every=every) else None
+
+
+def half_range(spec: ArraySpec, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Middle and half the width of the range of each action, `[A]`.
+
+    Raises:
+        ConfigError: actions have no finite bounds.
+    """
+    if spec.low is None or spec.high is None:
+        raise ConfigError("algorithm.loss_type", "expected actions with bounds, found none", "Choose sac, or another environment.")
+    low, high = (like.new_tensor(bound) for bound in (spec.low, spec.high))
+    center, radius = (low + high) / 2, (high - low) / 2
+    if not bool(radius.isfinite().all()):
+        raise ConfigError("algorithm.loss_type", "expected finite bounds of actions", "Choose sac, or another environment.")
+    return center, radius
+
+
+def _named(policy: Any) -> list[tuple[str, Any]]:
+    return list(policy.named_parameters())

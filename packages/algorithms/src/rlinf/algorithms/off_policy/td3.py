@@ -1,0 +1,111 @@
+"""Twin delayed deep deterministic policy gradient by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlinf.algorithms.objectives.critic import Bootstrap
+from rlinf.algorithms.objectives.rows import Aggregate
+from rlinf.algorithms.objectives.targets import update_due
+from rlinf.algorithms.objectives.td3 import smoothed_action, td3_actor_loss, td3_critic_loss, td3_target
+from rlinf.algorithms.off_policy.settings import apart, check_targets, half_range, moved
+from rlinf.core.config import expect_range
+from rlinf.core.data import ArraySpec, LossOutput
+from rlinf.core.off_policy import Judges, Learner
+from rlinf.core.replay import Transitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TD3:
+    """Twin delayed deep deterministic policy gradient: `algorithm.loss_type: td3`.
+
+    Fujimoto et al., "Addressing Function Approximation Error in Actor-Critic Methods" (2018), alg. 1, arXiv:1802.09477. Noise is in
+    units of half the range of each action. The policy's own noise is not used: it acts by what it takes for best, `actor.model.
+    distribution: tanh_gaussian` keeps that within the bounds.
+    """
+
+    exploration_noise: float = 0.1
+    """σ of the Gaussian noise that is added to each action of training."""
+    target_noise: float = 0.2
+    """σ of the noise on the target's action."""
+    noise_clip: float = 0.5
+    """The most of that noise."""
+    agg_q: Aggregate = "min"
+    """How target critics become one value."""
+    bootstrap_type: Bootstrap = "standard"
+    """"standard" ends with a terminated episode; "always" also counts what would have followed, for tasks that go on after success."""
+    critic_actor_ratio: int = 2
+    """Updates of the critics for one of the actor and of the target weights."""
+    tau: float = 0.005
+    """How far target weights go towards the weights."""
+    huber_delta: float | None = None
+    """Beyond which error the critics' loss is linear; null for the square alone."""
+
+    def __post_init__(self) -> None:
+        check_targets(self.tau, self.critic_actor_ratio)
+        for name in ("exploration_noise", "target_noise", "noise_clip"):
+            expect_range(name, getattr(self, name), 0.0, 10.0)
+        expect_range("critic_actor_ratio", self.critic_actor_ratio, 1)
+        expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
+
+    @property
+    def judges(self) -> Judges:
+        """Q-functions."""
+        return "q_functions"
+
+    def parameters(self) -> Mapping[str, float]:
+        """None."""
+        return {}
+
+    def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
+        """The critic, and the actor."""
+        return apart(policy)
+
+    def due(self, update: int) -> Sequence[str]:
+        """The critic always, the actor every `critic_actor_ratio` updates."""
+        return ("critic", "actor") if update_due(update, every=self.critic_actor_ratio) else ("critic",)
+
+    def loss(
+        self, part: str, learner: Learner, batch: Transitions[Tensor], *, generator: torch.Generator | None
+    ) -> LossOutput[Tensor]:
+        """See `rlinf.core.off_policy.Objective`."""
+        if part == "actor":
+            action = learner.policy.most_likely_action(batch.observation)
+            return td3_actor_loss(learner.policy.q_values(batch.observation, action))
+        with torch.no_grad():
+            q_next = learner.target.q_values(batch.observation_next, self._target_action(learner, batch, generator))
+            target = td3_target(
+                batch.reward,
+                batch.terminated,
+                q_next,
+                gamma=batch.discount,
+                aggregate=self.agg_q,
+                bootstrap=self.bootstrap_type,
+            )
+        q = learner.policy.q_values(batch.observation, batch.action)
+        return td3_critic_loss(q, target, huber_delta=self.huber_delta)
+
+    def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
+        """θ̄ ← (1 − τ) θ̄ + τ θ, whenever the actor was updated."""
+        return moved(target, online, update, tau=self.tau, every=self.critic_actor_ratio)
+
+    def explored(self, action: Tensor, spec: ArraySpec, *, decisions: int, generator: torch.Generator | None) -> Tensor:
+        """a + σ r ε within the bounds, ε ~ N(0, 1) and r half the range of each action."""
+        center, radius = half_range(spec, action)
+        noise = torch.randn(action.shape, generator=generator, dtype=action.dtype, device=action.device)
+        noisy = action + self.exploration_noise * radius * noise
+        return noisy.clamp(center - radius, center + radius)
+
+    def _target_action(self, learner: Learner, batch: Transitions[Tensor], generator: torch.Generator | None) -> Tensor:
+        action = learner.target.most_likely_action(batch.observation_next)
+        center, radius = half_range(learner.action, action)
+        unit = (action - center) / radius
+        smooth = smoothed_action(
+            unit, std=self.target_noise, noise_clip=self.noise_clip, low=-1.0, high=1.0, generator=generator
+        )
+        return center + radius * smooth

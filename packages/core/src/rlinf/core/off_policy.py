@@ -1,0 +1,146 @@
+"""The seams of off-policy learning: an algorithm says what is learned from transitions, a trainer owns what learns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from rlinf.core.data import ArraySpec, EnvSpec, LossOutput, Weights
+from rlinf.core.metrics import Statistic
+from rlinf.core.replay.transitions import Transitions
+
+Judges = Literal["q_functions", "action_values"]
+"""What an algorithm learns values with: Q-functions of vectors of numbers (`rlinf.core.capabilities.HasQFunctions`), or the value of
+each numbered action (`rlinf.core.capabilities.HasActionValues`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learner:
+    """What an objective is given to compute a loss with."""
+
+    policy: Any
+    """The policy under the weights that are trained."""
+    target: Any
+    """The same policy under target weights, which need no gradient."""
+    parameters: Mapping[str, Any]
+    """The free parameters of the objective, each a tensor `[]`."""
+    action: ArraySpec
+    """One control step."""
+
+
+class Objective(Protocol):
+    """An off-policy algorithm: the losses of several parts of a policy, each with an optimizer of its own.
+
+    An update goes through the parts that `due` names, in that order: the loss of the first is stepped on before that of the second
+    is computed. Then the target weights move.
+    """
+
+    @property
+    def judges(self) -> Judges:
+        """What the policy must have."""
+        ...
+
+    def parameters(self) -> Mapping[str, float]:
+        """Free parameters that are trained beside the policy, such as a temperature: each is a part, with its initial value."""
+        ...
+
+    def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
+        """The parameters of a policy that each part trains, by their names."""
+        ...
+
+    def due(self, update: int) -> Sequence[str]:
+        """The parts that update number `update`, counted from 1, trains."""
+        ...
+
+    def loss(self, part: str, learner: Learner, batch: Transitions[Any], *, generator: Any) -> LossOutput[Any]:
+        """What a part minimises; differentiable in what it trains.
+
+        Args:
+            part: one of those that `due` names.
+            learner: policy and target.
+            batch: transitions.
+            generator: the source of all randomness.
+        """
+        ...
+
+    def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
+        """The target weights after an update; None if they stay."""
+        ...
+
+
+@runtime_checkable
+class Explores(Protocol):
+    """An objective whose policy does not explore by itself: what is executed in training is not just what it decides."""
+
+    def explored(self, action: Any, spec: ArraySpec, *, decisions: int, generator: Any) -> Any:
+        """The actions to execute.
+
+        Args:
+            action: `[B, K, A]` or `[B, K]`, what the policy takes for the best.
+            spec: one control step.
+            decisions: how many were made in the run before this iteration.
+            generator: the source of randomness.
+        """
+        ...
+
+
+class OffPolicyTrainer(Protocol):
+    """Owns the weights of a policy, target weights, free parameters and their optimizers."""
+
+    @property
+    def version(self) -> int:
+        """How many updates made these weights."""
+        ...
+
+    def update(self, micro_batches: Sequence[Transitions[Any]]) -> Mapping[str, Statistic]:
+        """One update of every part that is due, over micro-batches; every rank calls it."""
+        ...
+
+    def weights(self) -> Weights[Any]:
+        """All weights of the policy, on the CPU."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes everything below `folder`; every rank calls it."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Restores what `save` wrote."""
+        ...
+
+    def close(self) -> None:
+        """Leaves the other ranks."""
+        ...
+
+
+@runtime_checkable
+class TrainsOffPolicy(Protocol):
+    """A trainer's configuration that can build an `OffPolicyTrainer`."""
+
+    def build_off_policy(
+        self,
+        policy: Any,
+        objective: Objective,
+        spec: EnvSpec,
+        *,
+        seed: int,
+        rank: int,
+        world_size: int,
+        rendezvous: str,
+        training_steps: int | None = None,
+    ) -> OffPolicyTrainer:
+        """A trainer of `policy` as one of `world_size` ranks that meet at `rendezvous`; every rank calls it.
+
+        Args:
+            policy: what is trained; the trainer owns it from now on.
+            objective: the algorithm.
+            spec: of the environment.
+            seed: of what the losses draw.
+            rank: 0 … world_size − 1.
+            world_size: how many ranks train together.
+            rendezvous: where they meet; "" for one rank.
+            training_steps: updates of the whole run, over which schedules span.
+        """
+        ...

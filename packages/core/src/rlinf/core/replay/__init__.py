@@ -1,0 +1,6 @@
+"""Experience that is used more than once: a buffer of transitions, and how it is sampled."""
+
+from rlinf.core.replay.buffer import ReplayBuffer as ReplayBuffer
+from rlinf.core.replay.sizes import available_memory as available_memory
+from rlinf.core.replay.sizes import bytes_of_slot as bytes_of_slot
+from rlinf.core.replay.transitions import Transitions as Transitions

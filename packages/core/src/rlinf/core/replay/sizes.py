@@ -1,0 +1,60 @@
+"""How much memory a buffer takes, and how much there is."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rlinf.core.data import ArraySpec
+
+_FLAGS = 4 + 3
+"""Bytes of a slot's reward (float32) and of its three flags."""
+
+
+def bytes_of_slot(observation: Mapping[str, ArraySpec], action: ArraySpec, *, chunk: int = 1) -> int:
+    """What one slot of a replay buffer takes: an observation in its own type, an action, a reward and flags.
+
+    Args:
+        observation: by key, what is kept.
+        action: one control step; vectors are kept in float32, numbers in int64.
+        chunk: K, control steps in one decision.
+    """
+    seen = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in observation.values())
+    numbered = np.issubdtype(np.dtype(action.dtype), np.integer)
+    return seen + chunk * math.prod(action.shape) * (8 if numbered else 4) + _FLAGS
+
+
+def available_memory() -> int:
+    """Bytes that a new array could take: what is free or can be freed, but no more than a control group allows this process."""
+    limits = [_available(), *_limits_of_groups()]
+    return min(limits)
+
+
+def _available() -> int:
+    """Of the machine."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        # No Linux: all of the memory, of which others use a part.
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _limits_of_groups() -> list[int]:
+    """What control groups, if there are any, leave to this process."""
+    found: list[int] = []
+    for folder, limit, used in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current"),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        try:
+            most, now = (Path(folder, name).read_text().strip() for name in (limit, used))
+        except OSError:
+            continue
+        if most.isdigit():
+            found.append(max(0, int(most) - int(now)))
+    return found

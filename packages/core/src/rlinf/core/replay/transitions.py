@@ -1,0 +1,47 @@
+"""What a sampler draws: transitions over one or several decisions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from rlinf.core.arrays import A
+from rlinf.core.tree import Tree, tree_map
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transitions(Generic[A]):
+    """B transitions (s, a, r, s′) over k decisions each, k at most the n of the buffer.
+
+    r = Σ_{j<k} γʲ r_{t+j},   s′ = s_{t+k},   and what follows counts γᵏ.
+    """
+
+    observation: Tree[A]
+    """`[B, *]` by key, s: what was seen before the decision."""
+    action: A
+    """`[B, K, A]` in the units of the environment, or `[B, K]` where an action is one number."""
+    reward: A
+    """`[B]` float32."""
+    observation_next: Tree[A]
+    """`[B, *]` by key, s′: after the last of the k decisions; where an episode ended, its final observation."""
+    terminated: A
+    """`[B]` bool, the task itself ended in s′, after which nothing is worth anything."""
+    discount: A
+    """`[B]` float32, γᵏ."""
+
+    def __len__(self) -> int:
+        return self.reward.shape[0]
+
+    def map(self, function: Callable[[Any], Any]) -> Transitions[Any]:
+        """The same with `function` applied to every array."""
+        return Transitions(**{f.name: tree_map(function, getattr(self, f.name)) for f in dataclasses.fields(self)})
+
+    def rows(self, key: Any) -> Transitions[A]:
+        """The rows that `key` (a slice or an index array) picks."""
+
+        def pick(leaf: Any) -> Any:
+            return leaf[key]
+
+        return self.map(pick)

@@ -1,0 +1,231 @@
+"""The trainer of off-policy algorithms on torch: weights are whole on every rank.
+
+transitions ─▶ loss of the first part that is due ─▶ its gradients, summed over ranks ─▶ / weight ─▶ clip ─▶ AdamW
+            ─▶ loss of the next part, on the weights that this made ─▶ …
+            ─▶ target weights move
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
+from torch import Tensor, nn
+
+from rlinf.core.data import ArraySpec, Weights
+from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
+from rlinf.core.metrics import Metric, Statistic, merge
+from rlinf.core.off_policy import Learner, Objective
+from rlinf.core.random import keyed_seed
+from rlinf.core.replay import Transitions
+from rlinf.engines.fsdp.checkpoint import MODEL, read_tensors
+from rlinf.engines.manifest import Manifest
+from rlinf.engines.optim import OptimConfig
+from rlinf.engines.optimizer import Part, adamw, division
+from rlinf.engines.ranks import Ranks
+
+STATE = "off_policy.safetensors"
+
+
+class TorchOffPolicyTrainer:
+    """Owns a policy's weights, target weights, free parameters and the optimizer of each part.
+
+    Args:
+        optim: of all optimizers; that of the part `critic` has `value_lr`, if it is set.
+        policy: rank 0's weights win.
+        objective: what is learned.
+        action: one control step.
+        ranks: who trains together.
+        seed: of what losses draw.
+
+    Raises:
+        ConfigError: a part trains nothing, or a parameter belongs to two.
+    """
+
+    def __init__(
+        self, optim: OptimConfig, policy: nn.Module, objective: Objective, action: ArraySpec, ranks: Ranks, *, seed: int
+    ) -> None:
+        self._optim, self._objective, self._ranks, self._seed = optim, objective, ranks, seed
+        self._policy = policy
+        for tensor in policy.state_dict().values():
+            ranks.broadcast(tensor)
+        self._target = copy.deepcopy(policy).requires_grad_(False)
+        self._device = next(policy.parameters()).device
+        free = objective.parameters()
+        self._free = {name: nn.Parameter(torch.tensor(value, device=self._device)) for name, value in free.items()}
+        self._learner = Learner(policy=policy, target=self._target, parameters=self._free, action=action)
+        self._parts = self._made_parts()
+        self._version = 0
+        cast("Any", policy).version = 0
+
+    @property
+    def version(self) -> int:
+        """How many updates made these weights."""
+        return self._version
+
+    def update(self, micro_batches: Sequence[Transitions[Any]]) -> dict[str, Statistic]:
+        """One update; every rank calls it, with at least one micro-batch each.
+
+        The gradient of a part is that of Σ total / Σ weight, both sums over micro-batches and ranks, so that it does not depend on
+        the split, but for what the loss draws.
+
+        Returns:
+            The metrics of the losses over all ranks; of each part `<part>_grad_norm` before the clip; and `skipped`: 1 if a gradient
+            was not finite, and weights of that part stayed as they were.
+
+        Raises:
+            ShapeError: there is no micro-batch.
+        """
+        if not micro_batches:
+            raise ShapeError("update(micro_batches)", "expected at least one, found none", "Draw a larger batch.")
+        moved = [batch.map(self._here) for batch in micro_batches]
+        number = self._version + 1
+        found: list[Mapping[str, Statistic]] = []
+        skipped = False
+        for name in self._objective.due(number):
+            metrics, taken = self._step(self._parts[name], moved, number)
+            found.append(metrics)
+            skipped |= not taken
+        self._move_target(number)
+        self._set_version(number)
+        return {**merge(found), "skipped": Metric(float(skipped))}
+
+    def weights(self) -> Weights[Tensor]:
+        """All weights of the policy by sorted name, on the CPU, in memory of their own."""
+        state: dict[str, Tensor] = self._policy.state_dict()
+        return Weights(tensors={name: state[name].detach().cpu().clone() for name in sorted(state)}, version=self._version)
+
+    def save(self, folder: Path) -> None:
+        """Writes the policy as `model.safetensors`, and all else as `off_policy.safetensors`; every rank calls it."""
+        if self._ranks.rank == 0:
+            label = {"version": str(self._version)}
+            save_file(dict(self.weights().tensors), folder / MODEL, {**label, "format": "pt"})
+            save_file({name: tensor.detach().cpu().clone() for name, tensor in self._state().items()}, folder / STATE, label)
+        self._ranks.barrier()
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        """Restores what `save` wrote.
+
+        Raises:
+            CheckpointError: a file is missing or damaged, or was written for another model or algorithm.
+        """
+        tensors, version = read_tensors(folder / MODEL)
+        state, found = read_tensors(folder / STATE)
+        own: dict[str, Tensor] = self._policy.state_dict()
+        memory = {name: tensor for name, tensor in state.items() if name.startswith("optimizer/")}
+        expected = {name: tensor for name, tensor in self._state().items() if not name.startswith("optimizer/")}
+        kept = {name: tensor for name, tensor in state.items() if name not in memory}
+        for file, wanted, given in ((MODEL, own, tensors), (STATE, expected, kept)):
+            difference = Manifest.of(wanted).difference(Manifest.of(given))
+            if difference:
+                raise CheckpointError(str(folder / file), f"made for another model or algorithm: {difference}", "Use that one.")
+        if found != version:
+            raise CheckpointError(str(folder / STATE), f"expected version {version}, found {found}", "Use another checkpoint.")
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+        for name, tensor in expected.items():
+            tensor.copy_(kept[name])
+        self._remember(memory)
+        self._set_version(version)
+
+    def close(self) -> None:
+        """Leaves the other ranks."""
+        self._ranks.leave()
+
+    def _made_parts(self) -> dict[str, Part]:
+        named = dict(self._policy.named_parameters())
+        trained = {part: [named[name] for name in names] for part, names in self._objective.trained(self._policy).items()}
+        trained |= {name: [parameter] for name, parameter in self._free.items()}
+        held = [id(parameter) for parameters in trained.values() for parameter in parameters]
+        empty = [part for part, parameters in trained.items() if not parameters]
+        if empty or len(set(held)) < len(held):
+            problem = f"the part '{empty[0]}' trains nothing" if empty else "a parameter belongs to two parts"
+            raise ConfigError("algorithm.loss_type", f"{problem} of {type(self._policy).__name__}", "Choose another model.")
+        rates = {"critic": self._optim.value_lr or self._optim.lr}
+        return {
+            part: Part(part, adamw(parameters, rate := rates.get(part, self._optim.lr), self._optim), rate, 0)
+            for part, parameters in trained.items()
+        }
+
+    def _step(self, part: Part, batches: Sequence[Transitions[Tensor]], number: int) -> tuple[dict[str, Statistic], bool]:
+        """One step of one part; its metrics, and whether its gradient was finite."""
+        parameters = part.parameters
+        # Keyed, so that what is drawn needs no state in a checkpoint; ranks differ, as their transitions do.
+        seed = keyed_seed(self._seed, f"update {part.name}", self._ranks.rank, number)
+        generator = torch.Generator(self._device).manual_seed(seed)
+        total = [torch.zeros_like(parameter) for parameter in parameters]
+        weight, metrics = 0.0, list[Mapping[str, Statistic]]()
+        for batch in batches:
+            output = self._objective.loss(part.name, self._learner, batch, generator=generator)
+            # Of this part alone: what else the loss goes through, such as critics on the actor's way, keeps its gradients.
+            gradients = torch.autograd.grad(output.total, parameters, allow_unused=True)
+            for into, gradient in zip(total, gradients, strict=True):
+                if gradient is not None:
+                    into += gradient
+            weight += output.weight.item()
+            metrics.append(output.metrics)
+        summed, weight, observed = self._over_ranks(total, weight, merge(metrics))
+        square = float(sum(float(gradient.double().square().sum()) for gradient in summed))
+        factor, norm = division(square, weight, self._optim.clip_grad)
+        taken = math.isfinite(norm)
+        if taken:
+            for group in part.optimizer.param_groups:
+                group["lr"] = part.lr * self._optim.factor(number - 1)
+            for parameter, gradient in zip(parameters, summed, strict=True):
+                parameter.grad = gradient.mul_(factor)
+            part.optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+            part.optimizer.zero_grad(set_to_none=True)
+        return {**observed, f"{part.name}_grad_norm": Metric(norm)}, taken
+
+    def _over_ranks(
+        self, gradients: list[Tensor], weight: float, metrics: Mapping[str, Statistic]
+    ) -> tuple[list[Tensor], float, Mapping[str, Statistic]]:
+        """The sums over ranks of gradients, of the weight and of metrics, which have the same names on all of them."""
+        if self._ranks.alone:
+            return gradients, weight, metrics
+        flat = self._ranks.all_reduce(torch.cat([gradient.flatten() for gradient in gradients]))
+        sizes = [gradient.numel() for gradient in gradients]
+        summed = [part.reshape(gradient.shape) for part, gradient in zip(flat.split(sizes), gradients, strict=True)]
+        names = sorted(metrics)
+        numbers = [weight, *(number for name in names for number in metrics[name].parts)]
+        left = iter(self._ranks.all_reduce(torch.tensor(numbers, dtype=torch.float64)).tolist())
+        total = next(left)
+        return summed, total, {name: type(metrics[name])(*(next(left) for _ in metrics[name].parts)) for name in names}
+
+    @torch.no_grad()
+    def _move_target(self, number: int) -> None:
+        target: dict[str, Tensor] = self._target.state_dict()
+        moved = self._objective.moved(target, self._policy.state_dict(), number)
+        for name, tensor in (moved or {}).items():
+            target[name].copy_(tensor)
+
+    def _state(self) -> dict[str, Tensor]:
+        """All that a checkpoint has beside the policy, as it lies: target weights, free parameters, what optimizers remember."""
+        state = {f"target/{name}": tensor for name, tensor in self._target.state_dict().items()}
+        state |= {f"free/{name}": parameter.data for name, parameter in self._free.items()}
+        for name, part in self._parts.items():
+            for index, parameter in enumerate(part.parameters):
+                for key, tensor in part.optimizer.state.get(parameter, {}).items():
+                    state[f"optimizer/{name}/{index}/{key}"] = tensor
+        return state
+
+    def _remember(self, memory: Mapping[str, Tensor]) -> None:
+        for part in self._parts.values():
+            part.optimizer.state.clear()
+        for path, tensor in memory.items():
+            _, name, index, key = path.split("/")
+            parameter = self._parts[name].parameters[int(index)]
+            self._parts[name].optimizer.state[parameter][key] = tensor.to(parameter.device)
+
+    def _here(self, leaf: Any) -> Tensor:
+        return torch.as_tensor(leaf).to(self._device)
+
+    def _set_version(self, version: int) -> None:
+        self._version = version
+        cast("Any", self._policy).version = version

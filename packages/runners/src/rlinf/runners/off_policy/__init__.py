@@ -1,0 +1,1 @@
+"""Reinforcement learning of robots in simulation from a replay buffer."""

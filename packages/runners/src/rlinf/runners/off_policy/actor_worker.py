@@ -1,0 +1,154 @@
+"""`OffPolicyActor`: receives trajectories, keeps them in a replay buffer, trains on what it draws, and publishes its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.metrics import Metric, Statistic, merge
+from rlinf.core.off_policy import OffPolicyTrainer, TrainsOffPolicy
+from rlinf.core.protocols import Channel
+from rlinf.core.random import keyed_seed
+from rlinf.core.replay import ReplayBuffer
+from rlinf.core.trajectory import Trajectory
+from rlinf.core.worker import Worker
+from rlinf.runners.checkpoints.starting_weights import load_starting_weights
+from rlinf.runners.embodied.arrivals import Arrivals
+from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.off_policy.schema import OffPolicyConfig
+from rlinf.runners.training.devices import placed
+from rlinf.runners.training.finite import check_finite
+from rlinf.runners.training.publishing import publish
+
+
+class OffPolicyActor(Worker):
+    """One rank of data-parallel training, with a replay buffer of its share of the environments."""
+
+    def __init__(self, cfg: OffPolicyConfig) -> None:
+        self.cfg = cfg
+        self._topology: Topology | None = None
+        self._trainer: OffPolicyTrainer
+        self._replay: ReplayBuffer
+
+    def init_worker(self, topology: Topology) -> None:
+        """Builds the policy, its trainer and the replay buffer; every rank calls it.
+
+        Raises:
+            ConfigError: a batch can't be parted over the ranks, or a rank has no environments.
+        """
+        # By default torch takes all cores of the machine, which the workers on it share.
+        torch.set_num_threads(self.threads)
+        self._replay = self._buffer(topology.spec)
+        config, seed = self.cfg.actor, self.cfg.runner.seed
+        policy = placed(config.model.build(topology.spec, seed=keyed_seed(seed, "model")), self)
+        if self.cfg.runner.ckpt_path is not None:
+            path = self.cfg.runner.ckpt_path
+            load_starting_weights(policy, path, model=config.model, build=lambda section: section.build(topology.spec, seed=0))
+        assert isinstance(config.trainer, TrainsOffPolicy)  # a rule has seen to it
+        self._trainer = config.trainer.build_off_policy(
+            policy,
+            self.cfg.algorithm.objective,
+            topology.spec,
+            seed=seed,
+            rank=self.rank,
+            world_size=self.world_size,
+            rendezvous=self.rendezvous,
+            training_steps=self.cfg.optimizer_steps,
+        )
+        self._topology = topology
+
+    def sync_model_to_rollout(self) -> int:
+        """Publishes the weights to all rollout workers; returns their version."""
+        topology = self._ready()
+        sync, receivers = self.cfg.actor.weight_syncer.sync, range(topology.rollout_ranks)
+        return publish(self._trainer, sync, self.messenger, rank=self.rank, group=topology.rollout, receivers=receivers)
+
+    def recv_rollout_batch(self, trajectories: Channel, env_ranks: int) -> int:
+        """Receives this rank's share of an iteration into the replay buffer; returns its number of transitions.
+
+        Args:
+            trajectories: where `(env rank, Trajectory)` come from, keyed by actor rank.
+            env_ranks: how many env workers send.
+        """
+        self._ready()
+        arrivals, added = Arrivals(trajectories, self.rank, env_ranks), 0
+        for _ in range(self.cfg.env.train.rollout_epoch):
+            with self.worker_timer("wait_for_trajectories"):
+                parts = arrivals.next()
+            with self.worker_timer("store"):
+                added += sum(self._add(part) for part in parts)
+        return added
+
+    def run_training(self, step: int) -> Mapping[str, Statistic]:
+        """Updates the weights with what is drawn from the buffer, as often as the update-to-data ratio says.
+
+        Args:
+            step: the iteration.
+        """
+        self._ready()
+        share = self.cfg.actor.global_batch_size // self.world_size
+        size = self.cfg.actor.micro_batch_size or share
+        metrics: list[Mapping[str, Statistic]] = [{"replay_buffer/size": Metric(float(len(self._replay)))}]
+        for _ in range(self.cfg.updates(step)):
+            with self.worker_timer("sample"):
+                drawn = self._replay.sample(share)
+            parts = [drawn.rows(slice(begin, begin + size)) for begin in range(0, share, size)]
+            with self.worker_timer("update"):
+                metrics.append(self._trainer.update(parts))
+        return merge(metrics)
+
+    def save_checkpoint(self, folder: str) -> None:
+        """Writes this rank's share of a checkpoint into a folder that exists; every rank calls it."""
+        self._ready()
+        self._trainer.save(Path(folder))
+        own = self._replay_folder(folder)
+        own.mkdir()
+        self._replay.save(own)
+
+    def load_checkpoint(self, folder: str) -> None:
+        """Restores what `save_checkpoint` wrote; every rank calls it."""
+        self._ready()
+        self._trainer.load(Path(folder))
+        self._replay.load(self._replay_folder(folder))
+
+    def close(self) -> None:
+        """Leaves the other ranks; every rank calls it, last."""
+        self._ready()
+        self._trainer.close()
+
+    def _add(self, rows: Trajectory[Any]) -> int:
+        check_finite("reward", rows.reward, rows, place=f"actor[{self.rank}]", remedy="Look at the reward of env.train.env_type.")
+        # The last digits of an episode's number are those of its environment; see `RowCollector`.
+        return self._replay.add(rows, rows.episode % self.cfg.env.train.total_num_envs if rows.episode is not None else None)
+
+    def _buffer(self, spec: EnvSpec) -> ReplayBuffer:
+        config, train = self.cfg.algorithm, self.cfg.env.train
+        if self.cfg.actor.global_batch_size % self.world_size:
+            problem = f"{self.cfg.actor.global_batch_size} transitions can't be parted over {self.world_size} actors"
+            raise ConfigError("actor.global_batch_size", problem, f"Use a multiple of {self.world_size}.")
+        groups = train.total_num_envs // train.group_size
+        # As `shares` parts them.
+        own = sum(group * self.world_size // groups == self.rank for group in range(groups)) * train.group_size
+        if not own:
+            problem = f"{groups} groups of environments are fewer than {self.world_size} actors"
+            raise ConfigError("env.train.total_num_envs", problem, "Raise it, or place fewer actors.")
+        return ReplayBuffer(
+            capacity=self.cfg.capacity(spec) * own // train.total_num_envs,
+            producers=own,
+            n_step=config.replay_buffer.n_step,
+            gamma=config.gamma,
+            seed=keyed_seed(self.cfg.runner.seed, "replay", self.rank),
+        )
+
+    def _replay_folder(self, folder: str) -> Path:
+        return Path(folder) / f"replay_{self.rank}"
+
+    def _ready(self) -> Topology:
+        if self._topology is None:
+            raise RLinfError(f"actor[{self.rank}]", "has no trainer yet", "Call init_worker(topology) first.")
+        return self._topology

@@ -1,0 +1,120 @@
+"""The rules across the sections of an off-policy run, and what only the simulators can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from rlinf.core.arrays import as_numpy
+from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import traits_of
+from rlinf.core.errors import ConfigError, refuse
+from rlinf.core.off_policy import TrainsOffPolicy
+from rlinf.core.replay import available_memory
+from rlinf.runners.config.rules import Rule
+from rlinf.runners.config.sections import Section
+from rlinf.runners.embodied.rules import PLAYED
+from rlinf.runners.off_policy.schema import GIB, OffPolicyConfig
+from rlinf.runners.task_types import read_run
+
+TASK_TYPE: Final = "embodied_off_policy"
+_LOSS: Final = "algorithm.loss_type"
+_BUFFER: Final = "algorithm.replay_buffer"
+
+
+def _judged(cfg: OffPolicyConfig) -> ConfigError | None:
+    traits, model, loss = traits_of(cfg.actor.model.config), f"'{cfg.actor.model.model_type}'", f"'{cfg.algorithm.loss_type}'"
+    judges = cfg.algorithm.objective.judges
+    if judges == "q_functions" and traits.q_functions is False:
+        return ConfigError("actor.model.num_q_heads", f"{loss} learns Q-functions, and {model} has none", "Set it to 2.")
+    if judges == "action_values" and traits.discrete_actions is False:
+        problem = f"{loss} chooses among numbered actions, and {model} makes vectors of numbers"
+        return ConfigError(_LOSS, problem, "Choose sac or td3, or actor.model.model_type mlp_policy.")
+    return None
+
+
+def _remembers(cfg: OffPolicyConfig) -> ConfigError | None:
+    if not traits_of(cfg.actor.model.config).recurrent:
+        return None
+    problem = f"'{cfg.actor.model.model_type}' has a memory, and a replay buffer draws single transitions"
+    return ConfigError("actor.model.model_type", problem, "Choose a policy without, such as mlp_policy or cnn_policy.")
+
+
+def _trains(cfg: OffPolicyConfig) -> ConfigError | None:
+    if isinstance(cfg.actor.trainer, TrainsOffPolicy):
+        return None
+    return ConfigError("actor.training_backend", f"'{cfg.actor.training_backend}' does not train off-policy", "Use fsdp.")
+
+
+def _held(cfg: OffPolicyConfig) -> ConfigError | None:
+    capacity, least, envs = cfg.algorithm.replay_buffer.capacity, cfg.min_transitions, cfg.env.train.total_num_envs
+    if capacity < least:
+        problem = f"{capacity} transitions are fewer than the {least} that the first update needs"
+        return ConfigError(f"{_BUFFER}.capacity", problem, f"Raise it, or lower {_BUFFER}.min_buffer_size.")
+    if capacity < 2 * envs:
+        problem = f"{capacity} transitions can't be parted over {envs} environments with two each"
+        return ConfigError(f"{_BUFFER}.capacity", problem, f"Use at least {2 * envs}.")
+    return None
+
+
+def _updated(cfg: OffPolicyConfig) -> ConfigError | None:
+    made = cfg.decisions_per_iteration * cfg.runner.max_steps
+    if made >= cfg.min_transitions:
+        return None
+    problem = f"the run collects {made} transitions, and the first update needs {cfg.min_transitions}: nothing would be learned"
+    return ConfigError("runner.max_steps", problem, f"Raise it, or lower {_BUFFER}.min_buffer_size or algorithm.start_steps.")
+
+
+OFF_POLICY: Final[Sequence[Rule[OffPolicyConfig]]] = (*PLAYED, _judged, _remembers, _trains, _held, _updated)
+
+
+def check_actions(cfg: OffPolicyConfig, spec: EnvSpec) -> None:
+    """Refuses an algorithm that can't learn the actions of an environment, and a buffer that is larger than the free memory.
+
+    Raises:
+        ConfigError: one line for each of them, with its key.
+    """
+    refuse([fault for fault in (_numbered(cfg, spec), _unbounded(cfg, spec), _too_large(cfg, spec)) if fault is not None])
+
+
+def _numbered(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
+    env, loss = f"env.train.env_type '{cfg.env.train.env_type}'", f"'{cfg.algorithm.loss_type}'"
+    numbered = np.issubdtype(np.dtype(spec.action.dtype), np.integer)
+    single = numbered and not spec.action.shape and traits_of(cfg.actor.model.config).chunk in (None, 1)
+    if cfg.algorithm.objective.judges == "q_functions" and numbered:
+        return ConfigError(_LOSS, f"{loss} learns vectors of numbers, and {env} takes numbered actions", "Choose dqn.")
+    if cfg.algorithm.objective.judges == "action_values" and not single:
+        found = "several numbers" if numbered else "vectors of numbers"
+        return ConfigError(_LOSS, f"{loss} chooses one numbered action, and {env} takes {found}", "Choose sac or td3.")
+    return None
+
+
+def _unbounded(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
+    if not cfg.algorithm.start_steps or _bounded(spec.action.low, spec.action.high):
+        return None
+    problem = f"{cfg.algorithm.start_steps} decisions are to be drawn within the bounds of actions, which have none"
+    return ConfigError("algorithm.start_steps", problem, "Set it to 0, and algorithm.replay_buffer.min_buffer_size.")
+
+
+def _too_large(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
+    capacity, size, free = cfg.capacity(spec), cfg.transition_bytes(spec), available_memory()
+    if capacity * size <= free:
+        return None
+    problem = f"{capacity:,} transitions of {size:,} bytes take {capacity * size / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
+    remedy = f"Use at most {free * 9 // 10 // size:,}, or set {_BUFFER}.max_gib."
+    return ConfigError(f"{_BUFFER}.capacity", problem, remedy)
+
+
+def _bounded(low: Any, high: Any) -> bool:
+    return low is not None and high is not None and bool(np.isfinite(as_numpy(low)).all() and np.isfinite(as_numpy(high)).all())
+
+
+def read_off_policy(data: Section) -> OffPolicyConfig:
+    """The typed configuration of an off-policy run, to which none of these rules objects.
+
+    Raises:
+        ConfigError: one line per fault, each with its dotted path.
+    """
+    return read_run(OffPolicyConfig, data, task_type=TASK_TYPE, rules=OFF_POLICY)

@@ -1,0 +1,106 @@
+"""The configuration of an off-policy run; YAML holds only what a run changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from rlinf.core.config import expect_range
+from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import traits_of
+from rlinf.core.errors import ConfigError
+from rlinf.core.off_policy import Objective
+from rlinf.core.registry import OBJECTIVES
+from rlinf.core.replay import bytes_of_slot
+from rlinf.runners.config.schema import chosen, not_negative, positive
+from rlinf.runners.embodied.schema import PlayedConfig
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayBufferConfig:
+    """`algorithm.replay_buffer`: the last transitions, over all actors."""
+
+    capacity: int = 100_000
+    """How many transitions are kept; each environment has the same share, of which the oldest are overwritten."""
+    max_gib: float | None = None
+    """Memory in GiB that they may take at most, which lowers `capacity` where a transition is large; null for any."""
+    n_step: int = 1
+    """Over how many decisions a transition goes at most: its reward is their discounted sum, and what follows them counts γᵏ. Where
+    an episode ends earlier it ends there, a truncated one with the value of its final observation."""
+    min_buffer_size: int | None = None
+    """How many transitions there must be before the first update; null: `algorithm.start_steps`, at least one batch."""
+
+    def __post_init__(self) -> None:
+        positive(capacity=self.capacity, max_gib=self.max_gib, n_step=self.n_step, min_buffer_size=self.min_buffer_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffPolicyAlgorithmConfig:
+    """`algorithm`; its section also holds the fields of the objective."""
+
+    loss_type: str = "sac"
+    """A registered off-policy objective."""
+    objective: Objective = field(metadata=chosen(OBJECTIVES, "loss_type", trains=True))
+    """Its own fields."""
+    gamma: float = 0.99
+    """Discount of one decision."""
+    utd: float = 1.0
+    """Updates for each decision that is collected (update-to-data ratio), from the first one on that `replay_buffer` allows."""
+    start_steps: int = 0
+    """Decisions at the start of the run that are drawn uniformly within the bounds of actions, rounded up to a whole iteration."""
+    replay_buffer: ReplayBufferConfig = field(default_factory=ReplayBufferConfig)
+
+    def __post_init__(self) -> None:
+        expect_range("gamma", self.gamma, 0.0, 1.0)
+        expect_range("utd", self.utd, 0.0, 1e4)
+        not_negative(start_steps=self.start_steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffPolicyConfig(PlayedConfig):
+    """A whole run; every choice by name is already made and its parameters are checked."""
+
+    algorithm: OffPolicyAlgorithmConfig
+
+    @property
+    def keeps_observations(self) -> bool:
+        """A replay buffer needs what was seen, final observations too."""
+        return True
+
+    @property
+    def min_transitions(self) -> int:
+        """How many transitions there must be before the first update."""
+        named = self.algorithm.replay_buffer.min_buffer_size
+        return max(self.algorithm.start_steps, self.actor.global_batch_size) if named is None else named
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Updates of the whole run, over which schedules span."""
+        return sum(self.updates(step) for step in range(self.runner.max_steps))
+
+    def updates(self, step: int) -> int:
+        """Updates in iteration `step`, counted from 0: by what was collected, so that a run that resumes makes the same ones."""
+        made = self.decisions_per_iteration
+        if (step + 1) * made < self.min_transitions:
+            return 0
+        return math.floor((step + 1) * made * self.algorithm.utd) - math.floor(step * made * self.algorithm.utd)
+
+    def transition_bytes(self, spec: EnvSpec) -> int:
+        """What a transition takes in the replay buffer."""
+        return bytes_of_slot(spec.observation, spec.action, chunk=traits_of(self.actor.model.config).chunk or 1)
+
+    def capacity(self, spec: EnvSpec) -> int:
+        """How many transitions are kept over all actors.
+
+        Raises:
+            ConfigError: `max_gib` leaves no room for two of each environment, or for those that the first update needs.
+        """
+        config, size = self.algorithm.replay_buffer, self.transition_bytes(spec)
+        fit = config.capacity if config.max_gib is None else min(config.capacity, int(config.max_gib * GIB / size))
+        needed = max(2 * self.env.train.total_num_envs, self.min_transitions)
+        if fit < needed:
+            problem = f"{config.max_gib:g} GiB hold {fit:,} transitions of {size:,} bytes, and the run needs {needed:,}"
+            raise ConfigError("algorithm.replay_buffer.max_gib", problem, f"Use at least {needed * size / GIB:.3g}.")
+        return fit

@@ -73,22 +73,23 @@ def placement(cluster: Mapping[str, Any], required: Sequence[str], optional: Seq
     return together(faults)
 
 
-def whole_batches(batch: int, total: int, *, of: str, made: str) -> ConfigError | None:
-    """An iteration is a whole number of optimizer steps of the size that was asked for.
+def whole_batches(batch: int, total: int, *, of: str, made: str, part: str = "an iteration") -> ConfigError | None:
+    """An iteration, or a part that is trained on by itself, is a whole number of optimizer steps of the size that was asked for.
 
     Where an iteration turns out smaller (padding, groups that were dropped), the steps share what there is as evenly as they can.
 
     Args:
         batch: `actor.global_batch_size`.
-        total: what an iteration makes.
+        total: what it makes.
         of: what is counted.
         made: how the total comes about.
+        part: of what this is the total.
     """
     key = "actor.global_batch_size"
     if batch > total:
-        return ConfigError(key, f"{batch} {of} in an optimizer step, but an iteration makes only {total} ({made})", f"Use {total}.")
+        return ConfigError(key, f"{batch} {of} in an optimizer step, but {part} makes only {total} ({made})", f"Use {total}.")
     if total % batch:
-        problem = f"{batch} {of} in an optimizer step can't part the {total} of an iteration ({made}) into whole steps"
+        problem = f"{batch} {of} in an optimizer step can't part the {total} of {part} ({made}) into whole steps"
         smaller, greater = _divisor(total, range(batch, 0, -1), 1), _divisor(total, range(batch, total), total)
         return ConfigError(key, problem, f"Use a divisor, such as {smaller} or {greater}.")
     return None

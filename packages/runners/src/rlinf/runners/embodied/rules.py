@@ -8,12 +8,13 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import Need, observed_of, tasks_of, traits_of
-from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.declarations import Need, needs_of, observed_of, tasks_of, traits_of
+from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.evaluation.results import TaskId
 from rlinf.core.sequences import Granularity
-from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, unmet_by_model, whole_batches
+from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, together, unmet_by_model, whole_batches
 from rlinf.runners.config.sections import Section, resolved, subsection
+from rlinf.runners.config.statistics import lacking_statistics
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.task_types import read_run
 
@@ -23,9 +24,35 @@ def _placement(cfg: PlayedConfig) -> ConfigError | None:
 
 
 def _batches(cfg: EmbodiedConfig) -> ConfigError | None:
-    train = cfg.env.train
-    made = f"{train.total_num_envs} envs × {train.max_steps_per_rollout_epoch} steps × {train.rollout_epoch} epochs"
-    return whole_batches(cfg.actor.global_batch_size, cfg.decisions_per_iteration, of="decisions", made=made)
+    train, size = cfg.env.train, cfg.actor.global_batch_size
+    of_epoch = f"{train.total_num_envs} envs × {train.max_steps_per_rollout_epoch} steps"
+    if cfg.runner.use_training_pipeline:
+        part = "a rollout epoch with runner.use_training_pipeline"
+        return whole_batches(size, cfg.decisions_per_rollout_epoch, of="decisions", made=of_epoch, part=part)
+    made = f"{of_epoch} × {train.rollout_epoch} epochs"
+    return whole_batches(size, cfg.decisions_per_iteration, of="decisions", made=made)
+
+
+def _pipeline(cfg: EmbodiedConfig) -> ConfigError | None:
+    """What can't be known or done before the rollout is over."""
+    if not cfg.runner.use_training_pipeline:
+        return None
+    key, remedy = "runner.use_training_pipeline", "or set runner.use_training_pipeline: false."
+    faults: list[ConfigError] = []
+    if cfg.env.train.rollout_epoch == 1:
+        problem = f"expected at least 2 with {key}, which trains on one while the next is played, found 1"
+        faults.append(ConfigError("env.train.rollout_epoch", problem, f"Raise it, {remedy}"))
+    if cfg.algorithm.recompute_logprobs:
+        problem = f"scores all decisions of an iteration before its first update, and {key} updates before the last is made"
+        faults.append(ConfigError("algorithm.recompute_logprobs", problem, f"Set it to false, {remedy}"))
+    if cfg.actor.offload:
+        problem = f"leaves the devices to the rollout, during which {key} is to train on them"
+        faults.append(ConfigError("actor.offload", problem, f"Set it to false, {remedy}"))
+    compares = "group" in needs_of(cfg.algorithm.advantage) or cfg.algorithm.filter_rewards
+    if compares and cfg.env.train.auto_reset:
+        problem = f"lets episodes go on into the next rollout epoch, and {key} compares the rows of a group within one"
+        faults.append(ConfigError("env.train.auto_reset", problem, f"Set it to false, {remedy}"))
+    return together(faults)
 
 
 def _needs(cfg: EmbodiedConfig) -> ConfigError | None:
@@ -156,21 +183,25 @@ def check_states(cfg: PlayedConfig, metadata: Mapping[str, Any], *, trains: bool
             raise ConfigError(f"env.eval.{key}", problem, f"Those of a task are numbered 0 to {states - 1}.")
 
 
-def check_spec(cfg: PlayedConfig, spec: EnvSpec) -> None:
+def check_spec(cfg: PlayedConfig, spec: EnvSpec, *, of_checkpoint: bool = False) -> None:
     """Refuses a model that can't act in an environment; called when the simulators are up, before any model is built.
+
+    Args:
+        cfg: the run.
+        spec: what is acted in.
+        of_checkpoint: whether the weights are those of a checkpoint of ours, which have their own statistics.
 
     Raises:
         ConfigError: the environment numbers its actions, and the model makes vectors of numbers; it does not show what the model
-            needs; or its episodes are shorter than a chunk of actions.
+            needs; its episodes are shorter than a chunk of actions; or the statistics of the weights are of other actions.
     """
     model, env = f"'{cfg.actor.model.model_type}'", f"env.train.env_type '{cfg.env.train.env_type}'"
     discrete = np.issubdtype(np.dtype(spec.action.dtype), np.integer)
     if discrete and traits_of(cfg.actor.model.config).discrete_actions is False:
         remedy = "Choose an environment with continuous actions, or a model of your own that decides among numbers."
         raise ConfigError("actor.model.model_type", f"{model} makes vectors of numbers, and {env} takes numbered actions", remedy)
-    for fault in (_unseen(cfg, spec.observation), _too_long(cfg, env, spec.max_episode_steps)):
-        if fault is not None:
-            raise fault
+    faults = (_unseen(cfg, spec.observation), _too_long(cfg, env, spec.max_episode_steps))
+    refuse([*(fault for fault in faults if fault), *(() if of_checkpoint else lacking_statistics(cfg, spec))])
 
 
 def check_evaluated(cfg: PlayedConfig, spec: EnvSpec, trained: EnvSpec) -> None:
@@ -223,6 +254,7 @@ PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (_placement, _batching, _acts, _ob
 EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     *PLAYED,
     _batches,
+    _pipeline,
     _sequences,
     _needs,
     _granularity,

@@ -2,6 +2,7 @@
 
     update_rollout_weights      actor ══weights══► rollout
     generate_rollouts           env ◄══actions══ rollout,  env ══observations══► rollout,  env ══trajectories══► actor
+                                (with runner.use_training_pipeline the actor trains on each rollout epoch as it comes)
     compute_advantages…         actor
     run_training                actor          (meanwhile env resets for the next iteration)
 
@@ -68,7 +69,7 @@ class EmbodiedRunner:
         self.folder = folder or open_run_folder(cfg)
         cluster = actor.cluster
         self.requests = cluster.create_channel("requests", near=rollout.name)
-        self.answers = cluster.create_channel("answers", near=rollout.name)
+        self.answers = cluster.create_channel("answers", near=env.name)
         self.trajectories = cluster.create_channel("trajectories", near=actor.name)
         self.evaluator = EmbodiedEvaluator(
             rollout, env, requests=self.requests, answers=self.answers, timeout_s=cfg.runner.timeout_s
@@ -120,12 +121,19 @@ class EmbodiedRunner:
         self.phases.timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
 
     def generate_rollouts(self) -> list[EpisodeResult]:
-        """Lets env and rollout workers play, and the actor receive; returns the episodes that ended."""
+        """Lets env and rollout workers play, and the actor receive; returns the episodes that ended.
+
+        With `runner.use_training_pipeline` the actor also trains on each rollout epoch while the next one is played.
+        """
+        if self.cfg.trains_on_arrival:
+            received = self.actor.train_on_arrival(self.step, self.trajectories, self.env.world_size)
+        else:
+            received = self.actor.recv_rollout_batch(self.trajectories, self.env.world_size)
         per_rank, *_ = self.phases.timed(
             "generate_rollouts",
             self.env.interact(self.step, self.requests, self.answers, self.trajectories),
             self.rollout.generate(self.step, self.requests, self.answers),
-            self.actor.recv_rollout_batch(self.trajectories, self.env.world_size),
+            received,
         )
         played: list[Interaction] = per_rank
         self.env_steps += sum(part.env_steps for part in played)

@@ -15,6 +15,7 @@ from rlinf.runners.config.schema import (
     PublishingConfig,
     ReferenceConfig,
     RunConfig,
+    RunnerConfig,
     chosen,
     like,
     not_negative,
@@ -268,10 +269,19 @@ class PlayedConfig(RunConfig):
         return False
 
     @property
+    def trains_on_arrival(self) -> bool:
+        """Whether the actor also trains while trajectories arrive."""
+        return False
+
+    @property
+    def decisions_per_rollout_epoch(self) -> int:
+        """Decisions in one rollout epoch, over all environments."""
+        return self.env.train.total_num_envs * self.env.train.max_steps_per_rollout_epoch
+
+    @property
     def decisions_per_iteration(self) -> int:
         """Decisions in one iteration, over all environments."""
-        train = self.env.train
-        return train.total_num_envs * train.max_steps_per_rollout_epoch * train.rollout_epoch
+        return self.decisions_per_rollout_epoch * self.env.train.rollout_epoch
 
     @property
     def inexact_resume(self) -> str:
@@ -285,12 +295,27 @@ class PlayedConfig(RunConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbodiedRunnerConfig(RunnerConfig):
+    """`runner`."""
+
+    use_training_pipeline: bool = False
+    """Whether the actor takes the first update epoch of an iteration while its rollout goes on: on each rollout epoch as soon as
+    that is played, with the advantages of that rollout epoch alone. Later update epochs see the whole iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbodiedConfig(PlayedConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
+    runner: EmbodiedRunnerConfig
     actor: ActorConfig
     algorithm: EmbodiedAlgorithmConfig
     reference: ReferenceConfig
+
+    @property
+    def trains_on_arrival(self) -> bool:
+        """Whether the actor also trains while trajectories arrive."""
+        return self.runner.use_training_pipeline
 
     @property
     def optimizer_steps_per_iteration(self) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from rlinf.core.data import EnvSpec
+
 Need = Literal["value", "target", "entropy", "reference", "proximal", "version", "baseline", "group", "sum_pi_squared"]
 """What an advantage or a loss may be unable to do without:
 
@@ -109,11 +111,15 @@ class KnowsTasks(Protocol):
 class HasStatistics(Protocol):
     """A model's configuration whose actions have units by the statistics that the folder of its weights brings."""
 
-    def check_statistics(self, place: str) -> None:
+    def check_statistics(self, place: str, spec: EnvSpec | None = None) -> None:
         """Refuses a folder without the statistics that are asked for; a preset has the bounds of its environment.
 
+        Args:
+            place: the section, whose keys the message names.
+            spec: whose actions the statistics must be of; None where nothing is known yet.
+
         Raises:
-            ConfigError: the message names keys below `place`, what is asked for and what there is.
+            ConfigError: what is asked for, and what there is.
         """
         ...
 

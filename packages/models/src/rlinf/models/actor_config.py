@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
@@ -14,6 +15,11 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.sequences import Granularity
 
 STATES = "states"
+MISSING_STATISTICS: Final = (
+    "'{model}' acts in the units of a robot only by them: put them there, or start from demonstrations (apps/embodied/sft.py, "
+    "data.statistics: dataset), whose checkpoint has them."
+)
+"""What to do about a folder without statistics."""
 MOST_LOG_STD: Final = 20.0
 """Beyond which a standard deviation, or the square of its inverse, leaves float32."""
 
@@ -97,6 +103,20 @@ def acting(
 def is_numbered(action: ArraySpec) -> bool:
     """Whether an action is a number out of several, or several such numbers, rather than a vector."""
     return np.issubdtype(np.dtype(action.dtype), np.integer)
+
+
+def check_model_path(path: str | None, place: str) -> None:
+    """Refuses the folder of a model that is not there, or not described; None passes.
+
+    Raises:
+        ConfigError: it has no `config.json`.
+    """
+    if path is None:
+        return
+    folder = Path(path).expanduser()
+    if not (folder / "config.json").is_file():
+        found = "a folder without config.json" if folder.is_dir() else "none"
+        raise ConfigError(f"{place}.model_path", f"expected the folder of a model at '{path}', found {found}", "Download it first.")
 
 
 def check_log_std(init: float | None, bounds: tuple[float, float] | None = None) -> None:

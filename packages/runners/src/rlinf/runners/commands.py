@@ -99,7 +99,8 @@ def eval_app(argv: Sequence[str], *, config_dir: Path, description: str) -> int:
     """
     command = parse_evaluation(argv, config_dir=config_dir, description=description)
     # All are read before the first begins, so that a fault of the last one costs nothing.
-    entries = {name: _evaluable(data) for name, data in (command.suite or {"": command.data}).items()}
+    ours = command.checkpoint is not None
+    entries = {name: _evaluable(data, ours) for name, data in (command.suite or {"": command.data}).items()}
     policy = command.policy(next(iter(entries.values()))[1].runner)
     reports: dict[str, EvalReport[Any]] = {}
     for name, (start, cfg) in entries.items():
@@ -114,13 +115,13 @@ def eval_app(argv: Sequence[str], *, config_dir: Path, description: str) -> int:
     return 0
 
 
-def _evaluable(data: Mapping[str, Any]) -> tuple[StartEvaluation, Any]:
+def _evaluable(data: Mapping[str, Any], of_checkpoint: bool) -> tuple[StartEvaluation, Any]:
     """What starts an evaluation, and its typed configuration."""
     task_type = task_type_of(data)
     if task_type.evaluation is None:
         raise ConfigError("runner.task_type", f"'{task_type.name}' is evaluated by training only", "Train it for its numbers.")
     cfg = task_type.read(data)
-    check_evaluation(cfg)
+    check_evaluation(cfg, of_checkpoint=of_checkpoint)
     return task_type.evaluation, cfg
 
 

@@ -23,6 +23,7 @@ SHARED: Final = "shared"
 """In the metadata: for each name that is stored under another one, that other name."""
 
 _PICKLED = (".pt", ".pth", ".bin")
+_PROCESSORS = ("policy_preprocessor_", "policy_postprocessor_")
 
 _safetensors: Any = safetensors.torch
 _open: Any = safe_open
@@ -44,6 +45,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return _pickled(file)
     tensors, metadata = _whole(file)
     return tensors | _aliases(tensors, metadata.get(SHARED), file)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors of a folder, without those of LeRobot's processors, which hold statistics."""
+    return [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith(_PROCESSORS)]
 
 
 def write_tensors(tensors: Mapping[str, Tensor], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> None:

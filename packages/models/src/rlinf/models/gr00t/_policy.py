@@ -18,6 +18,7 @@ from rlinf.core.trajectory import Batch
 from rlinf.core.tree import Tree, tree_map
 from rlinf.models._tokenizers import read_tokenizer, tiny_tokenizer
 from rlinf.models.base import BasePolicy
+from rlinf.models.checkpoints.tensors import weight_files
 from rlinf.models.flow import ExploreNoiseNet, initial_noise, sample_chain, score_chain
 from rlinf.models.flow.chain import Chain, ChainScore, Field, Spread
 from rlinf.models.flow.density import of_decision
@@ -30,7 +31,7 @@ from rlinf.models.gr00t.observation import STATES, Reader
 from rlinf.models.gr00t.policy import EMBODIMENTS, GR00TPolicyConfig
 from rlinf.models.gr00t.prompt import PADDING, Prompter
 from rlinf.models.gr00t.shapes import BASE, TINY, GR00TShape, shape_of
-from rlinf.models.gr00t.statistics import from_bounds, from_metadata
+from rlinf.models.gr00t.statistics import from_bounds, from_metadata, read_metadata
 from rlinf.models.gr00t.weight_map import from_public
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora
@@ -281,7 +282,6 @@ class GR00TPolicy(BasePolicy):
 
 
 _EAGLE = "eagle2_hg_model"
-_METADATA = "experiment_cfg/metadata.json"
 _FRESH = ("value_head.", "noise_net.", "state_norm.", "action_norm.")
 
 
@@ -356,7 +356,7 @@ def _load(policy: GR00TPolicy, folder: Path) -> None:
     Raises:
         CheckpointError: one is missing, or has another shape; nothing was changed.
     """
-    files = sorted(folder.glob("*.safetensors"))
+    files = weight_files(folder)
     if not files:
         raise CheckpointError(str(folder), "expected *.safetensors, found none")
     found = {name: tensor for file in files for name, tensor in load_file(file).items()}
@@ -372,8 +372,8 @@ def _load(policy: GR00TPolicy, folder: Path) -> None:
 
 def _statistics(policy: GR00TPolicy, spec: EnvSpec, folder: Path | None) -> None:
     """From the checkpoint's metadata if it has the robot, else from the environment's bounds."""
-    config, path = policy.config, None if folder is None else folder / _METADATA
-    metadata = _read(path) if path is not None and path.is_file() else {}
+    config = policy.config
+    metadata: dict[str, Any] = {} if folder is None else read_metadata(folder)
     parts = (
         (policy.state_norm, "state", config.state_keys, spec.observation.get(STATES)),
         (policy.action_norm, "action", config.action_keys, spec.action),

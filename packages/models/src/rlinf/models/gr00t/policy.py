@@ -10,9 +10,11 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
+from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, expect_sizes
+from rlinf.models.actor_config import acting, check_model_path, expect_sizes
 from rlinf.models.flow import FlowSampling
+from rlinf.models.gr00t.statistics import check_statistics
 from rlinf.models.lora import LoRAConfig
 
 if TYPE_CHECKING:
@@ -85,6 +87,21 @@ class GR00TPolicyConfig:
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
         return acting(critic=self.add_value_head, chunk=self.num_action_chunks)
+
+    def check(self, place: str) -> None:
+        """Refuses a folder that is not there.
+
+        Raises:
+            MissingExtra: transformers is not installed.
+            ConfigError: there is no such folder.
+        """
+        require_modules("transformers", "tokenizers", place=f"{place}.model_type", extra="rlinf-models[vla]")
+        check_model_path(self.model_path, place)
+
+    def check_statistics(self, place: str, spec: EnvSpec | None = None) -> None:
+        """See `rlinf.core.declarations.HasStatistics`."""
+        if self.model_path is not None:
+            check_statistics(self, self.model_path, place, spec)
 
     def build(self, spec: EnvSpec, *, seed: int) -> GR00TPolicy:
         """The policy; torch's global generator is neither read nor moved.

@@ -2,14 +2,58 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
-from rlinf.core.data import ArraySpec
-from rlinf.core.errors import CheckpointError
+from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.models.actor_config import MISSING_STATISTICS
+
+if TYPE_CHECKING:
+    from rlinf.models.gr00t.policy import GR00TPolicyConfig
+
+
+METADATA: Final = "experiment_cfg/metadata.json"
+"""Where a folder has the statistics of robots."""
+
+
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """By robot; empty if the folder has none."""
+    path = folder / METADATA
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def check_statistics(config: GR00TPolicyConfig, path: str, place: str, spec: EnvSpec | None) -> None:
+    """Refuses a folder without the robot's statistics, or with those of another number of actions.
+
+    Args:
+        config: says which robot and which parts.
+        path: of the folder.
+        place: the section, for messages.
+        spec: the environment, if it is known.
+
+    Raises:
+        ConfigError: the message has both sides.
+    """
+    metadata, tag = read_metadata(Path(path)), config.embodiment_tag
+    if tag not in metadata:
+        has = f"the robots {', '.join(sorted(metadata))}" if metadata else f"no robot ({METADATA} is missing)"
+        problem = f"'{path}' has statistics of {has}, and none of '{tag}'"
+        raise ConfigError(f"{place}.embodiment_tag", problem, MISSING_STATISTICS.format(model="gr00t"))
+    for kind, keys in (("state", config.state_keys), ("action", config.action_keys)):
+        try:
+            size = len(from_metadata(metadata, tag, kind, keys)["min"])
+        except CheckpointError as error:
+            raise ConfigError(f"{place}.{kind}_keys", f"'{path}': {error.problem}", "Name parts of the file.") from error
+        if kind == "action" and spec is not None and spec.action.shape != (size,):
+            problem = f"the statistics of '{tag}' in '{path}' are of {size} actions, and the environment takes"
+            remedy = "Choose its parts with action_keys, another robot, or its environment."
+            raise ConfigError(f"{place}.embodiment_tag", f"{problem} {list(spec.action.shape)}", remedy)
 
 
 def from_metadata(metadata: Mapping[str, Any], embodiment_tag: str, kind: str, keys: Sequence[str] = ()) -> dict[str, Tensor]:

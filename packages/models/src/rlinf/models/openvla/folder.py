@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from rlinf.core.data import EnvSpec
 from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.models.actor_config import MISSING_STATISTICS
 from rlinf.models.openvla.architecture import PrismaticConfig, TextConfig, VisionConfig
 
 OWN_VISION = "rlinf_vision"
@@ -42,15 +44,55 @@ def read_facts(folder: Path) -> FolderFacts:
     strategy = config.get("image_resize_strategy", "resize-naive")
     if strategy != "resize-naive":
         raise CheckpointError(f"{folder}/config.json", f"expected image_resize_strategy resize-naive, found '{strategy}'")
-    own = _json(folder / "dataset_statistics.json")
     architecture = PrismaticConfig(
         vision=_vision(config, _json(folder / "preprocessor_config.json") or {}, folder),
         text=_text(config.get("text_config", {})),
         pad_to_multiple_of=int(config.get("pad_to_multiple_of", 64)),
     )
+    bins = int(config.get("n_action_bins", _BINS))
+    return FolderFacts(architecture=architecture, bins=bins, statistics=read_statistics(folder))
+
+
+def read_statistics(folder: Path) -> Mapping[str, Any]:
+    """Those of a folder, by dataset: `action` with `q01`, `q99` and perhaps `mask`."""
     # Fine-tuning writes its data's statistics into a file of their own; the config may keep those of pre-training.
-    statistics = config.get("norm_stats", {}) if own is None else own
-    return FolderFacts(architecture=architecture, bins=int(config.get("n_action_bins", _BINS)), statistics=statistics)
+    own = _json(folder / "dataset_statistics.json")
+    return (_json(folder / "config.json") or {}).get("norm_stats", {}) if own is None else own
+
+
+def check_statistics(model: str, path: str, key: str | None, place: str, spec: EnvSpec | None) -> None:
+    """Refuses a folder without the statistics that are asked for, or with those of another number of actions.
+
+    Args:
+        model: its registered name.
+        path: of the folder.
+        key: the dataset.
+        place: the section, for messages.
+        spec: the environment, if it is known.
+
+    Raises:
+        ConfigError: the message has both sides.
+    """
+    found = checked_key(Path(path), key, place)
+    if found is None:
+        problem = f"'{path}' has no statistics of actions (norm_stats in config.json, or dataset_statistics.json)"
+        raise ConfigError(f"{place}.model_path", problem, MISSING_STATISTICS.format(model=model))
+    size = len(found["q01"])
+    if spec is not None and spec.action.shape != (size,):
+        problem = f"the statistics in '{path}' are of {size} actions, and the environment takes {list(spec.action.shape)}"
+        raise ConfigError(f"{place}.unnorm_key", problem, "Choose statistics of this robot, or its environment.")
+
+
+def checked_key(folder: Path, key: str | None, place: str) -> Mapping[str, Any] | None:
+    """The statistics of actions of one dataset; None if the folder has none at all.
+
+    Raises:
+        ConfigError: `place` has no such dataset, or there are several and none is named.
+    """
+    try:
+        return action_statistics(read_statistics(folder), key)
+    except ConfigError as error:
+        raise ConfigError(f"{place}.{error.place}", f"'{folder}': {error.problem}", error.remedy) from error
 
 
 def action_statistics(statistics: Mapping[str, Any], key: str | None) -> Mapping[str, Any] | None:

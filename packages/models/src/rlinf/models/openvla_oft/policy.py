@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rlinf.core.config import expect_range
@@ -11,8 +12,9 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_log_std
+from rlinf.models.actor_config import acting, check_log_std, check_model_path
 from rlinf.models.lora import LoRAConfig
+from rlinf.models.openvla.folder import check_statistics, checked_key
 from rlinf.models.openvla.tokens import check_sampling
 
 if TYPE_CHECKING:
@@ -83,6 +85,23 @@ class OpenVLAOFTPolicyConfig:
         """What is known of the policy before it is built."""
         seen = ("main_images", "task_descriptions", *(("states",) if self.use_proprio else ()))
         return acting(critic=self.add_value_head, observations=seen, chunk=self.num_action_chunks)
+
+    def check(self, place: str) -> None:
+        """Refuses a folder that is not there, and a dataset of which it has no statistics; loads no model.
+
+        Raises:
+            MissingExtra: transformers is not installed.
+            ConfigError: one of the others.
+        """
+        require_modules("transformers", "tokenizers", place=f"{place}.model_type", extra="rlinf-models[vla]")
+        check_model_path(self.model_path, place)
+        if self.model_path is not None:
+            checked_key(Path(self.model_path), self.unnorm_key, place)
+
+    def check_statistics(self, place: str, spec: EnvSpec | None = None) -> None:
+        """See `rlinf.core.declarations.HasStatistics`."""
+        if self.model_path is not None:
+            check_statistics("openvla_oft", self.model_path, self.unnorm_key, place, spec)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
         """The policy for an environment.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ from torch import nn
 
 from rlinf.core.errors import CheckpointError
 from rlinf.models import _tokenizers
+from rlinf.models.checkpoints.tensors import weight_files
 from rlinf.models.pi0.architecture import Kind, PiArchitecture, from_checkpoint
 from rlinf.models.pi0.weight_map import sources
 
@@ -39,7 +39,7 @@ def load_network(network: nn.Module, folder: Path) -> None:
     Raises:
         CheckpointError: a tensor is missing, unknown or of another shape; what was loaded so far stays.
     """
-    files = sorted(folder.glob("*.safetensors"))
+    files = weight_files(folder)
     own = network.state_dict()
     missing = set(own)
     for path in files:
@@ -56,17 +56,6 @@ def load_network(network: nn.Module, folder: Path) -> None:
                 missing.discard(name)
     if missing:
         raise CheckpointError(str(folder), f"{len(missing)} tensors are missing, such as {sorted(missing)[:3]}")
-
-
-def read_statistics(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """By `states` and `actions`: mean, std, q01, q99, as openpi's `norm_stats.json` has them; empty if there is no such file."""
-    paths = [folder / "norm_stats.json", *sorted(folder.glob("assets/**/norm_stats.json"))]
-    path = next((p for p in paths if p.is_file()), None)
-    if path is None:
-        return {}
-    found = _json(path)
-    found = found.get("norm_stats", found)
-    return {ours: found[theirs] for ours, theirs in (("states", "state"), ("actions", "actions")) if theirs in found}
 
 
 def read_tokenizer(folder: Path) -> Any:

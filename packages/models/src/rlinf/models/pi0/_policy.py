@@ -48,6 +48,7 @@ from rlinf.models.pi0._network import PiNetwork, Prefix
 from rlinf.models.pi0.architecture import CAMERAS, PiArchitecture, base, check_sizes, tiny
 from rlinf.models.pi0.policy import PI05PolicyConfig, PiConfig
 from rlinf.models.pi0.prompt import padded, state_prompt, task_prompt, texts
+from rlinf.models.pi0.statistics import read_statistics
 from rlinf.models.precision import cast_weights
 from rlinf.models.seeding import seeded_weights
 
@@ -323,7 +324,7 @@ def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
     of = architecture(config, folder)
     states, actions = check_sizes(spec, of, config.kind, config.num_action_chunks)
     tokenizer = tiny_tokenizer(of.vocabulary) if folder is None else checkpoint.read_tokenizer(folder)
-    statistics = {} if folder is None else checkpoint.read_statistics(folder)
+    statistics = {} if folder is None else read_statistics(folder, config.asset_id)
     with seeded_weights(seed):
         # load_network refuses a folder that lacks a tensor, so drawing billions of weights first would be for nothing.
         with nullcontext() if folder is None else no_init_weights():

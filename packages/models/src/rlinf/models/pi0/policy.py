@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rlinf.core.config import expect_range
@@ -11,10 +12,11 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, expect_sizes
+from rlinf.models.actor_config import acting, check_model_path, expect_sizes
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.pi0.architecture import Kind
+from rlinf.models.pi0.statistics import check_statistics, checked_asset
 
 if TYPE_CHECKING:
     from rlinf.models.pi0._policy import PiPolicy
@@ -30,6 +32,8 @@ class PiConfig:
     """`tiny`: random weights, four image patches, two layers. `base`: the published sizes, random weights."""
     model_path: str | None = None
     """A local folder: `config.json` and `*.safetensors` of LeRobot, openpi, transformers or ourselves, and a tokenizer."""
+    asset_id: str | None = None
+    """Whose statistics of a folder of openpi normalise states and actions, `assets/<asset_id>`; may be None if there is one."""
     num_action_chunks: int = 4
     """K, the steps of a chunk that are executed."""
     horizon: int | None = None
@@ -80,6 +84,23 @@ class PiConfig:
         return acting(
             critic=self.add_value_head, observations=("main_images", "states", "task_descriptions"), chunk=self.num_action_chunks
         )
+
+    def check(self, place: str) -> None:
+        """Refuses a folder that is not there, and statistics that are not in it; loads no model.
+
+        Raises:
+            MissingExtra: transformers is not installed.
+            ConfigError: one of the others.
+        """
+        require_modules("transformers", "tokenizers", place=f"{place}.model_type", extra="rlinf-models[vla]")
+        check_model_path(self.model_path, place)
+        if self.model_path is not None:
+            checked_asset(Path(self.model_path), self.asset_id, place)
+
+    def check_statistics(self, place: str, spec: EnvSpec | None = None) -> None:
+        """See `rlinf.core.declarations.HasStatistics`."""
+        if self.model_path is not None:
+            check_statistics(self.kind, self.model_path, self.asset_id, place, spec)
 
     def build(self, spec: EnvSpec, *, seed: int) -> PiPolicy:
         """The policy; torch's global generator is neither read nor moved.

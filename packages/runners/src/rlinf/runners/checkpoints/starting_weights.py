@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, cast
@@ -15,8 +14,9 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 
 from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.data import Weights
-from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.errors import CheckpointError
 from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
+from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder, of_hugging_face
 from rlinf.runners.config.schema import ModelSection
 
 KEY = "runner.ckpt_path"
@@ -46,12 +46,12 @@ def load_starting_weights(
         ConfigError: a folder of another project, which the model doesn't read.
     """
     file, reader = find_weights(path, place=key), cast("object", policy)
-    if isinstance(reader, LoadsNetwork) and _of_hugging_face(file.parent):
+    if isinstance(reader, LoadsNetwork) and of_hugging_face(file.parent):
         reader.load_network(file.parent)
         return
-    if model is not None and build is not None and _of_another_project(file.parent):
+    if model is not None and build is not None and of_another_project(file.parent):
         # Names and statistics are the architecture's own affair, which it reads where it is built from the folder.
-        policy.load(replace(build(_of_folder(model, file.parent, key)).weights(), version=0))
+        policy.load(replace(build(of_folder(model, file.parent, key)).weights(), version=0))
         return
     found = read_weights(file, key)
     own: Mapping[str, Any] = policy.weights().tensors
@@ -103,34 +103,3 @@ def _tensors(file: Path, key: str) -> dict[str, torch.Tensor]:
     if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in cast("dict[str, Any]", found).values()):
         raise CheckpointError(key, f"expected tensors by name in '{file}', found something else", "Save a state dict.")
     return cast("dict[str, torch.Tensor]", found)
-
-
-def _of_folder(model: ModelSection, folder: Path, key: str) -> ModelSection:
-    """The configuration of the same policy with the weights of a public folder."""
-    config: Any = model.config
-    names = [field.name for field in fields(config)] if is_dataclass(config) else []
-    if "model_path" not in names:
-        problem = f"'{folder}' is of another project, whose folders '{model.model_type}' does not read"
-        raise ConfigError(key, problem, "Name weights of a policy of ours, or a model that has model_path.")
-    # A preset is an architecture, too; the folder says its own.
-    changed: dict[str, Any] = {"model_path": str(folder), **({"preset": None} if "preset" in names else {})}
-    return replace(model, config=cast("Any", replace)(config, **changed))
-
-
-def _of_hugging_face(folder: Path) -> bool:
-    """Whether transformers wrote it, or somebody for transformers: its `config.json` names an architecture."""
-    return "architectures" in _described(folder)
-
-
-def _of_another_project(folder: Path) -> bool:
-    """Whether its `config.json` is one of Hugging Face, or of LeRobot, which names a `type`."""
-    content = _described(folder)
-    return "format" not in content and bool({"architectures", "type", "model_type"} & set(content))
-
-
-def _described(folder: Path) -> dict[str, Any]:
-    try:
-        content: object = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}

@@ -13,6 +13,7 @@ from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.config.sections import chosen_parts, keyed_fields
+from rlinf.runners.config.statistics import lacking_statistics
 from rlinf.runners.reporting.loggers.registry import KEY, check_logger
 
 
@@ -22,7 +23,7 @@ def check_run(cfg: RunConfig) -> None:
     Raises:
         ConfigError: one line for each of them, with its key.
     """
-    faults = _lacking(cfg, training=True)
+    faults = [*_lacking(cfg, training=True), *(() if cfg.fits_statistics else lacking_statistics(cfg))]
     for key, path in _weights(cfg):
         _collect(faults, key, lambda path=path, key=key: find_weights(path, place=key))
     _collect(faults, "runner.resume_dir", lambda: check_resume(cfg))
@@ -48,13 +49,17 @@ def check_ranks(cfg: RunConfig, placement: Placement) -> None:
     actor.trainer.check_ranks(ranks, one_process=cfg.cluster.get("backend") == "local")
 
 
-def check_evaluation(cfg: RunConfig) -> None:
-    """Refuses an evaluation that could not begin; its weights come from elsewhere, and nothing trains.
+def check_evaluation(cfg: RunConfig, *, of_checkpoint: bool = False) -> None:
+    """Refuses an evaluation that could not begin, in which nothing trains.
+
+    Args:
+        cfg: what is evaluated.
+        of_checkpoint: whether its weights are those of a checkpoint of ours.
 
     Raises:
         ConfigError: one line for each thing that is not there, with its key.
     """
-    refuse(_lacking(cfg, training=False))
+    refuse([*_lacking(cfg, training=False), *(() if of_checkpoint else lacking_statistics(cfg))])
 
 
 def _weights(config: object, place: str = "") -> Iterator[tuple[str, str]]:

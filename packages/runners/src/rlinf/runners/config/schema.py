@@ -269,6 +269,11 @@ class RunConfig:
         return self.runner.max_steps
 
     @property
+    def fits_statistics(self) -> bool:
+        """Whether the statistics that normalise come from data, and not with the weights that the run starts from."""
+        return False
+
+    @property
     def inexact_resume(self) -> str:
         """Why a run that resumes a checkpoint does not repeat the numbers of one without a break; "" where it does."""
         return ""

@@ -158,7 +158,7 @@ class EmbodiedEvalRunner:
         slots = slot_layout(self.cfg, self.env.world_size)
         (specs,) = self._wait(self.env.init_evaluation(slots["eval"]))
         spec: EnvSpec = specs[0]
-        check_spec(self.cfg, spec)
+        check_spec(self.cfg, spec, of_checkpoint=self.policy.checkpoint_file is not None)
         topology = Topology(
             spec=spec, actor="", actor_ranks=0, rollout=self.rollout.name, rollout_ranks=self.rollout.world_size, slots=slots
         )

@@ -49,3 +49,8 @@ class EmbodiedSFTConfig(FineTuningConfig):
     env: SFTEnvSection | None
     """Where the last checkpoint is evaluated; without it, the loss of held out episodes is all that is measured."""
     actor: SFTActorConfig
+
+    @property
+    def fits_statistics(self) -> bool:
+        """See `RunConfig`."""
+        return self.data.statistics == "dataset"

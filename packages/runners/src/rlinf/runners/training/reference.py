@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -11,7 +12,7 @@ from rlinf.core.capabilities import KeepsReference
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import TrainerConfig
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
-from rlinf.runners.config.schema import ReferenceConfig
+from rlinf.runners.config.schema import ModelSection, ReferenceConfig
 
 
 def keeping_reference(trainer: TrainerConfig, reference: ReferenceConfig) -> TrainerConfig | None:
@@ -24,13 +25,21 @@ def keeping_reference(trainer: TrainerConfig, reference: ReferenceConfig) -> Tra
     return cast("TrainerConfig", trainer.keeping_reference())
 
 
-def frozen(policy: object, reference: ReferenceConfig, device: torch.device) -> Any:
+def frozen(
+    policy: object,
+    reference: ReferenceConfig,
+    device: torch.device,
+    model: ModelSection | None = None,
+    build: Callable[[ModelSection], Any] | None = None,
+) -> Any:
     """A policy that only scores.
 
     Args:
         policy: with the weights at the start; it gets others where the reference is "path".
         reference: which weights.
         device: where it scores.
+        model: its configuration, see `load_starting_weights`.
+        build: makes a policy of a configuration, see there.
 
     Raises:
         ConfigError: it is no `torch.nn.Module`.
@@ -39,5 +48,5 @@ def frozen(policy: object, reference: ReferenceConfig, device: torch.device) -> 
         problem = f"expected a torch.nn.Module, found {type(policy).__name__}"
         raise ConfigError("reference.source", problem, "Choose a model that has weights, or set it to none.")
     if reference.ckpt_path is not None:
-        load_starting_weights(policy, reference.ckpt_path, "reference.ckpt_path")
+        load_starting_weights(policy, reference.ckpt_path, "reference.ckpt_path", model=model, build=build)
     return policy.eval().requires_grad_(False).to(device)

@@ -1,0 +1,79 @@
+"""The statistics of a folder of openpi or LeRobot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.models import statistics
+from rlinf.models.actor_config import MISSING_STATISTICS
+
+_FILE: Final = "norm_stats.json"
+_PROCESSOR: Final = "policy_preprocessor_step_*_normalizer_processor.safetensors"
+
+
+def read_statistics(folder: Path, asset_id: str | None = None) -> dict[str, Mapping[str, Any]]:
+    """By `states` and `actions`: mean, std, q01, q99, as far as the folder has them; empty if it has none.
+
+    Args:
+        folder: has `norm_stats.json`, or `assets/<asset_id>/norm_stats.json`, as openpi writes them; or LeRobot's normaliser.
+        asset_id: which of several.
+
+    Raises:
+        ConfigError: there is none of that name, or there are several and none is named.
+    """
+    assets = {str(file.parent.relative_to(folder / "assets")): file for file in sorted(folder.glob(f"assets/**/{_FILE}"))}
+    if asset_id is not None and asset_id not in assets:
+        hint = did_you_mean(asset_id, list(assets), label="There are")
+        raise ConfigError("asset_id", f"'{folder}' has no statistics assets/{asset_id}/{_FILE}", hint)
+    whole = folder / _FILE
+    if asset_id is None and len(assets) > 1 and not whole.is_file():
+        raise ConfigError("asset_id", f"'{folder}' has statistics of {', '.join(assets)}", "Choose one of them.")
+    if asset_id is not None or assets or whole.is_file():
+        file = assets[asset_id] if asset_id else whole if whole.is_file() else next(iter(assets.values()))
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        content = content.get("norm_stats", content)
+        return {ours: content[theirs] for ours, theirs in (("states", "state"), ("actions", "actions")) if theirs in content}
+    processor = next(iter(sorted(folder.glob(_PROCESSOR))), None)
+    found = {} if processor is None else statistics.read_statistics(processor)
+    return {ours: found[theirs] for ours, theirs in (("states", "state"), ("actions", "action")) if theirs in found}
+
+
+def check_statistics(model: str, path: str, asset_id: str | None, place: str, spec: EnvSpec | None) -> None:
+    """Refuses a folder without statistics of actions, or with those of fewer than the environment takes.
+
+    Args:
+        model: its registered name.
+        path: of the folder.
+        asset_id: which of several.
+        place: the section, for messages.
+        spec: the environment, if it is known.
+
+    Raises:
+        ConfigError: the message has both sides.
+    """
+    found = checked_asset(Path(path), asset_id, place)
+    if "actions" not in found:
+        problem = f"'{path}' has no statistics of actions ({_FILE}, assets/<asset_id>/{_FILE}, or LeRobot's normaliser)"
+        raise ConfigError(f"{place}.model_path", problem, MISSING_STATISTICS.format(model=model))
+    size = min(len(values) for name, values in found["actions"].items() if name != "count")
+    # Published ones may be padded to the size of the model.
+    if spec is not None and spec.action.shape[:1] > (size,):
+        problem = f"the statistics in '{path}' are of {size} actions, and the environment takes {list(spec.action.shape)}"
+        raise ConfigError(f"{place}.model_path", problem, "Choose the folder of this robot, or its environment.")
+
+
+def checked_asset(folder: Path, asset_id: str | None, place: str) -> Mapping[str, Mapping[str, Any]]:
+    """The statistics of a folder.
+
+    Raises:
+        ConfigError: a name is unknown or needed; the message has `place`.
+    """
+    try:
+        return read_statistics(folder, asset_id)
+    except ConfigError as error:
+        raise ConfigError(f"{place}.{error.place}", error.problem, error.remedy) from error

@@ -1,0 +1,51 @@
+"""Folders of Hugging Face and LeRobot, which name weights otherwise than policies here do; nothing of this loads torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.config.schema import ModelSection
+
+
+def of_folder(model: ModelSection, folder: Path, key: str) -> ModelSection:
+    """The configuration of the same policy with the weights of a public folder.
+
+    Args:
+        model: the policy's configuration.
+        folder: has the weights.
+        key: the configuration key that names it.
+
+    Raises:
+        ConfigError: the model reads no such folders.
+    """
+    config: Any = model.config
+    names = [field.name for field in fields(config)] if is_dataclass(config) else []
+    if "model_path" not in names:
+        problem = f"'{folder}' is of another project, whose folders '{model.model_type}' does not read"
+        raise ConfigError(key, problem, "Name weights of a policy of ours, or a model that has model_path.")
+    # A preset is an architecture, too; the folder says its own.
+    changed: dict[str, Any] = {"model_path": str(folder), **({"preset": None} if "preset" in names else {})}
+    return replace(model, config=cast("Any", replace)(config, **changed))
+
+
+def of_hugging_face(folder: Path) -> bool:
+    """Whether transformers wrote it, or somebody for transformers: its `config.json` names an architecture."""
+    return "architectures" in _described(folder)
+
+
+def of_another_project(folder: Path) -> bool:
+    """Whether its `config.json` is one of Hugging Face, or of LeRobot, which names a `type`."""
+    content = _described(folder)
+    return "format" not in content and bool({"architectures", "type", "model_type"} & set(content))
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    try:
+        content: object = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}

@@ -1,0 +1,54 @@
+"""Whether the weights that a run starts from bring the statistics by which their policy acts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import HasStatistics
+from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.weight_files import find_weights
+from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder
+from rlinf.runners.config.schema import ModelSection, ReferenceConfig, RunConfig, TrainingConfig
+
+_MODEL: Final = "actor.model"
+
+
+def lacking_statistics(cfg: RunConfig, spec: EnvSpec | None = None) -> Iterator[ConfigError]:
+    """What is wrong with the statistics of the folders that a run starts from or compares with.
+
+    Weights of ours have theirs among them; a checkpoint of somebody else has files.
+
+    Args:
+        cfg: the run.
+        spec: whose actions the statistics must be of; None where nothing is known yet.
+    """
+    actor, reference = getattr(cfg, "actor", None), getattr(cfg, "reference", None)
+    if not isinstance(actor, TrainingConfig):
+        return
+    paths = {"runner.ckpt_path": cfg.runner.ckpt_path}
+    if isinstance(reference, ReferenceConfig) and reference.ckpt_path is not None:
+        paths["reference.ckpt_path"] = reference.ckpt_path
+    for key, path in paths.items():
+        fault = _fault(actor.model, key, path, spec)
+        if fault is not None:
+            yield fault
+
+
+def _fault(model: ModelSection, key: str, path: str | None, spec: EnvSpec | None) -> ConfigError | None:
+    try:
+        if path is not None:
+            folder = find_weights(path, place=key).parent
+            if not of_another_project(folder):
+                return None
+            model = of_folder(model, folder, key)
+        if isinstance(model.config, HasStatistics):
+            model.config.check_statistics(_MODEL, spec)
+    except CheckpointError:
+        return None  # that there are no weights is told with the other files
+    except ConfigError as error:
+        # The folder is not named by the model's own key.
+        place = key if path is not None and error.place == f"{_MODEL}.model_path" else error.place
+        return ConfigError(place, error.problem, error.remedy)
+    return None

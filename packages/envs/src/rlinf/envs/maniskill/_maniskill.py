@@ -20,6 +20,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.envs._batched import space_of
 from rlinf.envs.assembly import Task, assemble, logger
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
+from rlinf.envs.maniskill._postponed import little_garbage, postponed
 from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.video import Camera, Shot
 
@@ -30,6 +31,8 @@ _FRAME = 320
 # Each of these modules has `RenderMaterial` under a name of its own, so each must be given the other one.
 _RENDER_MATERIAL_HOLDERS = ("sapien.render", "sapien.pysapien.render", "sapien.wrapper.urdf_loader")
 _LATE_HOLDER = "mani_skill.utils.building._mjcf_loader"
+# ManiSkill and what it builds on import these for notebooks, plots and downloads: 2 of the 5 CPU-s of its import.
+_UNUSED = ("matplotlib", "IPython", "huggingface_hub")
 _INSTALL_VULKAN = "Install a Vulkan driver, such as Mesa's mesa-vulkan-drivers 25 or later"
 
 
@@ -70,7 +73,8 @@ def make(
         tasks.append(_Task(build(num_envs=1), config, ignore_terminations, rendered=rendered))
         return tasks[-1]
 
-    return assemble([task] * num_envs, max_episode_steps=limit, camera=_camera(task_id, tasks, renderer) if render else None)
+    with little_garbage():
+        return assemble([task] * num_envs, max_episode_steps=limit, camera=_camera(task_id, tasks, renderer) if render else None)
 
 
 def _camera(task_id: str, tasks: list[_Task], renderer: str | None) -> Camera:
@@ -124,7 +128,8 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         with torch.inference_mode():
             if self._renew:
                 self._renew(self.simulation)
-            raw, _ = self.simulation.reset(seed=seed, options=given)
+            with contextlib.nullcontext() if self._renew else little_garbage():
+                raw, _ = self.simulation.reset(seed=seed, options=given)
             # Such a task rebuilds itself at a reset, with objects of the ordinary classes.
             if self._renew and self.simulation.reconfiguration_freq != 0:
                 self._shorten(self.simulation)
@@ -149,7 +154,7 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
 
 def _import_simulator() -> str | None:
     """Imports ManiSkill so that it works without Vulkan too; says what it can render with, or None."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), postponed(*_UNUSED):
         warnings.filterwarnings("ignore", message=".*libvulkan.*")
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         modules = [importlib.import_module(name) for name in _RENDER_MATERIAL_HOLDERS]

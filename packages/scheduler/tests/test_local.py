@@ -22,6 +22,7 @@ from rlinf.core.errors import (
 from rlinf.core.testing.channel import ChannelContract
 from rlinf.core.testing.cluster import ClusterContract
 from rlinf.scheduler import Channel, Cluster, FlexiblePlacementStrategy, NodePlacementStrategy, Worker
+from rlinf.scheduler.backends.local.cooperative import CooperativeScheduler
 
 
 class Peer(Worker):
@@ -53,6 +54,11 @@ class Peer(Worker):
             channel.put(0)
             channel.get(key="go")
             log.append(f"{self.group_name} out")
+
+
+def opened_below(folder: Path) -> list[str]:
+    opened = {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
+    return [path for path in opened if path.startswith(str(folder.resolve()))]
 
 
 def test_contracts(local_cluster: Cluster) -> None:
@@ -227,6 +233,18 @@ def test_each_worker_writes_its_own_log(tmp_path: Path) -> None:
         assert f"hello from {rank}" in (tmp_path / "worker_logs" / "talker" / f"rank_{rank}.log").read_text()
 
 
+def test_an_interrupted_launch_closes_the_logs_of_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Cluster(cluster_cfg={"backend": "local", "log_dir": str(tmp_path)}) as cluster:
+        monkeypatch.setattr(CooperativeScheduler, "join", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            Peer.create_group().launch(cluster, name="cut", placement_strategy=NodePlacementStrategy([0, 0]))
+        assert not opened_below(tmp_path)
+        monkeypatch.undo()
+
+
 def test_a_launch_that_fails_closes_the_logs_of_its_workers(tmp_path: Path) -> None:
     class Fragile(Worker):
         def __init__(self) -> None:
@@ -236,8 +254,7 @@ def test_a_launch_that_fails_closes_the_logs_of_its_workers(tmp_path: Path) -> N
     with Cluster(cluster_cfg={"backend": "local", "log_dir": str(tmp_path)}) as cluster:
         with pytest.raises(WorkerError, match="broken"):
             Fragile.create_group().launch(cluster, name="fragile", placement_strategy=NodePlacementStrategy([0, 0]))
-        opened = {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
-        assert not [path for path in opened if path.startswith(str(tmp_path.resolve()))]
+        assert not opened_below(tmp_path)
     assert "broken" in (tmp_path / "worker_logs" / "fragile" / "rank_0.log").read_text()
 
 

@@ -148,7 +148,7 @@ class LocalBackend:
         try:
             for call in calls:
                 call.wait()
-        except Exception:
+        except BaseException:
             for process in processes:
                 process.end()
             for log in logs:

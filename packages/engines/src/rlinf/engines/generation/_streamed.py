@@ -284,7 +284,7 @@ class _Streams:
             request.fail(failed.error)
         except StopAsyncIteration:
             request.fail(RLinfError("generate", f"the engine ended a completion after {len(request.tokens)} tokens"))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - an engine may fail in any way, and all requests are told
             self._break("generate", error)
         finally:
             # At once, and not when it is collected, as this ends the request in the engine.

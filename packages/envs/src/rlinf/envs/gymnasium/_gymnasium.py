@@ -211,7 +211,7 @@ def _can_render(config: Gymnasium, spec: EnvSpec) -> bool:
         env.reset(seed=0)
         frame = env.render()
         env.close()
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - what can be missing differs for each simulator
         logger.warning("%s can't render here (%s): its videos are drawn schematics", spec.id, _first_line(error))
         return False
     return isinstance(frame, np.ndarray)

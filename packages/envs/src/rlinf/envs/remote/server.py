@@ -73,7 +73,7 @@ class Server:
                     break
                 try:
                     fields, payload = answers[asked["call"]](asked)
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:  # noqa: BLE001 - a simulator may raise anything; it is told to whoever asked
                     # To the log as well, where it stands among what the simulator printed.
                     traceback.print_exc()
                     fields, payload = {"error": _describe(error)}, b""

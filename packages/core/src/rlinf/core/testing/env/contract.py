@@ -86,7 +86,7 @@ class EnvContract(EnvSubject):
             return Finding(check.sentence, skipped=f"it takes no '{check.option}'")
         try:
             check.examine(self)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - whatever the examined thing raises is a finding
             return Finding(check.sentence, error)
         return Finding(check.sentence)
 

@@ -77,7 +77,7 @@ def expect_error(call: Callable[[], object], place: str, wanted: str) -> None:
     """A call must fail, and say why."""
     try:
         call()
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - of any class, as long as it says something
         text = str(error)
         expect(bool(text.strip()), place, f"expected {wanted} that says something, found an empty {type(error).__name__}")
         return

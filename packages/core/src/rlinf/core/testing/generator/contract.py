@@ -64,7 +64,7 @@ class GeneratorContract(GeneratorSubject):
             await asyncio.wait_for(check(self), self.deadline_s)
         except TimeoutError:
             return Finding(sentence, ContractError("generator", f"expected an end of '{sentence}' in {self.deadline_s:g} s"))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - whatever the examined thing raises is a finding
             return Finding(sentence, error)
         return Finding(sentence)
 

@@ -51,7 +51,7 @@ class PolicyContract(PolicySubject):
     def _finding(self, sentence: str, check: Callable[[PolicySubject], None]) -> Finding:
         try:
             check(self)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - whatever the examined thing raises is a finding
             return Finding(sentence, error)
         return Finding(sentence)
 

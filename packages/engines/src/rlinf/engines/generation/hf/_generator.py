@@ -189,7 +189,7 @@ class HFGenerator:
             while self._flying and not self._paused:
                 self._step()
                 await asyncio.sleep(0)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - a network may fail in any way, and all requests are told
             self._fail(error)
 
     def _step(self) -> None:

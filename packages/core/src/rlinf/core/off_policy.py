@@ -12,8 +12,8 @@ from rlinf.core.metrics import Statistic
 from rlinf.core.replay.transitions import Transitions
 
 Judges = Literal["q_functions", "action_values"]
-"""What an algorithm learns values with: Q-functions of vectors of numbers (`rlinf.core.capabilities.HasQFunctions`), or the value of
-each numbered action (`rlinf.core.capabilities.HasActionValues`)."""
+"""What an algorithm learns values with: Q-functions of vectors of numbers (`rlinf.core.capabilities.HasQFunctions`), or the value
+of each numbered action (`rlinf.core.capabilities.HasActionValues`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ KL_TYPES: Final[Mapping[str, str]] = {"kl": "k1", "mse": "k2"}
 _GRPO: Final = "{} names an advantage: set adv_type to '{}' and loss_type to 'ppo_clip' (or another loss)."
 
 _OFF_POLICY: Final = "'{}' learns from a replay buffer: set runner.task_type to 'embodied_off_policy'."
-_ON_POLICY: Final = "'{}' learns from what the same weights decided, of which a replay buffer has little: leave runner.task_type out."
+_ON_POLICY: Final = "'{}' learns from what the same weights decided, of which a buffer has little: leave runner.task_type out."
 
 OBJECTIVES: Final[Mapping[str, str]] = {
     **{name: _ON_POLICY.format(name) for name in ("ppo", "ppo_clip", "actor", "actor_critic", "reinforce", "grpo", "gae", "gspo")},

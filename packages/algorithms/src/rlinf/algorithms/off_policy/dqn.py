@@ -23,9 +23,9 @@ from rlinf.core.replay import Transitions
 class DQN:
     """Deep Q-learning of numbered actions: `algorithm.loss_type: dqn`.
 
-    Mnih et al., "Human-Level Control through Deep Reinforcement Learning" (2015), alg. 1, doi:10.1038/nature14236; the action of the
-    target chosen by the weights that learn, as in van Hasselt et al., "Deep Reinforcement Learning with Double Q-learning" (2016),
-    arXiv:1509.06461.
+    Mnih et al., "Human-Level Control through Deep Reinforcement Learning" (2015), alg. 1, doi:10.1038/nature14236; the action of
+    the target chosen by the weights that learn, as in van Hasselt et al., "Deep Reinforcement Learning with Double Q-learning"
+    (2016), eq. 4, arXiv:1509.06461.
     """
 
     double_q: bool = True
@@ -52,7 +52,9 @@ class DQN:
         expect_range("epsilon_steps", self.epsilon_steps, 1)
         expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
         if self.final_epsilon > self.initial_epsilon:
-            raise ConfigError("final_epsilon", f"expected at most initial_epsilon = {self.initial_epsilon:g}, found {self.final_epsilon:g}")
+            raise ConfigError(
+                "final_epsilon", f"expected at most initial_epsilon = {self.initial_epsilon:g}, found {self.final_epsilon:g}"
+            )
 
     @property
     def judges(self) -> Judges:

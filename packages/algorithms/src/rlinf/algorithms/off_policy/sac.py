@@ -48,7 +48,7 @@ class SAC:
     backup_entropy: bool = True
     """Whether the entropy of what follows belongs to the value."""
     bootstrap_type: Bootstrap = "standard"
-    """"standard" ends with a terminated episode; "always" also counts what would have followed, for tasks that go on after success."""
+    """"standard" ends with a terminated episode; "always" counts what follows, too, for tasks that go on after success."""
     critic_actor_ratio: int = 1
     """Updates of the critics for one of the actor and of the temperature."""
     auto_entropy_tuning: bool = True

@@ -38,7 +38,7 @@ class TD3:
     agg_q: Aggregate = "min"
     """How target critics become one value."""
     bootstrap_type: Bootstrap = "standard"
-    """"standard" ends with a terminated episode; "always" also counts what would have followed, for tasks that go on after success."""
+    """"standard" ends with a terminated episode; "always" counts what follows, too, for tasks that go on after success."""
     critic_actor_ratio: int = 2
     """Updates of the critics for one of the actor and of the target weights."""
     tau: float = 0.005
@@ -95,7 +95,7 @@ class TD3:
         return moved(target, online, update, tau=self.tau, every=self.critic_actor_ratio)
 
     def explored(self, action: Tensor, spec: ArraySpec, *, decisions: int, generator: torch.Generator | None) -> Tensor:
-        """a + σ r ε within the bounds, ε ~ N(0, 1) and r half the range of each action."""
+        """A + σ r ε within the bounds, ε ~ N(0, 1) and r half the range of each action."""
         center, radius = half_range(spec, action)
         noise = torch.randn(action.shape, generator=generator, dtype=action.dtype, device=action.device)
         noisy = action + self.exploration_noise * radius * noise
@@ -105,7 +105,5 @@ class TD3:
         action = learner.target.most_likely_action(batch.observation_next)
         center, radius = half_range(learner.action, action)
         unit = (action - center) / radius
-        smooth = smoothed_action(
-            unit, std=self.target_noise, noise_clip=self.noise_clip, low=-1.0, high=1.0, generator=generator
-        )
+        smooth = smoothed_action(unit, std=self.target_noise, noise_clip=self.noise_clip, low=-1.0, high=1.0, generator=generator)
         return center + radius * smooth

@@ -75,8 +75,8 @@ class TorchOffPolicyTrainer:
         the split, but for what the loss draws.
 
         Returns:
-            The metrics of the losses over all ranks; of each part `<part>_grad_norm` before the clip; and `skipped`: 1 if a gradient
-            was not finite, and weights of that part stayed as they were.
+            The metrics of the losses over all ranks; of each part `<part>_grad_norm` before the clip; and `skipped`: 1 if a
+            gradient was not finite, and the weights of that part stayed as they were.
 
         Raises:
             ShapeError: there is no micro-batch.
@@ -164,7 +164,7 @@ class TorchOffPolicyTrainer:
         for batch in batches:
             output = self._objective.loss(part.name, self._learner, batch, generator=generator)
             # Of this part alone: what else the loss goes through, such as critics on the actor's way, keeps its gradients.
-            gradients = torch.autograd.grad(output.total, parameters, allow_unused=True)
+            gradients: Sequence[Tensor | None] = torch.autograd.grad(output.total, parameters, allow_unused=True)
             for into, gradient in zip(total, gradients, strict=True):
                 if gradient is not None:
                     into += gradient
@@ -191,10 +191,12 @@ class TorchOffPolicyTrainer:
             return gradients, weight, metrics
         flat = self._ranks.all_reduce(torch.cat([gradient.flatten() for gradient in gradients]))
         sizes = [gradient.numel() for gradient in gradients]
-        summed = [part.reshape(gradient.shape) for part, gradient in zip(flat.split(sizes), gradients, strict=True)]
+        split: Sequence[Tensor] = torch.split(flat, sizes)
+        summed = [part.reshape(gradient.shape) for part, gradient in zip(split, gradients, strict=True)]
         names = sorted(metrics)
         numbers = [weight, *(number for name in names for number in metrics[name].parts)]
-        left = iter(self._ranks.all_reduce(torch.tensor(numbers, dtype=torch.float64)).tolist())
+        added: Any = self._ranks.all_reduce(torch.tensor(numbers, dtype=torch.float64))
+        left = iter(cast("list[float]", added.tolist()))
         total = next(left)
         return summed, total, {name: type(metrics[name])(*(next(left) for _ in metrics[name].parts)) for name in names}
 

@@ -21,9 +21,7 @@ from rlinf.runners.task_types import launch, register_task_type
 
 def off_policy_learning(runner: EmbodiedRunner) -> dict[str, float]:
     """Updates on what the buffer holds, while environments reset for the next iteration."""
-    training, _ = runner.phases.timed(
-        "actor_training", runner.actor.run_training(runner.step), runner.env.prepare(runner.step + 1)
-    )
+    training, _ = runner.phases.timed("actor_training", runner.actor.run_training(runner.step), runner.env.prepare(runner.step + 1))
     return means(merge(training), "train/")
 
 

@@ -9,7 +9,9 @@ from rlinf.core.off_policy import OffPolicyTrainer
 from rlinf.core.protocols import Messenger, Trainer, WeightSync
 
 
-def publish(trainer: Trainer | OffPolicyTrainer, sync: WeightSync, messenger: Messenger, *, rank: int, group: str, receivers: Sequence[int]) -> int:
+def publish(
+    trainer: Trainer | OffPolicyTrainer, sync: WeightSync, messenger: Messenger, *, rank: int, group: str, receivers: Sequence[int]
+) -> int:
     """Sends the trainer's weights to workers; every rank of the actor calls it, and the first one sends.
 
     Sharded weights are put together tensor by tensor where the trainer can do that, so that no rank ever holds two copies.

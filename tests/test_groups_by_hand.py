@@ -22,8 +22,8 @@ from rlinf.core.registry import ADVANTAGES, ENVS
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.embodied.env_worker import EnvWorker
-from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.rows import joined
+from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Reply, Topology
 from rlinf.runners.training.tensors import to_torch
@@ -118,8 +118,8 @@ class Policy:
         return self.queues[key].popleft()
 
 
-def rollouts(*, group_size: int, auto_reset: bool, iterations: int) -> Iterator[list[Trajectory[Any]]]:
-    """For each iteration what each actor is given: of two env workers with two stages each."""
+def rollouts(*, group_size: int, auto_reset: bool, iterations: int) -> Iterator[list[list[Trajectory[Any]]]]:
+    """For each iteration what each actor is given in each rollout epoch: of two env workers with two stages each."""
     Diary.made.clear()
     cfg = read_embodied(
         {
@@ -156,8 +156,7 @@ def rollouts(*, group_size: int, auto_reset: bool, iterations: int) -> Iterator[
             for rank, epochs in enumerate(received):
                 for parts in epochs:
                     parts.append(trajectories.get(key=rank)[1].map(to_torch))
-        groups = cfg.env.train.groups
-        yield [joined([Trajectory.concat(parts) for parts in epochs], groups=groups) for epochs in received]
+        yield [[Trajectory.concat(parts) for parts in epochs] for epochs in received]
 
 
 def by_hand(pieces: dict[tuple[int, int], list[float]]) -> dict[tuple[int, int], float]:
@@ -180,7 +179,8 @@ def test_group_baselines_are_those_of_episodes_from_the_same_state(group_size: i
         advantages: dict[tuple[int, int], list[float]] = defaultdict(list)
         pieces: dict[tuple[int, int], list[float]] = {}
         numbers: dict[int, set[int]] = defaultdict(set)
-        for rows in actors:
+        for epochs in actors:
+            rows = joined(epochs, groups=ENVS_IN_ALL // group_size)
             credit = ADVANTAGES.build("grpo", {}, place="algorithm")(rows)
             for row in range(len(rows)):
                 length = int(rows.mask[row].sum())
@@ -208,3 +208,20 @@ def test_group_baselines_are_those_of_episodes_from_the_same_state(group_size: i
         found = {key: value for key, (value,) in advantages.items()}
         assert found == {key: pytest.approx(value, abs=1e-4) for key, value in expected.items()}
         assert sum(value != 0 for value in expected.values()) > len(expected) / 4
+
+
+@pytest.mark.parametrize("group_size", [2, 6])
+def test_the_credit_of_a_rollout_epoch_is_that_of_the_iteration_where_no_episode_goes_on(group_size: int) -> None:
+    """So that a group can be trained on before the rollout is over; see `runner.use_training_pipeline`."""
+    grpo = ADVANTAGES.build("grpo", {}, place="algorithm")
+    for actors in rollouts(group_size=group_size, auto_reset=False, iterations=2):
+        for epochs in actors:
+            rows = joined(epochs, groups=ENVS_IN_ALL // group_size)
+            whole = dict(zip(rows.episode.tolist(), grpo(rows).advantage[:, 0].tolist(), strict=True))
+            parts = {
+                episode: advantage
+                for part in epochs
+                for episode, advantage in zip(part.episode.tolist(), grpo(part).advantage[:, 0].tolist(), strict=True)
+            }
+            assert parts == {episode: pytest.approx(advantage, abs=1e-6) for episode, advantage in whole.items()}
+            assert any(whole.values())

@@ -254,3 +254,28 @@ def test_ranks_that_a_trainer_has_no_use_for_are_refused(overrides: tuple[str, .
     alone = sft(*placed[:2], "cluster.component_placement={actor: 0}", *overrides[:1])
     with Cluster(cluster_cfg=alone.cluster) as cluster:
         check_ranks(alone, cluster.placement)
+
+
+PIPELINE = ("runner.use_training_pipeline=true", "env.train.rollout_epoch=2")
+GROUPS = ("env.train.group_size=2", "algorithm.adv_type=grpo", "algorithm.loss_type=ppo_clip", "env.train.auto_reset=true")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (PIPELINE[:1], r"^env\.train\.rollout_epoch: expected at least 2 .*found 1\. Raise it, or set runner\.use_training_pipeline"),
+        (
+            (*PIPELINE, "actor.global_batch_size=1600"),
+            r"^actor\.global_batch_size: 1600 .* a rollout epoch with runner\.use_training_pipeline makes only 800 \(32 envs × 25 st",
+        ),
+        ((*PIPELINE, "algorithm.recompute_logprobs=true"), r"^algorithm\.recompute_logprobs: .*use_training_pipeline.*Set it to false"),
+        ((*PIPELINE, "actor.offload=true"), r"^actor\.offload: leaves the devices to the rollout.*Set it to false, or"),
+        ((*PIPELINE, *GROUPS), r"^env\.train\.auto_reset: lets episodes go on .*compares the rows of a group.*Set it to false"),
+    ],
+)
+def test_what_needs_the_whole_rollout_is_not_trained_on_while_it_goes_on(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        embodied(*overrides)
+    # GRPO on episodes that end with their rollout epoch, and whatever compares nothing.
+    embodied(*PIPELINE, *GROUPS[:3], "env.train.auto_reset=false")
+    embodied(*PIPELINE, "env.train.auto_reset=true")

@@ -1,6 +1,9 @@
 """Learning rates over the steps, and who is trained with which."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ from engines_toy import ToyPolicy, toy_batch, toy_loss
 
 from rlinf.core.errors import ConfigError
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
+from rlinf.engines.optimizer import adamw
 
 torch.set_num_threads(1)
 
@@ -102,3 +106,34 @@ def test_frozen_weights_belong_to_no_optimizer(tmp_path) -> None:
     assert changed == {"adapter.weight", "value_head.weight", "value_head.bias"}
     with pytest.raises(ConfigError, match="every parameter is frozen"):
         built(OptimConfig(), ToyPolicy().requires_grad_(False))
+
+
+def test_a_trainer_does_not_import_the_compiler() -> None:
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from engines_toy import ToyPolicy, toy_batch, toy_loss
+from rlinf.engines import FSDPTrainerConfig, OptimConfig
+trainer = FSDPTrainerConfig(OptimConfig()).build(ToyPolicy(), rank=0, world_size=1, rendezvous="")
+trainer.step([toy_batch(4)], toy_loss)
+print(sorted({{"torch._dynamo", "sympy"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_optimizer_is_torchs_own_to_the_bit() -> None:
+    config = OptimConfig(lr=1e-2, weight_decay=0.1)
+    pairs = [[torch.nn.Parameter(torch.arange(6.0).reshape(2, 3)), torch.nn.Parameter(torch.ones(3))] for _ in range(2)]
+    ours = adamw(pairs[0], config.lr, config)
+    betas, decays = (config.adam_beta1, config.adam_beta2), (0.1, 0.0)
+    groups = [{"params": [held], "weight_decay": decay} for held, decay in zip(pairs[1], decays, strict=True)]
+    theirs = torch.optim.AdamW(groups, lr=config.lr, betas=betas, eps=config.adam_eps, fused=True)
+    for step in range(3):
+        for optimizer, (matrix, vector) in zip((ours, theirs), pairs, strict=True):
+            ((matrix * vector).square().sum() * (step + 1)).backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            optimizer.load_state_dict(optimizer.state_dict())
+    for mine, other in zip(*pairs, strict=True):
+        assert torch.equal(mine, other)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -116,7 +118,21 @@ def adamw(parameters: Sequence[nn.Parameter], lr: float, config: OptimConfig) ->
     matrices = [parameter for parameter in parameters if parameter.dim() > 1]
     vectors = [parameter for parameter in parameters if parameter.dim() <= 1]
     groups = [{"params": held, "weight_decay": decay} for held, decay in ((matrices, config.weight_decay), (vectors, 0.0)) if held]
-    return torch.optim.AdamW(groups, lr=lr, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps, fused=True)
+    return _AdamW(groups, lr=lr, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps, fused=True)
+
+
+class _AdamW(torch.optim.AdamW):
+    """torch's own without its care for `torch.compile`, which would import the compiler: 4 CPU-s at the start of each rank.
+
+    What torch puts around these methods keeps the compiler out of them, or lets gradients flow through a step; neither is asked
+    for here. The numbers are the same to the bit.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    step: Any = torch.no_grad()(inspect.unwrap(cast("Any", torch.optim.AdamW).step))
 
 
 def metric_name(part: str, name: str) -> str:

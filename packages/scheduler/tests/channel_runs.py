@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +55,3 @@ def beside(function: Callable[[], Any]) -> Callable[[], Any]:
         return value
 
     return wait
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10.0
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert condition()

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from rlinf.core.errors import ChannelClosed
 from rlinf.scheduler import Channel
@@ -52,7 +53,7 @@ class Peers:
         self.started.append(me)
 
     def arrived(self, me: str) -> None:
-        wait_until(lambda: me in self.driver.directory._places or me in self.lost)
+        until(lambda: me in self.driver.directory._places or me in self.lost, WAIT_S)
 
     def kill(self, me: str) -> None:
         os.kill(self.pids.pop(me), signal.SIGKILL)
@@ -75,13 +76,6 @@ class Peers:
         self._parent.communicate()
         self.driver.stop()
         shutil.rmtree(self.folder)
-
-
-def wait_until(condition: object) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition() and time.monotonic() < deadline:  # type: ignore[operator]
-        time.sleep(0.01)
-    assert condition()  # type: ignore[operator]
 
 
 @pytest.fixture
@@ -139,7 +133,7 @@ def run_pipeline(peers: Peers, seed: int, seconds: float, maxsize: int, near: st
     for me in list(peers.pids):
         if not me.startswith("host"):
             peers.arrived(me)
-            wait_until(lambda me=me: peers.ended(me))
+            until(lambda me=me: peers.ended(me), WAIT_S)
             del peers.pids[me]
     return killed
 
@@ -189,7 +183,7 @@ def test_what_a_killed_process_waited_for_goes_to_the_next(peers: Peers) -> None
     time.sleep(0.3)
     for i in range(3):
         peers.kill(f"reader.{i}")
-    wait_until(lambda: len(peers.lost) == 3)
+    until(lambda: len(peers.lost) == 3, WAIT_S)
     for i in range(5):
         channel.put(i)
     assert [channel.get() for _ in range(5)] == [0, 1, 2, 3, 4]

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from channel_runs import Run, beside, through, until
+from channel_runs import Run, beside, through
+from waiting import until
 
 from rlinf.core.errors import (
     ChannelClosed,

@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 import pytest
-from channel_runs import Run, beside, through, until
+from channel_runs import Run, beside, through
+from waiting import until
 
 from rlinf.core.errors import (
     ChannelClosed,

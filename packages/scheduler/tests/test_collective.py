@@ -7,7 +7,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from collective_peers import Peers
+from waiting import together
 
 from rlinf.core.errors import ChannelClosed, ConfigError, DeadlineExceeded, RLinfError
 from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
@@ -98,11 +98,6 @@ def own() -> Iterator[Callable[..., Office]]:
     yield begin
     for each in made:
         each.stop()
-
-
-def together(*functions: Callable[[], Any]) -> list[Any]:
-    with ThreadPoolExecutor(len(functions)) as pool:
-        return [future.result(120.0) for future in [pool.submit(function) for function in functions]]
 
 
 @dataclasses.dataclass

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import alive, eventually
 
 from rlinf.core import gather
 from rlinf.core.errors import ChannelClosed, ConfigError, DeadlineExceeded, RLinfError, WorkerError
@@ -119,19 +120,6 @@ def cluster() -> Generator[Cluster]:
 def group(cluster: Cluster) -> Any:
     supervisor = Supervisor("restart", max_restarts=100, backoff_s=0.0, idempotent=("add",))
     return Mortal.create_group().launch(cluster, name="mortal", placement_strategy=TWO, supervisor=supervisor)
-
-
-def alive(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
-def eventually(condition: Any, seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return bool(condition())
 
 
 @pytest.mark.parametrize(

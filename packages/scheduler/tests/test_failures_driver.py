@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import alive, all_dead
 
 pytestmark = pytest.mark.ray
 OWN_RAY = True
@@ -116,12 +117,6 @@ def driver(tmp_path: Path) -> Iterator[Callable[[str], Driver]]:
         one.process.stdout.close()
 
 
-def alive(pid: int) -> bool:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
 def name(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
@@ -135,13 +130,6 @@ def descendants(pid: int) -> list[int]:
             for child in (thread / "children").read_text().split():
                 found += [int(child), *descendants(int(child))]
     return found
-
-
-def all_dead(pids: list[int], seconds: float = 15.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not any(alive(pid) for pid in pids)
 
 
 def test_a_killed_driver_leaves_nobody_not_even_who_is_stopped(driver: Callable[[str], Driver]) -> None:

@@ -6,12 +6,13 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError
 from rlinf.scheduler.transport.waits import ThreadMonitor, Wait, calling
@@ -26,13 +27,6 @@ def locks() -> Locks:
 
 def wait(owner: str, timeout: float | None = None) -> Wait:
     return Wait(owner, "device", "the lock", timeout)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 class Claimants:
@@ -254,10 +248,13 @@ def test_a_lock_is_reentrant_in_its_thread_and_other_threads_wait() -> None:
 
 
 def test_a_worker_without_devices_has_nothing_to_wait_for() -> None:
-    lock = DeviceLock(locks(), "w[0]", [])
-    with lock, lock:
-        lock.acquire()
+    service = locks()
+    other, lock = DeviceLock(service, "w[1]", [0, 1]), DeviceLock(service, "w[0]", [])
+    with other, lock, lock:
+        lock.acquire(0.0)
+        assert len(service._tickets) == 1, "it claims nothing"
     lock.release()
+    assert not service._tickets
 
 
 def test_tasks_of_one_event_loop_take_turns() -> None:

@@ -5,12 +5,12 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from rlinf.core.errors import DeadlineExceeded
 from rlinf.scheduler.transport.socket_transport import DriverTransport, SocketTransport
@@ -25,13 +25,6 @@ LONG_S = 60.0
 
 def wait(owner: str, timeout: float | None = None) -> Wait:
     return Wait(owner, "device", "the lock", timeout)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @contextmanager

@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import all_dead, eventually
 
 from rlinf.scheduler.transport.sockets import SILENCE_S
 
@@ -100,7 +101,7 @@ def cluster(network: Network) -> Iterator[dict[str, str]]:
                 mine = {**env, "RLINF_NODE_RANK": str(rank)}
                 rays.append(network.start(rank, *command, env=mine, stdout=file, stderr=file))
             if rank == 0:
-                assert until(lambda: (Path(folder) / "ray" / "ray_current_cluster").exists(), 150.0), log.read_text()
+                assert eventually(lambda: (Path(folder) / "ray" / "ray_current_cluster").exists(), 150.0), log.read_text()
         yield {**env, "RLINF_TEST_ADDRESS": address}
     finally:
         for ray in rays:
@@ -124,20 +125,6 @@ def said(text: str) -> dict[str, Any]:
     """What a driver said; Ray writes to its standard output, too."""
     lines = [line for line in text.splitlines() if line.startswith("{")]
     return {name: value for line in lines for name, value in json.loads(line).items()}
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def until(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 def listening(pid: int) -> set[str]:
@@ -179,4 +166,4 @@ def test_two_nodes_with_addresses_of_their_own(network: Network, cluster: dict[s
     assert (seen["kind"], seen["group"]) == ("WorkerError", "sleepers")
     assert seen["rank"] in (1, 2)
     assert f"node 1 ({network.ips[1]}) is cut off: it does not answer" in seen["error"]
-    assert until(lambda: not any(alive(pid) for pid in pids), 20.0), "they end by themselves, as nobody can tell them to"
+    assert all_dead(pids, 20.0), "they end by themselves, as nobody can tell them to"

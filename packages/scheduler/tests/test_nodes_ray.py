@@ -8,11 +8,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import alive, all_dead
 
 pytestmark = pytest.mark.ray
 OWN_RAY = True
@@ -116,20 +117,6 @@ def host() -> Iterator[Host]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def until(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
-
-
 def test_two_runs_at_once_over_three_nodes(host: Host, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexport RLINF_TEST_PYTHON=mine\nexec {sys.executable} "$@"\n')
@@ -181,7 +168,7 @@ def test_no_orphans_on_any_node_when_the_driver_is_killed(host: Host) -> None:
     assert all(alive(pid) for pid in pids)
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.communicate(timeout=30)
-    assert until(lambda: not any(alive(pid) for pid in pids), 30.0)
+    assert all_dead(pids, 30.0)
 
 
 def test_a_node_that_is_lost_is_named(host: Host) -> None:
@@ -195,4 +182,4 @@ def test_a_node_that_is_lost_is_named(host: Host) -> None:
     assert "node 2 (" in facts["error"]
     assert "was lost" in facts["error"]
     run.good()
-    assert until(lambda: not any(alive(pid) for pid in pids), 30.0)
+    assert all_dead(pids, 30.0)

@@ -4,12 +4,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from waiting import alive, all_dead
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded, WorkerError
 from rlinf.core.testing.cluster import ClusterContract
@@ -51,20 +51,6 @@ class Peer(Worker):
 
     def talk(self) -> None:
         self.log_info("hello")
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def all_dead(pids: Sequence[int], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not any(alive(pid) for pid in pids)
 
 
 def test_contract(ray_cluster: Cluster) -> None:

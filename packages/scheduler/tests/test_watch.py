@@ -5,11 +5,12 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from rlinf.core import gather
 from rlinf.core.errors import ConfigError, DeadlineExceeded, Deadlock, WorkerError
@@ -26,13 +27,6 @@ from rlinf.scheduler.watch.waits import waiter
 from rlinf.scheduler.workers.device_lock import Claim, Locks
 
 LONG_S = 60.0
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def waiting(who: str, *peers: str, goal: str = "an item", note: str = "") -> Waiter:

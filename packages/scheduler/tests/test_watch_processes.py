@@ -10,11 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.socket_transport import DriverTransport
@@ -29,13 +30,6 @@ from rlinf.scheduler.watch.watcher import Watcher
 from rlinf.scheduler.workers.logs import WORKERS
 
 LONG_S = 60.0
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 FAULTHANDLER = """Thread 0x00007f10 (most recent call first):

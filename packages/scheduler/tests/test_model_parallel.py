@@ -33,6 +33,12 @@ def devices(found: ModelParallelComponentPlacement, component: str) -> list[tupl
     return [plan.devices for plan in found.plan(component)]
 
 
+def rollout_peers(found: ModelParallelComponentPlacement) -> tuple[tuple[int, int], ...]:
+    """Actor rank → the rollout process on its accelerator, and which one of that process it is."""
+    at = {device: (rank, i) for rank, held in enumerate(devices(found, "rollout")) for i, device in enumerate(held)}
+    return tuple(at[held[0]] for held in devices(found, "actor"))
+
+
 RECOMPUTED = {"recompute_logprobs": True}
 
 
@@ -42,7 +48,7 @@ def test_collocated() -> None:
     assert devices(found, "actor") == [(i,) for i in range(8)]
     assert devices(found, "rollout") == [(0, 2), (1, 3), (4, 6), (5, 7)]
     assert (found.actor_dp_size, found.rollout_dp_size, found.inference_dp_size) == (2, 4, 0)
-    assert found.rollout_peers() == ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (3, 0), (2, 1), (3, 1))
+    assert rollout_peers(found) == ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (3, 0), (2, 1), (3, 1))
     assert (found.get_world_size("actor"), found.get_world_size("rollout"), found.get_world_size("reward")) == (8, 4, 1)
 
 
@@ -55,7 +61,7 @@ def test_sizes_are_read_where_the_trainer_reads_them() -> None:
 def test_a_rollout_that_is_wider_than_the_actor() -> None:
     found = placement({"actor": "0-3", "rollout": "0-3"}, actor=actor(tp=2), rollout={"tensor_parallel_size": 4})
     assert devices(found, "rollout") == [(0, 1, 2, 3)]
-    assert found.rollout_peers() == ((0, 0), (0, 1), (0, 2), (0, 3))
+    assert rollout_peers(found) == ((0, 0), (0, 1), (0, 2), (0, 3))
 
 
 def test_disaggregated() -> None:
@@ -71,8 +77,6 @@ def test_disaggregated() -> None:
     assert devices(found, "inference") == [(4,), (5,)]
     assert (found.actor_dp_size, found.rollout_dp_size, found.inference_dp_size) == (1, 2, 1)
     assert found.get_hardware_ranks("actor") == [6, 7]
-    with pytest.raises(PlacementError, match="the mode is disaggregated"):
-        found.rollout_peers()
 
 
 def test_a_critic_may_share_the_accelerators_of_all_or_have_its_own() -> None:
@@ -164,7 +168,7 @@ def test_every_actor_rank_meets_its_shard(actor_tp: int, rollout_tp: int, copies
         actor=actor(tp=actor_tp),
         rollout={"tensor_parallel_size": rollout_tp},
     )
-    peers = found.rollout_peers()
+    peers = rollout_peers(found)
     assert sorted(peers) == [(dp, tp) for dp in range(count // rollout_tp) for tp in range(rollout_tp)]
     if actor_tp >= rollout_tp:
         assert all(tp == (rank % actor_tp) * rollout_tp // actor_tp for rank, (_, tp) in enumerate(peers))

@@ -13,5 +13,4 @@ from rlinf.models.checkpoints.tensors import write_tensors as write_tensors
 from rlinf.models.checkpoints.weight_map import Drop as Drop
 from rlinf.models.checkpoints.weight_map import Rename as Rename
 from rlinf.models.checkpoints.weight_map import Split as Split
-from rlinf.models.checkpoints.weight_map import Transpose as Transpose
 from rlinf.models.checkpoints.weight_map import WeightMap as WeightMap

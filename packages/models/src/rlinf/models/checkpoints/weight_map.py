@@ -98,31 +98,6 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Transpose:
-    """The axes in another order, such as those of a JAX kernel; names stay."""
-
-    names: str
-    axes: tuple[int, ...] = (1, 0)
-
-    def forward(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """From the published order."""
-        return self._permuted(tensors, self.axes)
-
-    def backward(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """To the published order."""
-        return self._permuted(tensors, tuple(sorted(range(len(self.axes)), key=self.axes.__getitem__)))
-
-    def _permuted(self, tensors: dict[str, Tensor], axes: tuple[int, ...]) -> dict[str, Tensor]:
-        pattern, out = _pattern(self.names), dict(tensors)
-        for name, tensor in tensors.items():
-            if pattern.fullmatch(name):
-                if tensor.dim() != len(axes):
-                    raise CheckpointError(name, f"expected {len(axes)} axes to transpose, found {list(tensor.shape)}")
-                out[name] = tensor.permute(axes)
-        return out
-
-
-@dataclass(frozen=True, slots=True)
 class Split:
     """One published tensor is several here, such as a fused query, key and value."""
 

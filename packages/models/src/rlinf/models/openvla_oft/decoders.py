@@ -6,7 +6,6 @@ Both say of each dimension of each step by itself what it is: log π(a|s) = Σ�
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,31 +20,6 @@ from rlinf.models.precision import at_least_float32
 
 TOKENS, NORMALIZED = "action_tokens", "normalized_action"
 """What a context keeps of the action, `[B, K, A]`: bins counted from the lowest id (zeros, as in padding, are one), or numbers."""
-
-
-class Decoder(Protocol):
-    """What the policy asks of either."""
-
-    def decide(
-        self, answers: Tensor, lm_head: nn.Module, mode: Mode, generator: torch.Generator | None
-    ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """The normalised action `[B, K, A]`, what the context keeps of it, and its log-probability `[B, K, A]`.
-
-        Args:
-            answers: `[B, K·A, L]`, the hidden states.
-            lm_head: makes logits of hidden states.
-            mode: "train" samples, "eval" takes the most likely.
-            generator: the source of randomness.
-        """
-        ...
-
-    def score(self, answers: Tensor, lm_head: nn.Module, kept: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Log-probability of what was decided, and entropy, each `[B, K, A]`, in nats."""
-        ...
-
-    def distance(self, answers: Tensor, lm_head: nn.Module, target: Tensor) -> Tensor:
-        """How far each dimension is from a demonstrated normalised action, `[B, K, A]`; what imitation makes small."""
-        ...
 
 
 class Bins(nn.Module):
@@ -63,19 +37,28 @@ class Bins(nn.Module):
         self.bins, self.chunk, self.temperature, self.top_k = bins, chunk, temperature, top_k
 
     def decide(
-        self, answers: Tensor, lm_head: nn.Module, mode: Mode, generator: torch.Generator | None
+        self, answers: Tensor, lm_head: nn.Module, mode: Mode, generator: Source
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """The normalised action `[B, K, A]`, what the context keeps of it, and its log-probability `[B, K, A]`.
+
+        Args:
+            answers: `[B, K·A, L]`, the hidden states.
+            lm_head: makes logits of hidden states.
+            mode: "train" samples, "eval" takes the most likely.
+            generator: the source of randomness.
+        """
         logprob = self._logprobs(answers, lm_head)
         noise = _noise(logprob, generator, Tensor.exponential_) if mode == "train" else None
         tokens = draw(logprob, noise, self.bins)
         return self.bins.decode(tokens), {TOKENS: tokens - self.bins.first}, chosen(logprob, tokens, self.bins)
 
     def score(self, answers: Tensor, lm_head: nn.Module, kept: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Log-probability of what was decided, and entropy, each `[B, K, A]`, in nats."""
         logprob = self._logprobs(answers, lm_head)
         return chosen(logprob, kept[TOKENS] + self.bins.first, self.bins), bin_entropy(logprob)
 
     def distance(self, answers: Tensor, lm_head: nn.Module, target: Tensor) -> Tensor:
-        """Cross-entropy over the whole vocabulary, in nats."""
+        """Of each dimension of a demonstrated action, `[B, K, A]`: the cross-entropy over the whole vocabulary, in nats."""
         logits: Tensor = lm_head(answers).float()
         tokens = self.bins.encode(target)
         return functional.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none").view_as(target)
@@ -102,7 +85,7 @@ class Regression(nn.Module):
         self.log_std = nn.Parameter(torch.full((actions,), log_std))
 
     def decide(
-        self, answers: Tensor, lm_head: nn.Module, mode: Mode, generator: torch.Generator | None
+        self, answers: Tensor, lm_head: nn.Module, mode: Mode, generator: Source
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         del lm_head
         mean = action = self._mean(answers)
@@ -117,7 +100,7 @@ class Regression(nn.Module):
         return logprob, normal_entropy(self.log_std).expand_as(logprob)
 
     def distance(self, answers: Tensor, lm_head: nn.Module, target: Tensor) -> Tensor:
-        """The L1 distance."""
+        """As of `Bins`, by L1."""
         del lm_head
         return (self._mean(answers) - target).abs()
 

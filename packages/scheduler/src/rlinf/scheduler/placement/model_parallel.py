@@ -99,13 +99,6 @@ class ModelParallelComponentPlacement(ComponentPlacement):
             raise PlacementError(f"{PLACE}.{component}", "has no parallel sizes", f"Models are {', '.join(self._devices)}.")
         return len(self._devices[component]) // self._parallel[component].size
 
-    def rollout_peers(self) -> tuple[tuple[int, int], ...]:
-        """Actor rank → the rollout process on its accelerator, and which one of that process it is; for `COLLOCATED` only."""
-        if self._mode is not PlacementMode.COLLOCATED:
-            raise PlacementError(f"{PLACE}.rollout", f"shares no accelerator with the actor: the mode is {self._mode.value}")
-        at = {device: (plan.rank, i) for plan in self.plan("rollout") for i, device in enumerate(plan.devices)}
-        return tuple(at[plan.devices[0]] for plan in self.plan("actor"))
-
     def get_strategy(self, component: str) -> PlacementStrategy:
         """The strategy to launch a component with."""
         spec = self.spec(component)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlinf.core.errors import ConfigError, MissingExtra
-from rlinf.runners import check_run, read_embodied, read_embodied_sft
+from rlinf.runners import check_run, read_embodied_sft
 from rlinf.runners.commands import config
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.config.schema import RunConfig
@@ -16,6 +16,7 @@ from rlinf.runners.embodied_sft.evaluation import evaluation_config
 from rlinf.runners.reasoning import read_reasoning
 from rlinf.runners.sft import read_sft
 from rlinf.runners.sft.warm_starts import warm_start_config
+from rlinf.runners.task_types import task_type_of
 from rlinf.scheduler import Cluster, HybridComponentPlacement
 
 APPS = Path(__file__).parents[1] / "apps"
@@ -42,9 +43,12 @@ def test_a_recipe_is_short(recipe: str) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
-    cfg = read_embodied(compose_recipe(CONFIG, recipe).data)
+    data = compose_recipe(CONFIG, recipe).data
+    task_type = task_type_of(data)
+    assert task_type.name == data["runner"].get("task_type", "embodied")
+    cfg = task_type.read(data)
     assert cfg.runner.experiment_name == recipe
-    assert resolved(read_embodied(resolved(cfg))) == resolved(cfg)
+    assert resolved(task_type.read(resolved(cfg))) == resolved(cfg)
     template = cfg.cluster.get("virtual_accelerators") is None
     if not template:
         check_on_this_machine(cfg)

@@ -1,6 +1,6 @@
 """A task type is a kind of run: its configuration, the rules across its sections, its workers and its loop.
 
-Ours (`embodied`, `embodied_sft`, `reasoning`, `sft`) are registered as a stranger's package registers its own, by an entry point of
+Ours (`embodied`, `embodied_off_policy`, `embodied_sft`, `reasoning`, `sft`) are registered as a stranger's package registers its own, by an entry point of
 the group `rlinf.runners`; a script uses the decorator:
 
     @register_task_type("counting", config=CountingConfig)
@@ -78,6 +78,8 @@ class TaskType:
     """Its workers without a trainer; None where nothing but training is known."""
     check: Callable[[Any], None] | None = None
     """Refuses what can be known from files and simulators, before a cluster starts; None where parts check themselves."""
+    inferred: bool = True
+    """Whether a recipe that names no task type can be of this one; not where its sections are those of another one, too."""
 
     def __post_init__(self) -> None:
         # A registry calls an owner by these: the decorated function, to which the entry point of a package points, too.
@@ -99,6 +101,7 @@ def register_task_type(
     rules: Sequence[Rule[Any]] = (),
     evaluation: StartEvaluation | None = None,
     check: Callable[[Any], None] | None = None,
+    inferred: bool = True,
 ) -> Callable[[Start], TaskType]:
     """The decorator of the function that launches the workers of a kind of run and returns its loop.
 
@@ -108,10 +111,11 @@ def register_task_type(
         rules: what it refuses across sections, see `rlinf.runners.config.rules`.
         evaluation: launches the workers of an evaluation without training; None where there is none.
         check: refuses what can be known from files and simulators, before a cluster starts; None where parts check themselves.
+        inferred: whether a recipe that names no task type can be of this one.
     """
 
     def claim(start: Start) -> TaskType:
-        return TASK_TYPES.register(name, TaskType(name, config, start, rules, evaluation, check))
+        return TASK_TYPES.register(name, TaskType(name, config, start, rules, evaluation, check, inferred))
 
     return claim
 
@@ -173,7 +177,7 @@ def task_type_of(data: Section) -> TaskType:
         # A section that a task type does not know counts more than a key, and that more than a section that is left out.
         return len(set(data) - known), strange, len(known - set(data))
 
-    return min(map(TASK_TYPES.get, TASK_TYPES.names()), key=fit)
+    return min((each for each in map(TASK_TYPES.get, TASK_TYPES.names()) if each.inferred), key=fit)
 
 
 def explain_run(cfg: RunConfig, provenance: Provenance, key: str) -> str:

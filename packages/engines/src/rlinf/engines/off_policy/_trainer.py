@@ -164,7 +164,8 @@ class TorchOffPolicyTrainer:
         for batch in batches:
             output = self._objective.loss(part.name, self._learner, batch, generator=generator)
             # Of this part alone: what else the loss goes through, such as critics on the actor's way, keeps its gradients.
-            gradients: Sequence[Tensor | None] = torch.autograd.grad(output.total, parameters, allow_unused=True)
+            found = torch.autograd.grad(output.total, parameters, allow_unused=True)
+            gradients = cast("Sequence[Tensor | None]", found)
             for into, gradient in zip(total, gradients, strict=True):
                 if gradient is not None:
                     into += gradient

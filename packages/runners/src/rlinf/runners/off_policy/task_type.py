@@ -25,7 +25,7 @@ def off_policy_learning(runner: EmbodiedRunner) -> dict[str, float]:
     return means(merge(training), "train/")
 
 
-@register_task_type(TASK_TYPE, config=OffPolicyConfig, rules=OFF_POLICY, evaluation=evaluation)
+@register_task_type(TASK_TYPE, config=OffPolicyConfig, rules=OFF_POLICY, evaluation=evaluation, inferred=False)
 def embodied_off_policy(cfg: OffPolicyConfig, cluster: Cluster, folder: RunFolder) -> EmbodiedRunner:
     """Launches actor, rollout and env workers."""
     from rlinf.runners.embodied.env_worker import EnvWorker

@@ -1,0 +1,110 @@
+"""Off-policy recipes are run: shrunken in one process, resumed to the bit, and, slowly, until they have learned."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+SHORT = (
+    *("runner.max_steps=6", "runner.val_check_interval=0", "runner.save_minutes=0", "runner.keep_best=false"),
+    *("env.eval.total_num_envs=2", "env.eval.final_episodes=2", "env.eval.max_episode_steps=20"),
+    *("actor.global_batch_size=16", "algorithm.start_steps=64", "algorithm.replay_buffer.n_step=3"),
+)
+LOSSES = {
+    "pendulum_sac": {"train/critic_loss", "train/actor_loss", "train/alpha_loss"},
+    "pendulum_td3": {"train/critic_loss", "train/actor_loss"},
+    "cartpole_dqn": {"train/critic_loss"},
+}
+LEARNED = {"pendulum_sac": (-900.0, -200.0), "pendulum_td3": (-900.0, -200.0), "cartpole_dqn": (100.0, 400.0)}
+"""The most that no learning reaches, and the least mean of three seeds."""
+
+
+def run(app: Any, recipe: str, *overrides: str) -> dict[str, Any]:
+    code, said = app.train_here("--config-name", recipe, *overrides)
+    assert code == 0, said
+    return json.loads((app.logs / recipe / "summary.json").read_text())
+
+
+@pytest.mark.parametrize("recipe", LOSSES)
+def test_a_recipe_runs(app: Any, recipe: str) -> None:
+    """4 environments of 8 decisions: 32 transitions an iteration; the first update after 64."""
+    assert run(app, recipe, *SHORT, "algorithm.utd=0.5")["protocol"]["episodes"] == 2
+    rows = [row for row in app.metrics(recipe) if "train/replay_buffer/size" in row]
+    assert [row["train/replay_buffer/size"] for row in rows] == [32, 64, 96, 128, 160, 192]
+    assert ["train/critic_loss" in row for row in rows] == [False, True, True, True, True, True]
+    for row in rows[1:]:
+        assert all(math.isfinite(row[name]) for name in LOSSES[recipe])
+        assert row["train/critic_grad_norm"] > 0
+        assert row["train/skipped"] == 0
+
+
+def arrays(folder: Path) -> dict[str, Any]:
+    """All that a checkpoint holds in numbers."""
+    tensors = {f"{file.name}/{name}": array for file in sorted(folder.rglob("*.safetensors")) for name, array in load_file(file).items()}
+    columns = {f"{file.parent.name}/{file.name}": np.load(file) for file in sorted(folder.rglob("*.npy"))}
+    return {**tensors, **columns}
+
+
+@pytest.mark.parametrize("recipe", ["pendulum_sac", "cartpole_dqn"])
+def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: str) -> None:
+    exact = (*SHORT, "env.train.auto_reset=false", "runner.save_interval=3")
+    run(app, recipe, *exact)
+    whole = app.logs / recipe / "checkpoints"
+    rows = app.metrics(recipe)
+    again = f"runner.logger.log_path={app.logs / 'again'}"
+    run_again, said = app.train_here("--config-name", recipe, *exact, again, f"runner.resume_dir={whole / 'global_step_3'}")
+    assert run_again == 0, said
+    expected, found = arrays(whole / "global_step_6"), arrays(app.logs / "again" / recipe / "checkpoints/global_step_6")
+    assert expected.keys() == found.keys()
+    assert any(name.startswith("replay_0/") for name in found)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    lines = (app.logs / "again" / recipe / "metrics.jsonl").read_text().splitlines()
+    resumed = [row for row in map(json.loads, lines) if "train/critic_loss" in row]
+    assert [row["step"] for row in resumed] == [4, 5, 6]
+    for row, before in zip(resumed, [row for row in rows if "train/critic_loss" in row][-3:], strict=True):
+        told = {name for name in row if name.startswith(("train/", "env/"))}
+        assert {name: row[name] for name in told} == {name: before[name] for name in told}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "said"),
+    [
+        ("pendulum_sac", "algorithm.loss_type=ppo_clip", "algorithm.loss_type: no off-policy objective named 'ppo_clip'"),
+        ("cartpole_ppo", "algorithm.loss_type=sac", "'sac' learns from a replay buffer: set runner.task_type to"),
+        ("pendulum_sac", "actor.model.num_q_heads=0", "actor.model.num_q_heads: 'sac' learns Q-functions, and 'mlp_policy' has none"),
+        ("pendulum_sac", "algorithm.loss_type=dqn", "algorithm.loss_type: 'dqn' chooses one numbered action"),
+        ("pendulum_sac", "algorithm.replay_buffer.capacity=1000000000000", "algorithm.replay_buffer.capacity: 1,000,000,000,000"),
+        ("pendulum_sac", "algorithm.replay_buffer.max_gib=0.000001", "algorithm.replay_buffer.max_gib: 1e-06 GiB hold"),
+        ("pendulum_sac", "algorithm.replay_buffer.capacity=100", "algorithm.replay_buffer.capacity: 100 transitions are fewer"),
+        ("pendulum_sac", "runner.max_steps=2", "runner.max_steps: the run collects 64 transitions, and the first update needs"),
+        ("pendulum_sac", "actor.fsdp_config.strategy=fsdp2", "actor.fsdp_config: off-policy training keeps whole weights"),
+    ],
+)
+def test_what_can_not_be_learned_is_refused(app: Any, recipe: str, override: str, said: str) -> None:
+    code, told = app.train_here("--config-name", recipe, override)
+    assert code == 2, told
+    assert said in " ".join(told.split())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("recipe", LEARNED)
+def test_a_recipe_learns(app: Any, recipe: str) -> None:
+    """Against a control: the same run without a single update."""
+    untrained, trained = LEARNED[recipe]
+    found: list[float] = []
+    for seed in (1, 2, 3):
+        found.append(run(app, recipe, f"runner.seed={seed}")["eval/return"])
+        given = (f"runner.seed={seed}", "algorithm.utd=0", f"runner.logger.log_path={app.logs / f'control_{seed}'}")
+        code, said = app.train_here("--config-name", recipe, *given)
+        assert code == 0, said
+        control = json.loads((app.logs / f"control_{seed}" / recipe / "summary.json").read_text())
+        assert control["eval/return"] <= untrained
+    assert sum(found) / len(found) >= trained, found

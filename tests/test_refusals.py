@@ -160,6 +160,12 @@ def test_an_evaluation_of_tasks_that_there_are_not_is_refused_before_anything_is
     assert re.search(rf"^env\.eval\.tasks: .*{message}", str(caught.value)), str(caught.value)
 
 
+def test_an_evaluation_with_other_actions_is_refused_before_anything_is_built() -> None:
+    message = r"^env\.eval\.env_type: 'tabletop' takes actions \[4\], and env\.train\.env_type 'tabletop' \[2\]"
+    with pytest.raises(ConfigError, match=message):
+        embodied("env.eval.init_params={task: pick_place, obs_mode: rgb}", recipe="tabletop_cnn_ppo")
+
+
 def test_tasks_have_names_texts_and_numbers() -> None:
     named = {"metaworld_mt10_ppo": ["reach", "open the door", 9], "tabletop_openvla_oft_ppo": ["green", 2]}
     for recipe, tasks in named.items():

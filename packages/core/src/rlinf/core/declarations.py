@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlinf.core.data import EnvSpec
-
 Need = Literal["value", "target", "entropy", "reference", "proximal", "version", "baseline", "group", "sum_pi_squared"]
 """What an advantage or a loss may be unable to do without:
 
@@ -98,6 +96,16 @@ class KnowsObservations(Protocol):
 
 
 @runtime_checkable
+class KnowsActions(Protocol):
+    """An environment's configuration that knows the size of an action before anything is built."""
+
+    @property
+    def action_size(self) -> int | None:
+        """A of an action `[A]`; None if only the simulator knows."""
+        ...
+
+
+@runtime_checkable
 class KnowsTasks(Protocol):
     """An environment's configuration that knows before anything is built which tasks `reset` can be asked for."""
 
@@ -111,12 +119,12 @@ class KnowsTasks(Protocol):
 class HasStatistics(Protocol):
     """A model's configuration whose actions have units by the statistics that the folder of its weights brings."""
 
-    def check_statistics(self, place: str, spec: EnvSpec | None = None) -> None:
+    def check_statistics(self, place: str, actions: int | None = None) -> None:
         """Refuses a folder without the statistics that are asked for; a preset has the bounds of its environment.
 
         Args:
             place: the section, whose keys the message names.
-            spec: whose actions the statistics must be of; None where nothing is known yet.
+            actions: of how many the statistics must be; None where that is not known yet.
 
         Raises:
             ConfigError: what is asked for, and what there is.
@@ -189,6 +197,13 @@ def tasks_of(item: object) -> tuple[tuple[str, ...], ...] | None:
     item = _run_by(item)
     found = item.task_names if isinstance(item, KnowsTasks) else None
     return found if isinstance(found, tuple) else None
+
+
+def action_size_of(item: object) -> int | None:
+    """The size of an action of the environment that a configuration builds; None where nobody knows yet."""
+    item = _run_by(item)
+    found = item.action_size if isinstance(item, KnowsActions) else None
+    return found if isinstance(found, int) else None
 
 
 def _run_by(item: object) -> object:

@@ -101,6 +101,11 @@ class Libero:
         return tuple(describe_task(name) for name in self.names)
 
     @property
+    def action_size(self) -> int:
+        """A."""
+        return 7
+
+    @property
     def task_names(self) -> tuple[tuple[str, ...], ...] | None:
         """The name of each task and its text, by number; None where LIBERO's table can't be read, or has no such task."""
         try:

@@ -128,6 +128,11 @@ class MetaWorld:
         return ("states", "task_descriptions", "main_images", *(("wrist_images",) if self.wrist_camera else ()))
 
     @property
+    def action_size(self) -> int:
+        """A."""
+        return 4
+
+    @property
     def task_names(self) -> tuple[tuple[str, ...], ...] | None:
         """Of several tasks the name of each and its text, by number; None if there is one that Meta-World does not have."""
         if not set(self.tasks) <= set(TASKS):

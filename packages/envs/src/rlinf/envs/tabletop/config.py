@@ -62,6 +62,11 @@ class Tabletop:
         return ("states", "main_images", *wrist, "task_descriptions")
 
     @property
+    def action_size(self) -> int:
+        """A."""
+        return _SCENES[self.task].action_size
+
+    @property
     def task_names(self) -> tuple[tuple[str, ...], ...]:
         """The goal of each task that a reset can be asked for."""
         return tuple((goal,) for goal in _SCENES[self.task].goals)

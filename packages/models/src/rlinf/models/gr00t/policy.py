@@ -98,10 +98,10 @@ class GR00TPolicyConfig:
         require_modules("transformers", "tokenizers", place=f"{place}.model_type", extra="rlinf-models[vla]")
         check_model_path(self.model_path, place)
 
-    def check_statistics(self, place: str, spec: EnvSpec | None = None) -> None:
+    def check_statistics(self, place: str, actions: int | None = None) -> None:
         """See `rlinf.core.declarations.HasStatistics`."""
         if self.model_path is not None:
-            check_statistics(self, self.model_path, place, spec)
+            check_statistics(self, self.model_path, place, actions)
 
     def build(self, spec: EnvSpec, *, seed: int) -> GR00TPolicy:
         """The policy; torch's global generator is neither read nor moved.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from rlinf.core.data import ArraySpec, EnvSpec
+from rlinf.core.data import ArraySpec
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models.actor_config import MISSING_STATISTICS
 
@@ -28,14 +28,14 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def check_statistics(config: GR00TPolicyConfig, path: str, place: str, spec: EnvSpec | None) -> None:
+def check_statistics(config: GR00TPolicyConfig, path: str, place: str, actions: int | None) -> None:
     """Refuses a folder without the robot's statistics, or with those of another number of actions.
 
     Args:
         config: says which robot and which parts.
         path: of the folder.
         place: the section, for messages.
-        spec: the environment, if it is known.
+        actions: of how many they must be, if that is known.
 
     Raises:
         ConfigError: the message has both sides.
@@ -50,10 +50,10 @@ def check_statistics(config: GR00TPolicyConfig, path: str, place: str, spec: Env
             size = len(from_metadata(metadata, tag, kind, keys)["min"])
         except CheckpointError as error:
             raise ConfigError(f"{place}.{kind}_keys", f"'{path}': {error.problem}", "Name parts of the file.") from error
-        if kind == "action" and spec is not None and spec.action.shape != (size,):
-            problem = f"the statistics of '{tag}' in '{path}' are of {size} actions, and the environment takes"
+        if kind == "action" and actions not in (None, size):
+            problem = f"the statistics of '{tag}' in '{path}' are of {size} actions, and the environment takes {actions}"
             remedy = "Choose its parts with action_keys, another robot, or its environment."
-            raise ConfigError(f"{place}.embodiment_tag", f"{problem} {list(spec.action.shape)}", remedy)
+            raise ConfigError(f"{place}.embodiment_tag", problem, remedy)
 
 
 def from_metadata(metadata: Mapping[str, Any], embodiment_tag: str, kind: str, keys: Sequence[str] = ()) -> dict[str, Tensor]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models.actor_config import MISSING_STATISTICS
 from rlinf.models.openvla.architecture import PrismaticConfig, TextConfig, VisionConfig
@@ -60,7 +59,7 @@ def read_statistics(folder: Path) -> Mapping[str, Any]:
     return (_json(folder / "config.json") or {}).get("norm_stats", {}) if own is None else own
 
 
-def check_statistics(model: str, path: str, key: str | None, place: str, spec: EnvSpec | None) -> None:
+def check_statistics(model: str, path: str, key: str | None, place: str, actions: int | None) -> None:
     """Refuses a folder without the statistics that are asked for, or with those of another number of actions.
 
     Args:
@@ -68,7 +67,7 @@ def check_statistics(model: str, path: str, key: str | None, place: str, spec: E
         path: of the folder.
         key: the dataset.
         place: the section, for messages.
-        spec: the environment, if it is known.
+        actions: of how many they must be, if that is known.
 
     Raises:
         ConfigError: the message has both sides.
@@ -78,8 +77,8 @@ def check_statistics(model: str, path: str, key: str | None, place: str, spec: E
         problem = f"'{path}' has no statistics of actions (norm_stats in config.json, or dataset_statistics.json)"
         raise ConfigError(f"{place}.model_path", problem, MISSING_STATISTICS.format(model=model))
     size = len(found["q01"])
-    if spec is not None and spec.action.shape != (size,):
-        problem = f"the statistics in '{path}' are of {size} actions, and the environment takes {list(spec.action.shape)}"
+    if actions not in (None, size):
+        problem = f"the statistics in '{path}' are of {size} actions, and the environment takes {actions}"
         raise ConfigError(f"{place}.unnorm_key", problem, "Choose statistics of this robot, or its environment.")
 
 

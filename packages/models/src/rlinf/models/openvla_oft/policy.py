@@ -98,10 +98,10 @@ class OpenVLAOFTPolicyConfig:
         if self.model_path is not None:
             checked_key(Path(self.model_path), self.unnorm_key, place)
 
-    def check_statistics(self, place: str, spec: EnvSpec | None = None) -> None:
+    def check_statistics(self, place: str, actions: int | None = None) -> None:
         """See `rlinf.core.declarations.HasStatistics`."""
         if self.model_path is not None:
-            check_statistics("openvla_oft", self.model_path, self.unnorm_key, place, spec)
+            check_statistics("openvla_oft", self.model_path, self.unnorm_key, place, actions)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
         """The policy for an environment.

@@ -97,10 +97,10 @@ class PiConfig:
         if self.model_path is not None:
             checked_asset(Path(self.model_path), self.asset_id, place)
 
-    def check_statistics(self, place: str, spec: EnvSpec | None = None) -> None:
+    def check_statistics(self, place: str, actions: int | None = None) -> None:
         """See `rlinf.core.declarations.HasStatistics`."""
         if self.model_path is not None:
-            check_statistics(self.kind, self.model_path, self.asset_id, place, spec)
+            check_statistics(self.kind, self.model_path, self.asset_id, place, actions)
 
     def build(self, spec: EnvSpec, *, seed: int) -> PiPolicy:
         """The policy; torch's global generator is neither read nor moved.

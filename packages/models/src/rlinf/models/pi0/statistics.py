@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.models import statistics
 from rlinf.models.actor_config import MISSING_STATISTICS
@@ -43,7 +42,7 @@ def read_statistics(folder: Path, asset_id: str | None = None) -> dict[str, Mapp
     return {ours: found[theirs] for ours, theirs in (("states", "state"), ("actions", "action")) if theirs in found}
 
 
-def check_statistics(model: str, path: str, asset_id: str | None, place: str, spec: EnvSpec | None) -> None:
+def check_statistics(model: str, path: str, asset_id: str | None, place: str, actions: int | None) -> None:
     """Refuses a folder without statistics of actions, or with those of fewer than the environment takes.
 
     Args:
@@ -51,7 +50,7 @@ def check_statistics(model: str, path: str, asset_id: str | None, place: str, sp
         path: of the folder.
         asset_id: which of several.
         place: the section, for messages.
-        spec: the environment, if it is known.
+        actions: of how many they must be, if that is known.
 
     Raises:
         ConfigError: the message has both sides.
@@ -62,8 +61,8 @@ def check_statistics(model: str, path: str, asset_id: str | None, place: str, sp
         raise ConfigError(f"{place}.model_path", problem, MISSING_STATISTICS.format(model=model))
     size = min(len(values) for name, values in found["actions"].items() if name != "count")
     # Published ones may be padded to the size of the model.
-    if spec is not None and spec.action.shape[:1] > (size,):
-        problem = f"the statistics in '{path}' are of {size} actions, and the environment takes {list(spec.action.shape)}"
+    if actions is not None and actions > size:
+        problem = f"the statistics in '{path}' are of {size} actions, and the environment takes {actions}"
         raise ConfigError(f"{place}.model_path", problem, "Choose the folder of this robot, or its environment.")
 
 

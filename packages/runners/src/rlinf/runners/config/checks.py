@@ -23,7 +23,9 @@ def check_run(cfg: RunConfig) -> None:
     Raises:
         ConfigError: one line for each of them, with its key.
     """
-    faults = [*_lacking(cfg, training=True), *(() if cfg.fits_statistics else lacking_statistics(cfg))]
+    faults = _lacking(cfg, training=True)
+    if not cfg.fits_statistics:
+        _add_statistics(faults, cfg)
     for key, path in _weights(cfg):
         _collect(faults, key, lambda path=path, key=key: find_weights(path, place=key))
     _collect(faults, "runner.resume_dir", lambda: check_resume(cfg))
@@ -59,7 +61,10 @@ def check_evaluation(cfg: RunConfig, *, of_checkpoint: bool = False) -> None:
     Raises:
         ConfigError: one line for each thing that is not there, with its key.
     """
-    refuse([*_lacking(cfg, training=False), *(() if of_checkpoint else lacking_statistics(cfg))])
+    faults = _lacking(cfg, training=False)
+    if not of_checkpoint:
+        _add_statistics(faults, cfg)
+    refuse(faults)
 
 
 def _weights(config: object, place: str = "") -> Iterator[tuple[str, str]]:
@@ -78,6 +83,12 @@ def _lacking(cfg: RunConfig, *, training: bool) -> list[ConfigError]:
         if isinstance(part, Checks) and (training or not trains):
             _collect(faults, place, lambda part=part, place=place: part.check(place))
     return faults
+
+
+def _add_statistics(faults: list[ConfigError], cfg: RunConfig) -> None:
+    """Adds what is wrong with statistics, but for keys that are refused already, such as a folder that is not there."""
+    places = [fault.place for fault in faults]
+    faults += [fault for fault in lacking_statistics(cfg, cfg.action_size) if fault.place not in places]
 
 
 def _collect(faults: list[ConfigError], key: str, look: Callable[[], object]) -> None:

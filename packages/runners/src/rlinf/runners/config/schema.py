@@ -269,6 +269,11 @@ class RunConfig:
         return self.runner.max_steps
 
     @property
+    def action_size(self) -> int | None:
+        """The numbers of an action where that is known before a simulator is built."""
+        return None
+
+    @property
     def fits_statistics(self) -> bool:
         """Whether the statistics that normalise come from data, and not with the weights that the run starts from."""
         return False

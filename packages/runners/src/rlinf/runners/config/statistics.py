@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import HasStatistics
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.weight_files import find_weights
@@ -15,14 +14,14 @@ from rlinf.runners.config.schema import ModelSection, ReferenceConfig, RunConfig
 _MODEL: Final = "actor.model"
 
 
-def lacking_statistics(cfg: RunConfig, spec: EnvSpec | None = None) -> Iterator[ConfigError]:
+def lacking_statistics(cfg: RunConfig, actions: int | None) -> Iterator[ConfigError]:
     """What is wrong with the statistics of the folders that a run starts from or compares with.
 
     Weights of ours have theirs among them; a checkpoint of somebody else has files.
 
     Args:
         cfg: the run.
-        spec: whose actions the statistics must be of; None where nothing is known yet.
+        actions: of how many the statistics must be; None where that is not known yet.
     """
     actor, reference = getattr(cfg, "actor", None), getattr(cfg, "reference", None)
     if not isinstance(actor, TrainingConfig):
@@ -31,12 +30,12 @@ def lacking_statistics(cfg: RunConfig, spec: EnvSpec | None = None) -> Iterator[
     if isinstance(reference, ReferenceConfig) and reference.ckpt_path is not None:
         paths["reference.ckpt_path"] = reference.ckpt_path
     for key, path in paths.items():
-        fault = _fault(actor.model, key, path, spec)
+        fault = _fault(actor.model, key, path, actions)
         if fault is not None:
             yield fault
 
 
-def _fault(model: ModelSection, key: str, path: str | None, spec: EnvSpec | None) -> ConfigError | None:
+def _fault(model: ModelSection, key: str, path: str | None, actions: int | None) -> ConfigError | None:
     try:
         if path is not None:
             folder = find_weights(path, place=key).parent
@@ -44,7 +43,7 @@ def _fault(model: ModelSection, key: str, path: str | None, spec: EnvSpec | None
                 return None
             model = of_folder(model, folder, key)
         if isinstance(model.config, HasStatistics):
-            model.config.check_statistics(_MODEL, spec)
+            model.config.check_statistics(_MODEL, actions)
     except CheckpointError:
         return None  # that there are no weights is told with the other files
     except ConfigError as error:

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import Need, needs_of, observed_of, tasks_of, traits_of
+from rlinf.core.declarations import Need, action_size_of, needs_of, observed_of, tasks_of, traits_of
 from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.evaluation.results import TaskId
 from rlinf.core.sequences import Granularity
@@ -97,6 +97,19 @@ def _observed(cfg: PlayedConfig) -> ConfigError | None:
     # A wrapper may add what the environment itself does not show; `check_spec` sees the result.
     known = None if cfg.env.train.wrappers else observed_of(cfg.env.train.init_params)
     return None if known is None else _unseen(cfg, known)
+
+
+def _evaluated_actions(cfg: PlayedConfig) -> ConfigError | None:
+    trained = cfg.action_size
+    evaluated = None if cfg.env.eval.wrappers else action_size_of(cfg.env.eval.init_params)
+    return None if trained is None or evaluated is None else _other_actions(cfg, [evaluated], [trained])
+
+
+def _other_actions(cfg: PlayedConfig, evaluated: Sequence[int], trained: Sequence[int]) -> ConfigError | None:
+    if list(evaluated) == list(trained):
+        return None
+    takes = f"'{cfg.env.eval.env_type}' takes actions {list(evaluated)}"
+    return ConfigError(_EVALUATED, f"{takes}, and env.train.env_type '{cfg.env.train.env_type}' {list(trained)}", _ALIKE)
 
 
 def _unseen(cfg: PlayedConfig, shown: Iterable[str]) -> ConfigError | None:
@@ -201,7 +214,8 @@ def check_spec(cfg: PlayedConfig, spec: EnvSpec, *, of_checkpoint: bool = False)
         remedy = "Choose an environment with continuous actions, or a model of your own that decides among numbers."
         raise ConfigError("actor.model.model_type", f"{model} makes vectors of numbers, and {env} takes numbered actions", remedy)
     faults = (_unseen(cfg, spec.observation), _too_long(cfg, env, spec.max_episode_steps))
-    refuse([*(fault for fault in faults if fault), *(() if of_checkpoint else lacking_statistics(cfg, spec))])
+    actions = spec.action.shape[0] if spec.action.shape else None
+    refuse([*(fault for fault in faults if fault), *(() if of_checkpoint else lacking_statistics(cfg, actions))])
 
 
 def check_evaluated(cfg: PlayedConfig, spec: EnvSpec, trained: EnvSpec) -> None:
@@ -215,16 +229,15 @@ def check_evaluated(cfg: PlayedConfig, spec: EnvSpec, trained: EnvSpec) -> None:
     Raises:
         ConfigError: other actions, an observation that is missing or has another shape, or episodes shorter than a chunk.
     """
-    place, evaluated, own = "env.eval.env_type", f"'{cfg.env.eval.env_type}'", f"env.train.env_type '{cfg.env.train.env_type}'"
-    remedy = "Evaluate in what the policy is trained for, or bring env.eval.init_params and env.eval.wrappers in line."
-    if spec.action.shape != trained.action.shape:
-        problem = f"{evaluated} takes actions {list(spec.action.shape)}, and {own} {list(trained.action.shape)}"
-        raise ConfigError(place, problem, remedy)
+    evaluated, own = f"'{cfg.env.eval.env_type}'", f"env.train.env_type '{cfg.env.train.env_type}'"
+    other = _other_actions(cfg, spec.action.shape, trained.action.shape)
+    if other is not None:
+        raise other
     for key, wanted in trained.observation.items():
         found = spec.observation.get(key)
         if found is None or found.shape != wanted.shape:
             shown = "nothing" if found is None else list(found.shape)
-            raise ConfigError(place, f"{evaluated} shows {shown} as '{key}', and {own} {list(wanted.shape)}", remedy)
+            raise ConfigError(_EVALUATED, f"{evaluated} shows {shown} as '{key}', and {own} {list(wanted.shape)}", _ALIKE)
     fault = _too_long(cfg, f"env.eval.env_type {evaluated}", spec.max_episode_steps)
     if fault is not None:
         raise fault
@@ -249,7 +262,9 @@ def _reference(cfg: EmbodiedConfig) -> ConfigError | None:
 
 _FINER: Final = get_args(Granularity)
 """From the finest to the coarsest."""
-PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (_placement, _batching, _acts, _observed, _chunks, _tasks)
+_EVALUATED: Final = "env.eval.env_type"
+_ALIKE: Final = "Evaluate in what the policy is trained for, or bring env.eval.init_params and env.eval.wrappers in line."
+PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (_placement, _batching, _acts, _observed, _evaluated_actions, _chunks, _tasks)
 """What every run refuses that plays, however it learns."""
 EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     *PLAYED,

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rlinf.core.declarations import action_size_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import EnvConfig, EnvWrapperConfig
 from rlinf.core.registry import ENV_WRAPPERS, ENVS
@@ -282,6 +283,12 @@ class PlayedConfig(RunConfig):
     def decisions_per_iteration(self) -> int:
         """Decisions in one iteration, over all environments."""
         return self.decisions_per_rollout_epoch * self.env.train.rollout_epoch
+
+    @property
+    def action_size(self) -> int | None:
+        """See `RunConfig`."""
+        # A wrapper may change actions.
+        return None if self.env.train.wrappers else action_size_of(self.env.train.init_params)
 
     @property
     def inexact_resume(self) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from rlinf.core.chunks import MaskedActions
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.errors import ChannelEmpty
 from rlinf.core.registry import ADVANTAGES, ENVS, GATES, LOSSES, MODELS, TRAINERS, WEIGHT_SYNCS
 from rlinf.runners.embodied.topology import Reply
 
@@ -180,6 +181,11 @@ class Queues:
 
     def get(self, *, key: Any = "default", timeout: float | None = None) -> Any:
         return self.items[key].popleft()
+
+    def get_nowait(self, *, key: Any = "default") -> Any:
+        if not self.items.get(key):
+            raise ChannelEmpty("queues", "nothing is there")
+        return self.get(key=key)
 
     def get_batch(self, target_weight: int, *, key: Any = "default", timeout: float | None = None) -> list[Any]:
         return [self.get(key=key)]

@@ -40,14 +40,7 @@ class ChannelContract:
     _count: int = field(default=0, init=False, repr=False)
 
     def run(self, report: Callable[[str], None] | None = None) -> list[str]:
-        """Runs all checks and returns what was checked, one sentence each.
-
-        Args:
-            report: called with each sentence as soon as its check has passed.
-
-        Raises:
-            ContractError: the first check that fails; it says what was expected and what was found.
-        """
+        """The sentences that hold, all of them, each told to `report` at once; a ContractError says which doesn't, and why."""
         self._group = Forwarder.create_group().launch(self.cluster, name=self.prefix).execute_on(0)
         return run_checks(self, CHECKS, report)
 

@@ -36,14 +36,7 @@ class ClusterContract:
     _peers: Any = field(default=None, init=False, repr=False)
 
     def run(self, report: Callable[[str], None] | None = None) -> list[str]:
-        """Runs all checks and returns what was checked, one sentence each.
-
-        Args:
-            report: called with each sentence as soon as its check has passed.
-
-        Raises:
-            ContractError: the first check that fails; it says what was expected and what was found.
-        """
+        """The sentences that hold, all of them, each told to `report` at once; a ContractError says which doesn't, and why."""
         self._group = Subject.create_group(7, word="seven").launch(self.cluster, name=self.prefix, placement_strategy=self.two)
         self._peers = Peer.create_group().launch(self.cluster, name=f"{self.prefix}-peers", placement_strategy=self.two)
         return run_checks(self, CHECKS, report)

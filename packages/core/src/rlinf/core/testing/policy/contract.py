@@ -25,14 +25,7 @@ class PolicyContract(PolicySubject):
     """
 
     def run(self, report: Callable[[str], None] | None = None) -> list[str]:
-        """Runs all checks and returns what was checked, one sentence each.
-
-        Args:
-            report: called with each sentence as soon as its check has passed.
-
-        Raises:
-            ContractError: the first check that fails; it says what was expected and what was found.
-        """
+        """The sentences that hold, all of them, each told to `report` at once; a ContractError says which doesn't, and why."""
         return run_checks(self, CHECKS, report)
 
     def examine(self, report: Callable[[Finding], None] | None = None) -> list[Finding]:

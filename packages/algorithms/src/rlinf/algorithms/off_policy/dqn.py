@@ -76,7 +76,6 @@ class DQN:
     def loss(
         self, part: str, learner: Learner, batch: Transitions[Tensor], *, generator: torch.Generator | None
     ) -> LossOutput[Tensor]:
-        """See `rlinf.core.off_policy.Objective`."""
         with torch.no_grad():
             judged = learner.target.action_values(batch.observation_next)
             selector = learner.policy.action_values(batch.observation_next) if self.double_q else judged

@@ -97,7 +97,6 @@ class SAC:
     def loss(
         self, part: str, learner: Learner, batch: Transitions[Tensor], *, generator: torch.Generator | None
     ) -> LossOutput[Tensor]:
-        """See `rlinf.core.off_policy.Objective`."""
         if part == "critic":
             return self._critic_loss(learner, batch, generator)
         if part == "actor":

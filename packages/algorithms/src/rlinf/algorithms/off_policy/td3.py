@@ -73,7 +73,6 @@ class TD3:
     def loss(
         self, part: str, learner: Learner, batch: Transitions[Tensor], *, generator: torch.Generator | None
     ) -> LossOutput[Tensor]:
-        """See `rlinf.core.off_policy.Objective`."""
         if part == "actor":
             action = learner.policy.most_likely_action(batch.observation)
             return td3_actor_loss(learner.policy.q_values(batch.observation, action))

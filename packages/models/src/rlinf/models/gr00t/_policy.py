@@ -286,7 +286,6 @@ _FRESH = ("value_head.", "noise_net.", "state_norm.", "action_norm.")
 
 
 def build(config: GR00TPolicyConfig, spec: EnvSpec, *, seed: int) -> GR00TPolicy:
-    """See `GR00TPolicyConfig.build`."""
     folder = None if config.model_path is None else Path(config.model_path)
     shape = _shape(config.preset, folder)
     reader = Reader.of(spec, image_size=shape.vision.image_size, crop=shape.crop)

@@ -99,7 +99,6 @@ class GR00TPolicyConfig:
         check_model_path(self.model_path, place)
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
-        """See `rlinf.core.declarations.HasStatistics`."""
         if self.model_path is not None:
             check_statistics(self, self.model_path, place, actions)
 

@@ -88,7 +88,6 @@ class OpenVLAPolicyConfig:
             checked_key(Path(self.model_path), self.unnorm_key, place)
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
-        """See `rlinf.core.declarations.HasStatistics`."""
         if self.model_path is not None:
             check_statistics("openvla", self.model_path, self.unnorm_key, place, actions)
 

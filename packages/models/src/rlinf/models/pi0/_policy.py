@@ -319,7 +319,6 @@ _SCHEMES: Mapping[str, Scheme] = {"pi0": "mean_std", "pi05": "quantile"}
 
 
 def build_policy(config: PiConfig, spec: EnvSpec, *, seed: int) -> PiPolicy:
-    """See `PI0PolicyConfig.build`."""
     folder = None if config.model_path is None else Path(config.model_path)
     of = architecture(config, folder)
     states, actions = check_sizes(spec, of, config.kind, config.num_action_chunks)

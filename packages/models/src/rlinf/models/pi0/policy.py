@@ -98,7 +98,6 @@ class PiConfig:
             checked_asset(Path(self.model_path), self.asset_id, place)
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
-        """See `rlinf.core.declarations.HasStatistics`."""
         if self.model_path is not None:
             check_statistics(self.kind, self.model_path, self.asset_id, place, actions)
 

@@ -286,7 +286,6 @@ class PlayedConfig(RunConfig):
 
     @property
     def action_size(self) -> int | None:
-        """See `RunConfig`."""
         # A wrapper may change actions.
         return None if self.env.train.wrappers else action_size_of(self.env.train.init_params)
 

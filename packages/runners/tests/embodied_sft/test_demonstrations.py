@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,6 +36,16 @@ def test_an_example_is_a_step_and_the_actions_from_there_on():
     assert trajectory.action[:, 0, :, 0].tolist() == [[0, -1], [-2, -2], [-10, -11], [-11, -11]]
     assert trajectory.context["counted"][:, 0].tolist() == [[True, True], [True, False], [True, True], [True, False]]
     assert trajectory.task.tolist() == [1, 1, 0, 0]
+
+
+def test_only_interventions_count_of_what_a_policy_played():
+    given, played = an_episode(0, 2), replace(an_episode(1, 4), intervened=np.array([False, False, True, False]))
+    some = Demonstrations([given, played], chunk=2, tasks=["push"], interventions=True)
+    trajectory = some.batch(range(len(some))).trajectory
+    # Step 1 of the second episode begins a chunk whose second action is the expert's.
+    assert trajectory.context["observation"]["states"][:, 0, 0].tolist() == [0, 1, 11, 12]
+    assert trajectory.context["counted"][:, 0].tolist() == [[True, True], [True, False], [False, True], [True, False]]
+    assert len(Demonstrations([given, played], chunk=2, tasks=["push"])) == 6
 
 
 def test_statistics_are_of_what_was_seen_before_each_action():

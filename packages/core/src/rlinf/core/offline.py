@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ class OfflineEpisode:
     """One recorded episode of T steps."""
 
     number: int
-    """Its number in the dataset."""
+    """Its number in the dataset; of one that is in none yet, the seed of its reset."""
     observation: Mapping[str, Array]
     """By key, `[T + 1, *]`: what was seen before each action, and last what was seen after the last one. `[T, *]` in a format that
     does not keep the last (LeRobot). Images may lie in a file that is mapped into memory."""
@@ -32,6 +32,12 @@ class OfflineEpisode:
     """`[T]` bool: a limit cut the episode here. A recording that stops without either was cut: its last step is truncated."""
     task: str = ""
     """What was to be done, in words; "" where nobody said."""
+    success: Array | None = None
+    """`[T]` bool: whether the task was solved in the state that the action led to; None where that is not recorded."""
+    intervened: Array | None = None
+    """`[T]` bool: whether an expert acted in place of the policy; None where there was no policy, and so all actions count."""
+    policy_action: Array | None = None
+    """`[T, *]`: what the policy decided, and did where nobody intervened, where `action` is the expert's; None without a policy."""
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -65,6 +71,19 @@ class OfflineSource(Protocol):
 
 
 @runtime_checkable
+class MixesExpert(Protocol):
+    """A vector environment in which an expert can act in place of the policy, and which keeps its episodes."""
+
+    def mix_expert(self, beta: float) -> None:
+        """From now on the expert acts in a share `beta` of the steps, in [0, 1]."""
+        ...
+
+    def take_episodes(self) -> list[OfflineEpisode]:
+        """The episodes that ended since the last call, with what the expert would have done in each step."""
+        ...
+
+
+@runtime_checkable
 class OfflineConfig(Protocol):
     """A registered dataset: where it is and how it is read."""
 
@@ -74,4 +93,34 @@ class OfflineConfig(Protocol):
 
     def open(self) -> OfflineSource:
         """Reads what describes the data, and not yet the data."""
+        ...
+
+
+@runtime_checkable
+class GrowsDataset(OfflineConfig, Protocol):
+    """A registered dataset to which a run can add episodes, in a folder of the run; the dataset itself stays as it is."""
+
+    def as_recorded(self) -> OfflineConfig:
+        """The same dataset, with actions in the units of the simulator."""
+        ...
+
+    def grown(self, folder: str) -> GrowsDataset:
+        """The dataset that `append` wrote, read as this one is."""
+        ...
+
+    def append(self, folder: str, episodes: Iterable[OfflineEpisode], *, keep: int) -> int:
+        """Writes episodes behind the first `keep` of a folder, all or none; others behind those are removed.
+
+        Args:
+            folder: made if missing.
+            episodes: of equal keys and shapes, actions in the units of the simulator.
+            keep: episodes that are there; 0 for a new dataset.
+
+        Returns:
+            How many episodes there are now.
+
+        Raises:
+            ConfigError: fewer than `keep` are there, or the folder's dataset has other keys or shapes.
+            RLinfError: the folder can't be written.
+        """
         ...

@@ -25,10 +25,13 @@ from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.offline import Array, OfflineEpisode
 from rlinf.envs.offline.lerobot import LeRobot, dataset_folders
+from rlinf.envs.recording.frames import INTERVENED, POLICY_ACTION
 
 parquet: Any = importlib.import_module("pyarrow.parquet")
 _ffmpeg: Any = importlib.import_module("imageio_ffmpeg")
 
+_HALF: Final = 0.5
+"""Others write truth values as numbers."""
 _IMAGES: Final = ("image", "video")
 _CAMERAS: Final = {"main": "main_images", "wrist": "wrist_images", "extra": "extra_view_images"}
 _TEXTS: Final = "task_descriptions"
@@ -181,6 +184,7 @@ class _Dataset:
             arrays = [self._images[f][span] if f in self._images else self._numbers[f][span] for f in features]
             observation[key] = np.stack(arrays, axis=1) if stacked else arrays[0]
         action = self._numbers[self._config.action][span]
+        intervened, policy_action = self._expert(span, length)
         reward, done, success = (self._column(f"next.{name}", span, length) for name in ("reward", "done", "success"))
         terminated = (done > 0) & (success > 0)
         truncated = (done > 0) & ~terminated
@@ -194,7 +198,15 @@ class _Dataset:
             terminated=terminated,
             truncated=truncated,
             task=str(texts[0]) if len(texts) else "",
+            success=success > 0 if "next.success" in self._numbers else None,
+            intervened=intervened,
+            policy_action=policy_action,
         )
+
+    def _expert(self, span: slice, length: int) -> tuple[Array | None, Array | None]:
+        """Where an expert acted, `[T]` bool, and what the policy decided, `[T, *]`; each None if it was not recorded."""
+        acted = self._column(INTERVENED, span, length) > _HALF if INTERVENED in self._numbers else None
+        return acted, self._numbers[POLICY_ACTION][span] if POLICY_ACTION in self._numbers else None
 
     def _column(self, name: str, span: slice, length: int) -> NDArray[np.float32]:
         """One number of each frame, `[T]`; zeros if it was not recorded."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlinf.core.errors import ConfigError
-from rlinf.core.offline import OfflineSource
+from rlinf.core.offline import OfflineEpisode, OfflineSource
 from rlinf.core.registry import require_modules
 from rlinf.envs.actions.formats import ACTION_FORMATS, InvertibleFormat
+from rlinf.envs.recording.episode import Episode
+from rlinf.envs.recording.lerobot import LeRobotWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,36 @@ class LeRobot:
 
         return LeRobotSource(self)
 
+    def as_recorded(self) -> LeRobot:
+        """See `rlinf.core.offline.GrowsDataset`."""
+        return replace(self, action_format=None)
+
+    def grown(self, folder: str) -> LeRobot:
+        """See `rlinf.core.offline.GrowsDataset`; the features have the names that `LeRobotWriter` gives them."""
+        return LeRobot(path=folder, action_format=self.action_format)
+
+    def append(self, folder: str, episodes: Iterable[OfflineEpisode], *, keep: int) -> int:
+        """See `rlinf.core.offline.GrowsDataset`; images are stored as PNG, so that what is read is what was seen."""
+        written = list(episodes)
+        info = json.loads((dataset_folders(self.path)[0] / "meta" / "info.json").read_text(encoding="utf-8"))
+        # One file for all of them, which is committed with the last one.
+        writer = LeRobotWriter(
+            folder,
+            fps=round(info["fps"]),
+            robot_type=str(info.get("robot_type") or ""),
+            finalize_interval=len(written) + 1,
+            use_videos=False,
+            keep=keep,
+        )
+        try:
+            for episode in written:
+                writer.write(_recorded(episode))
+        except BaseException:
+            writer.discard()
+            raise
+        writer.close()
+        return writer.count
+
 
 def dataset_folders(path: str) -> list[Path]:
     """The folders with a dataset that a path means.
@@ -96,3 +131,25 @@ def dataset_folders(path: str) -> list[Path]:
             "dataset.path", f"expected a LeRobot dataset at '{path}', found {found}", "Record one, or name its folder."
         )
     return inside
+
+
+def _recorded(episode: OfflineEpisode) -> Episode:
+    """For a writer, which has no place for what was seen after the last action."""
+    steps = len(episode)
+    unknown = np.zeros(steps, np.bool_)
+    # All actions of an episode without a policy are the expert's.
+    acted, decided = episode.intervened, episode.policy_action
+    return Episode(
+        observations={
+            key: seen if len(seen) > steps else np.concatenate([seen, seen[-1:]]) for key, seen in episode.observation.items()
+        },
+        actions=episode.action,
+        rewards=episode.reward,
+        terminated=episode.terminated,
+        truncated=episode.truncated,
+        success=unknown if episode.success is None else episode.success,
+        task=episode.task,
+        seed=None,
+        intervened=~unknown if acted is None else acted,
+        policy_actions=episode.action if decided is None else decided,
+    )

@@ -6,6 +6,8 @@ from rlinf.envs.recording.episode import Writer as Writer
 from rlinf.envs.recording.experts import lerobot_writer as lerobot_writer
 from rlinf.envs.recording.experts import record_expert as record_expert
 from rlinf.envs.recording.lerobot import LeRobotWriter as LeRobotWriter
+from rlinf.envs.recording.mixture import ExpertMixing as ExpertMixing
+from rlinf.envs.recording.mixture import ExpertMixture as ExpertMixture
 from rlinf.envs.recording.plain import NumpyWriter as NumpyWriter
 from rlinf.envs.recording.plain import ParquetWriter as ParquetWriter
 from rlinf.envs.recording.plain import read_numpy as read_numpy

@@ -37,7 +37,9 @@ _imageio: Any = imageio
 class Dataset:
     """See `LeRobotWriter`."""
 
-    def __init__(self, folder: Path, *, fps: int, robot_type: str, interval: int, use_videos: bool) -> None:
+    def __init__(
+        self, folder: Path, *, fps: int, robot_type: str, interval: int, use_videos: bool, keep: int | None = None
+    ) -> None:
         self._folder, self._fps, self._robot = folder, fps, robot_type
         self._interval, self._use_videos = interval, use_videos
         self._features: dict[str, Feature] | None = None
@@ -49,12 +51,15 @@ class Dataset:
         # `info.json` is written last, so where it is missing nothing was ever committed.
         if (folder / "meta" / "info.json").exists():
             try:
-                self._continue()
+                self._continue(keep)
             except (OSError, ValueError, KeyError) as error:
                 problem = f"the dataset in {folder} can't be continued: {type(error).__name__} {error}"
                 raise RLinfError(
                     "recording", problem, "Choose another folder; only datasets of this writer are continued."
                 ) from error
+        if keep is not None and self._episodes != keep:
+            problem = f"expected {keep} episodes in {folder} to go on from, found {self._episodes}"
+            raise ConfigError("recording", problem, "Files of it end elsewhere, or are gone: choose another folder.")
 
     @property
     def count(self) -> int:
@@ -82,7 +87,7 @@ class Dataset:
             if len(shard.episodes) == self._interval:
                 self._commit()
         except BaseException:  # an interrupt, too: half an episode must not be committed by a close
-            self._abandon()
+            self.discard()
             raise
 
     def close(self) -> None:
@@ -90,13 +95,13 @@ class Dataset:
             if self._shard is not None and self._shard.episodes:
                 self._commit()
         finally:
-            self._abandon()
+            self.discard()
 
     @property
     def _staging(self) -> Path:
         return self._folder / ".staging"
 
-    def _abandon(self) -> None:
+    def discard(self) -> None:
         """Forgets the episodes since the last commit; what was committed stays."""
         if self._shard is not None:
             self._shard.discard()
@@ -123,8 +128,11 @@ class Dataset:
         self._shard = None
         for of in shard.stats:
             self._merge(of)
-        stats = {key: {name: value.tolist() for name, value in of.items()} for key, of in self._stats.items()}
         _write_tasks(self._folder / "meta" / "tasks.parquet", self._tasks)
+        self._write_totals(features)
+
+    def _write_totals(self, features: Mapping[str, Feature]) -> None:
+        stats = {key: {name: value.tolist() for name, value in of.items()} for key, of in self._stats.items()}
         _write_json(self._folder / "meta" / "stats.json", stats)
         _write_json(self._folder / "meta" / "info.json", self._info(features))
 
@@ -146,8 +154,8 @@ class Dataset:
             "features": features,
         }
 
-    def _continue(self) -> None:
-        """Takes up a dataset, and removes files that a killed process left beyond what `info.json` counts."""
+    def _continue(self, keep: int | None) -> None:
+        """Takes up a dataset, and removes files beyond what `info.json` counts, which a killed process left, or beyond `keep`."""
         info = json.loads((self._folder / "meta" / "info.json").read_text())
         for name, wanted in (("codebase_version", _VERSION), ("fps", self._fps), ("robot_type", self._robot)):
             if info.get(name) != wanted:
@@ -156,22 +164,30 @@ class Dataset:
         self._features = info["features"]
         tasks = parquet.read_table(self._folder / "meta" / "tasks.parquet").to_pydict()
         self._tasks = dict(zip(tasks["task"], tasks["task_index"], strict=True))
+        last, gone = min(info["total_episodes"], info["total_episodes"] if keep is None else keep), list[Path]()
         for path in sorted((self._folder / "meta" / "episodes").glob("*/*.parquet")):
             rows = parquet.read_table(path).to_pylist()
-            if rows[0]["episode_index"] >= info["total_episodes"]:
-                path.unlink()
+            if rows[0]["episode_index"] >= last:
+                gone.append(path)
                 continue
             self._files += 1
             for row in rows:
                 self._count(row)
-        at = self._at()
-        # A killed process leaves at most the files of one commit, and they have the next number.
-        for path in (_DATA.format(**at), *(_VIDEO.format(video_key=key, **at) for key in info["features"])):
-            (self._folder / path).unlink(missing_ok=True)
+        if self._episodes < info["total_episodes"]:
+            # Before the files go, so that no moment counts one that is gone.
+            self._write_totals(info["features"])
+        # A killed process leaves at most the files of one commit beyond those that are counted, and they have the next number.
+        for number in range(self._files, self._files + len(gone) + 1):
+            at = self._at(number)
+            for name in (_DATA.format(**at), *(_VIDEO.format(video_key=key, **at) for key in info["features"])):
+                (self._folder / name).unlink(missing_ok=True)
+        for path in gone:
+            path.unlink()
 
-    def _at(self) -> dict[str, int]:
-        """Where the next files go."""
-        return {"chunk_index": self._files // _FILES_PER_CHUNK, "file_index": self._files % _FILES_PER_CHUNK}
+    def _at(self, number: int | None = None) -> dict[str, int]:
+        """Where files go, by default the next ones."""
+        number = self._files if number is None else number
+        return {"chunk_index": number // _FILES_PER_CHUNK, "file_index": number % _FILES_PER_CHUNK}
 
     def _count(self, row: Mapping[str, Any]) -> None:
         """Adds an episode that is there already."""

@@ -19,7 +19,11 @@ parquet: Any = importlib.import_module("pyarrow.parquet")
 def write_episode(path: Path, episode: Episode) -> None:
     """See `ParquetWriter`."""
     arrays = {"action": episode.actions} | {f"observation.{key}": array[:-1] for key, array in episode.observations.items()}
+    if episode.policy_actions is not None:
+        arrays["policy_action"] = episode.policy_actions
     columns = {key: column(array) for key, array in arrays.items()}
+    if episode.intervened is not None:
+        columns["intervened"] = pa.array(episode.intervened)
     for key in ("rewards", "terminated", "truncated", "success"):
         columns["reward" if key == "rewards" else key] = pa.array(getattr(episode, key))
     about: dict[str, Any] = {"task": episode.task, "seed": episode.seed}

@@ -17,7 +17,7 @@ class Episode:
     observations: Mapping[str, NDArray[Any]]
     """By embodied key, `[T + 1, *]`: what was seen before each action, and the final observation. Without the texts."""
     actions: NDArray[Any]
-    """`[T, *]`, as they were given to the environment."""
+    """`[T, *]`, as they were given to the environment; those of an expert where there was one."""
     rewards: NDArray[np.float32]
     """`[T]`."""
     terminated: NDArray[np.bool_]
@@ -30,6 +30,10 @@ class Episode:
     """The task in words."""
     seed: int | None
     """The seed of its reset; None if the caller gave none."""
+    intervened: NDArray[np.bool_] | None = None
+    """`[T]`, whether an expert acted in place of the policy; None where there was no expert."""
+    policy_actions: NDArray[Any] | None = None
+    """`[T, *]`, what the policy decided, which was executed where `intervened` is false. None where there was no expert."""
 
     def __len__(self) -> int:
         return len(self.rewards)

@@ -16,6 +16,7 @@ Feature = dict[str, Any]
 Stats = dict[str, NDArray[Any]]
 
 STATS = ("min", "max", "mean", "std", "count")
+INTERVENED, POLICY_ACTION = "complementary_info.is_intervention", "complementary_info.policy_action"
 _NAMES = {"states": "observation.state"}
 _CAMERAS = {"main_images": "main", "wrist_images": "wrist", "extra_view_images": "extra"}
 _IMAGE_SAMPLES = 100
@@ -52,6 +53,11 @@ class Frames:
         vectors["next.reward"] = episode.rewards
         vectors["next.done"] = episode.terminated | episode.truncated
         vectors["next.success"] = episode.success
+        # As LeRobot calls what a person's intervention adds to a frame.
+        if episode.intervened is not None:
+            vectors[INTERVENED] = episode.intervened
+        if episode.policy_actions is not None:
+            vectors[POLICY_ACTION] = episode.policy_actions.reshape(len(episode), -1)
         return cls(vectors=vectors, images=images)
 
     def features(self, *, fps: int, use_videos: bool) -> dict[str, Feature]:

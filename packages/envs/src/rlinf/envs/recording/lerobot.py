@@ -29,15 +29,24 @@ class LeRobotWriter:
         robot_type: for the metadata, such as "panda".
         finalize_interval: episodes for each file.
         use_videos: images become videos (H.264, lossy); if not, PNG images within the parquet files.
+        keep: goes on behind the first so many episodes, and removes the others; None goes on behind all. Files are removed as a
+            whole, so that one must end there.
 
     Raises:
         MissingExtra: pyarrow or the encoder is not installed.
-        ConfigError: a number is less than 1, or the folder holds a dataset of another kind.
+        ConfigError: a number is less than 1, the folder holds a dataset of another kind, or no file ends behind `keep` episodes.
         RLinfError: another process writes there, or the folder can't be written.
     """
 
     def __init__(
-        self, folder: str | Path, *, fps: int, robot_type: str = "", finalize_interval: int = 1, use_videos: bool = True
+        self,
+        folder: str | Path,
+        *,
+        fps: int,
+        robot_type: str = "",
+        finalize_interval: int = 1,
+        use_videos: bool = True,
+        keep: int | None = None,
     ) -> None:
         for name, value in (("fps", fps), ("finalize_interval", finalize_interval)):
             if value < 1:
@@ -48,7 +57,9 @@ class LeRobotWriter:
 
         self._lock = FolderLock(Path(folder))
         try:
-            self._dataset = Dataset(Path(folder), fps=fps, robot_type=robot_type, interval=finalize_interval, use_videos=use_videos)
+            self._dataset = Dataset(
+                Path(folder), fps=fps, robot_type=robot_type, interval=finalize_interval, use_videos=use_videos, keep=keep
+            )
         except Exception:
             self._lock.release()
             raise
@@ -66,6 +77,11 @@ class LeRobotWriter:
             RLinfError: it can't be written; the episodes before it stay.
         """
         self._dataset.write(episode)
+
+    def discard(self) -> None:
+        """Forgets the episodes since files were closed last, and ends as `close` does."""
+        self._dataset.discard()
+        self._lock.release()
 
     def close(self) -> None:
         """Completes the dataset; a second call does nothing."""

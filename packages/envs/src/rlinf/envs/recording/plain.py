@@ -22,8 +22,8 @@ class NumpyWriter:
     """Writes `episode_000000.npz`, `episode_000001.npz`, …; `read_numpy` reads one back.
 
     The arrays of a file are `actions`, `rewards`, `terminated`, `truncated`, `success`, and `observation.<key>` with one entry
-    more; `task` and `seed` are in `about`, a JSON text. A file is complete as soon as it has its name. A folder that holds
-    episodes is continued.
+    more; `intervened` and `policy_actions` where there was an expert; `task` and `seed` are in `about`, a JSON text. A file is
+    complete as soon as it has its name. A folder that holds episodes is continued.
 
     Args:
         folder: where to write; made if missing.
@@ -53,8 +53,9 @@ class ParquetWriter:
     """Writes `episode_000000.parquet`, …, a row for each step; what was seen after the last action is not kept.
 
     Columns: `action` and one `observation.<key>` for each key (lists of numbers; images as bytes, row by row), `reward`,
-    `terminated`, `truncated`, `success`. The schema's metadata hold, under `rlinf`, a JSON text with the shape and type of each
-    array, `task` and `seed`. Crash safety and continuation are those of `NumpyWriter`.
+    `terminated`, `truncated`, `success`; `intervened` and `policy_action` where there was an expert. The schema's metadata hold,
+    under `rlinf`, a JSON text with the shape and type of each array, `task` and `seed`. Crash safety and continuation are those
+    of `NumpyWriter`.
 
     Args:
         folder: where to write; made if missing.
@@ -106,6 +107,8 @@ def _write_npz(path: Path, episode: Episode) -> None:
     arrays: dict[str, Any] = {_OBSERVATION + key: array for key, array in episode.observations.items()}
     arrays |= {"actions": episode.actions, "rewards": episode.rewards, "terminated": episode.terminated}
     arrays |= {"truncated": episode.truncated, "success": episode.success, "about": np.array(about)}
+    expert = {"intervened": episode.intervened, "policy_actions": episode.policy_actions}
+    arrays |= {key: array for key, array in expert.items() if array is not None}
     # Given a path, NumPy would add `.npz` to the name of the part.
     with path.open("wb") as file:
         np.savez_compressed(file, **arrays)

@@ -34,6 +34,10 @@ class RecordEpisodes(Wrapper):
         task: the task in words, for an environment whose observations don't have `task_descriptions`.
         max_episodes: as many the writer keeps, those that it has already too; None: no limit.
 
+    Where an expert can act in place of the policy, the infos of a step say so: `intervene_flag` `[N]` bool, whether it did, and
+    `intervene_action` `[N, *]`, what it did or would have done, not a number where nobody knows. Then `actions` are the expert's,
+    and the policy's where the expert's are unknown.
+
     `reset(options={"playing": mask})`, `[N]` bool, leaves out the episodes that only fill up a batch, as in an evaluation that has
     fewer episodes left than environments.
     """
@@ -87,7 +91,7 @@ class RecordEpisodes(Wrapper):
             if running is not None:
                 running.observations.append(_row(observations, int(row)))
                 # Copied, as the caller may write its array again.
-                running.actions.append(np.array(values[row]))
+                running.decide(np.array(values[row]), infos, int(row))
                 flags = bool(terminated[row]), bool(truncated[row]), bool(infos["success"][row])
                 running.outcomes.append((float(rewards[row]), *flags))
                 if flags[0] or flags[1]:
@@ -128,6 +132,17 @@ class _Running:
     observations: list[dict[str, NDArray[Any]]] = field(default_factory=list[Any])
     actions: list[NDArray[Any]] = field(default_factory=list[Any])
     outcomes: list[tuple[float, bool, bool, bool]] = field(default_factory=list[Any])
+    policy_actions: list[NDArray[Any]] = field(default_factory=list[Any])
+    intervened: list[bool] = field(default_factory=list[bool])
+
+    def decide(self, action: NDArray[Any], infos: Infos, row: int) -> None:
+        """Keeps an action, and that of an expert where there is one."""
+        if "intervene_action" in infos:
+            self.policy_actions.append(action)
+            self.intervened.append(bool(infos["intervene_flag"][row]))
+            expert = as_numpy(infos["intervene_action"][row])
+            action = action if np.isnan(expert).any() else np.array(expert, action.dtype)
+        self.actions.append(action)
 
     def episode(self) -> Episode:
         rewards, terminated, truncated, success = zip(*self.outcomes, strict=True)
@@ -140,6 +155,8 @@ class _Running:
             success=np.array(success, np.bool_),
             task=self.task,
             seed=self.seed,
+            intervened=np.array(self.intervened, np.bool_) if self.intervened else None,
+            policy_actions=np.stack(self.policy_actions) if self.policy_actions else None,
         )
 
 

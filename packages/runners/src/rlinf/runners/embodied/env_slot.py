@@ -14,6 +14,7 @@ from rlinf.core.chunks import ChunkStep, chunk_step
 from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.errors import NonFiniteError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
+from rlinf.core.offline import OfflineEpisode
 from rlinf.core.protocols import Channel
 from rlinf.core.tree import Tree, tree_combine, tree_index, tree_map
 from rlinf.runners.embodied.episode_memory import EpisodeMemory
@@ -191,6 +192,14 @@ class EnvSlot:
             step = chunk_step(self._env, np.clip(action, self._low, self._high))
         self._obs, self.ended = step.observations, step.done
         return step
+
+    def mix_expert(self, beta: float) -> None:
+        """Lets the expert act in a share of the steps; only of an environment that `MixesExpert`."""
+        self._env.mix_expert(beta)
+
+    def take_episodes(self) -> list[OfflineEpisode]:
+        """The episodes that ended since the last call; only of an environment that `MixesExpert`."""
+        return self._env.take_episodes()
 
     @contextmanager
     def located(self, when: str = "") -> Generator[None]:

@@ -14,13 +14,17 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic
+from rlinf.core.offline import OfflineSource
+from rlinf.core.protocols import WeightSync
 from rlinf.core.random import keyed_seed
 from rlinf.core.trajectory import Batch
+from rlinf.runners.embodied_sft.dataset import grown
 from rlinf.runners.embodied_sft.demonstrations import COUNTED, Demonstrations, Imitation, held_out
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
 from rlinf.runners.sft.worker import FineTuningWorker
 from rlinf.runners.training.data_shares import share_of
 from rlinf.runners.training.devices import placed
+from rlinf.runners.training.publishing import publish
 
 _AT_ONCE = 64
 """Examples of a validation batch where no micro-batch says how many fit."""
@@ -57,25 +61,33 @@ class PolicySFTActor(FineTuningWorker):
             ConfigError: the policy or the trainer can't learn from demonstrations, or a step has fewer examples than ranks.
         """
         self.check_batch()
-        data, model = self.cfg.data, self.cfg.actor.model
-        source = data.dataset.open()
-        episodes = list(source.episodes())
-        tasks = sorted({episode.task for episode in episodes})
-        chunk = data.chunk_length or traits_of(model.config).chunk or 1
-        split = len(episodes) - held_out(len(episodes), data.val_episodes)
-        train, validation = (Demonstrations(part, chunk=chunk, tasks=tasks) for part in (episodes[:split], episodes[split:]))
-        spec, seed = self._spec or source.spec, keyed_seed(self.cfg.runner.seed, "model")
+        model, state = self.cfg.actor.model, self._read()
+        spec, seed = self._spec or self._source().spec, keyed_seed(self.cfg.runner.seed, "model")
         policy = placed(model.build(spec, seed=seed), self)
         if not isinstance(policy, HasSFTLoss):
             raise ConfigError(
                 "actor.model.model_type", f"{type(policy).__name__} can't learn from demonstrations", "Choose another."
             )
-        self.start(policy, lambda: self._fit(policy, train), lambda section: section.build(spec, seed=seed))
+        self.start(policy, lambda: self._fit(policy, state.train), lambda section: section.build(spec, seed=seed))
         if not isinstance(self.trainer, TakesPolicyLoss):
             found = f"'{self.cfg.actor.training_backend}' trains on scored decisions only"
             raise ConfigError("actor.training_backend", found, "Use fsdp.")
-        self._state = _State(tasks, train, validation)
-        return len(train)
+        self._state = state
+        return len(state.train)
+
+    def read_examples(self) -> None:
+        """Reads the episodes again, as there are more; every rank calls it."""
+        self._state = self._read()
+
+    def sync_model_to_rollout(self, sync: WeightSync, group: str, ranks: int) -> int:
+        """Publishes the weights to rollout workers; returns their version.
+
+        Args:
+            sync: how weights travel.
+            group: the name of the workers' group.
+            ranks: its size.
+        """
+        return publish(self.trainer, sync, self.messenger, rank=self.rank, group=group, receivers=range(ranks))
 
     def count(self) -> int:
         """The steps of all episodes that are learned."""
@@ -98,6 +110,24 @@ class PolicySFTActor(FineTuningWorker):
         # A rank without an example computes along, and nothing of it counts.
         parts = parts or [_uncounted(state.validation.batch([0]))]
         return self._policy_trainer.measure_policy(parts, self._loss("validation loss", 0))
+
+    def _source(self) -> OfflineSource:
+        """What is learned: `data`, or the dataset that begins with it and grows."""
+        return (self.cfg.data.dataset if self.cfg.dagger is None else grown(self.cfg)).open()
+
+    def _read(self) -> _State:
+        data, episodes = self.cfg.data, list(self._source().episodes())
+        tasks = sorted({episode.task for episode in episodes})
+        chunk = data.chunk_length or traits_of(self.cfg.actor.model.config).chunk or 1
+        # What is held out stays the same while a dataset grows: the last demonstrations.
+        given = len(episodes) if self.cfg.dagger is None else len(data.dataset.open())
+        split = given - held_out(given, data.val_episodes)
+        only = self.cfg.dagger is not None and self.cfg.dagger.learn == "interventions"
+        train, validation = (
+            Demonstrations(part, chunk=chunk, tasks=tasks, interventions=only)
+            for part in ([*episodes[:split], *episodes[given:]], episodes[split:given])
+        )
+        return _State(tasks, train, validation)
 
     def _fit(self, policy: Any, train: Demonstrations) -> None:
         """Gives the policy the statistics of the episodes that are learned, in place of those of the weights it starts from."""

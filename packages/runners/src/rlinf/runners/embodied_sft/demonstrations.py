@@ -30,13 +30,20 @@ class Demonstrations:
         episodes: at least one.
         chunk: K.
         tasks: all tasks in words, those of other episodes, too.
+        interventions: whether of episodes that a policy played only the steps count in which an expert acted, as in HG-DAgger:
+            Kelly et al., "HG-DAgger: Interactive Imitation Learning with Human Experts" (2019), arXiv:1810.02890. An example that
+            has none is left out.
     """
 
-    def __init__(self, episodes: Sequence[OfflineEpisode], *, chunk: int, tasks: Sequence[str]) -> None:
+    def __init__(
+        self, episodes: Sequence[OfflineEpisode], *, chunk: int, tasks: Sequence[str], interventions: bool = False
+    ) -> None:
         self._episodes, self._chunk = list(episodes), chunk
-        lengths = [len(episode) for episode in self._episodes]
-        self._episode: NDArray[np.int64] = np.repeat(np.arange(len(lengths)), lengths)
-        self._step: NDArray[np.int64] = np.concatenate([np.arange(length) for length in lengths])
+        self._counts = [_counted(episode, interventions) for episode in self._episodes]
+        # A step begins an example if a step of its chunk counts.
+        begins = [np.flatnonzero(np.convolve(counts, np.ones(chunk))[chunk - 1 :] > 0) for counts in self._counts]
+        self._episode: NDArray[np.int64] = np.repeat(np.arange(len(begins)), [len(steps) for steps in begins])
+        self._step: NDArray[np.int64] = np.concatenate(begins)
         numbers = {task: number for number, task in enumerate(tasks)}
         self._task = np.array([numbers[episode.task] for episode in self._episodes], np.int64)
 
@@ -58,12 +65,11 @@ class Demonstrations:
         """Examples by number, for `Imitation`: `context` has the observation, and `counted` `[B, 1, K]`."""
         where = [(self._episodes[int(self._episode[at])], int(self._step[at])) for at in examples]
         action = np.stack([self._following(episode, step) for episode, step in where])
-        ahead = np.array([len(episode) - step for episode, step in where])
         observation: dict[str, NDArray[Any]] = {
             key: np.stack([episode.observation[key][step] for episode, step in where])[:, None]
             for key in self._episodes[0].observation
         }
-        counted = (np.arange(self._chunk) < ahead[:, None])[:, None]
+        counted = np.stack([self._following_counted(int(self._episode[at]), int(self._step[at])) for at in examples])[:, None]
         trajectory = Trajectory.of(
             context={OBSERVATION: observation, COUNTED: counted},
             action=action[:, None],
@@ -75,6 +81,12 @@ class Demonstrations:
     def _following(self, episode: OfflineEpisode, step: int) -> NDArray[np.float32]:
         steps = np.minimum(step + np.arange(self._chunk), len(episode) - 1)
         return _vectors(episode.action[steps])
+
+    def _following_counted(self, episode: int, step: int) -> NDArray[np.bool_]:
+        counted = np.zeros(self._chunk, np.bool_)
+        found = self._counts[episode][step : step + self._chunk]
+        counted[: len(found)] = found
+        return counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +111,13 @@ class Imitation:
 def held_out(episodes: int, wanted: int | None) -> int:
     """How many of some episodes, the last ones, are not learned."""
     return max(1, episodes // 10) if wanted is None else wanted
+
+
+def _counted(episode: OfflineEpisode, interventions: bool) -> NDArray[np.bool_]:
+    """`[T]`, the steps whose actions are learned."""
+    if interventions and episode.intervened is not None:
+        return np.asarray(episode.intervened, np.bool_)
+    return np.ones(len(episode), np.bool_)
 
 
 def _vectors(action: NDArray[Any]) -> NDArray[np.float32]:

@@ -26,6 +26,19 @@ def evaluation_config(cfg: EmbodiedSFTConfig) -> EmbodiedConfig:
     Raises:
         ConfigError: there is no `env`.
     """
+    return _embodied(cfg, expert=False)
+
+
+def collection_config(cfg: EmbodiedSFTConfig) -> EmbodiedConfig:
+    """The same with an expert that can act in `env.train`, which is where a DAgger run plays.
+
+    Raises:
+        ConfigError: there is no `env`.
+    """
+    return _embodied(cfg, expert=True)
+
+
+def _embodied(cfg: EmbodiedSFTConfig, *, expert: bool) -> EmbodiedConfig:
     if cfg.env is None:
         remedy = "Set env.eval.env_type and env.eval.init_params to the simulator."
         raise ConfigError("env", "this policy was fine-tuned without a simulator to be evaluated in", remedy)
@@ -33,6 +46,10 @@ def evaluation_config(cfg: EmbodiedSFTConfig) -> EmbodiedConfig:
     played: Mapping[str, Any] = own["env"]["eval"]
     shared = {key: played[key] for key in ("env_type", "init_params", "max_episode_steps", "wrappers") if key in played}
     train = {**shared, "total_num_envs": cfg.env.eval.total_num_envs, "max_steps_per_rollout_epoch": 1}
+    if expert:
+        # Nearest to the simulator, whose units the expert's actions have.
+        train["wrappers"] = [{"type": "expert_mixture"}, *shared.get("wrappers", ())]
+        played = {"wrappers": [], **played}
     known = {key: value for key, value in own["runner"].items() if key not in _OWN}
     return read_embodied(
         {

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from rlinf.core.capabilities import HasExpert
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import traits_of
+from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
-from rlinf.core.offline import OfflineSource
+from rlinf.core.offline import GrowsDataset, OfflineSource
+from rlinf.core.registry import ENVS
 from rlinf.runners.config.rules import Rule, no_idle_reference, placed_components, placement
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.description import described
+from rlinf.runners.embodied.schema import EvalEnvConfig
 from rlinf.runners.embodied_sft.demonstrations import TEXTS, held_out
 from rlinf.runners.embodied_sft.evaluation import embodied_data
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
@@ -54,7 +58,28 @@ def _statistics(cfg: EmbodiedSFTConfig) -> ConfigError | None:
     return ConfigError("data.statistics", problem, "Set one of them, or data.statistics: dataset.")
 
 
-EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (_placement, _acts, _no_memory, _reference, _statistics)
+def _plays(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    if cfg.dagger is None or cfg.env is not None:
+        return None
+    remedy = "Set env.eval.env_type and env.eval.init_params to a simulator with a scripted expert."
+    return ConfigError("dagger", "there is no env in which the policy could be played with", remedy)
+
+
+def _grows(cfg: EmbodiedSFTConfig) -> ConfigError | None:
+    if cfg.dagger is None or isinstance(cfg.data.dataset, GrowsDataset):
+        return None
+    return ConfigError("data.type", f"'{cfg.data.type}' can't be written, and dagger adds episodes to it", "Use lerobot.")
+
+
+EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
+    _placement,
+    _acts,
+    _no_memory,
+    _reference,
+    _statistics,
+    _plays,
+    _grows,
+)
 
 
 def read_embodied_sft(data: Section) -> EmbodiedSFTConfig:
@@ -72,10 +97,14 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
     Raises:
         ConfigError: one line for each thing that does not fit, with the names of both sides.
     """
+    if cfg.dagger is not None and cfg.env is not None:
+        _refuse_no_expert(cfg.env.eval)
     source = cfg.data.dataset.open()
     refuse([*_unfit_for_model(cfg, source), *_too_short(cfg, source)])
     if cfg.env is not None:
         refuse(list(_unfit_for_env(cfg, source, described(cfg.env.eval))))
+    if cfg.dagger is not None and cfg.env is not None:
+        refuse(list(_other_features(cfg, source, described(replace(cfg.env.eval, wrappers=())))))
 
 
 def _unfit_for_model(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
@@ -125,3 +154,35 @@ def _unfit_for_env(cfg: EmbodiedSFTConfig, source: OfflineSource, env: EnvSpec) 
         if recorded != simulated and (len(recorded) < _IMAGE_AXES or len(recorded) != len(simulated)):
             problem = f"'{key}' of {ours} has the shape {list(recorded)}, that of {theirs} {list(simulated)}"
             yield ConfigError(f"data.keys.{key}", problem, "Choose the environment that it was recorded in, or another feature.")
+
+
+def _refuse_no_expert(config: EvalEnvConfig) -> None:
+    """Refuses a simulator without an expert, of which one is built to know."""
+    env = config.init_params.make(1, max_episode_steps=config.max_episode_steps, ignore_terminations=False, render=False)
+    try:
+        known = isinstance(env.unwrapped, HasExpert)
+    finally:
+        env.close()
+    if known:
+        return
+    others = [name for name in ENVS.names() if _declares_expert(name)]
+    problem = f"'{config.env_type}' has no scripted expert (expert_actions), and dagger asks one what to do"
+    raise ConfigError("env.eval.env_type", problem, f"These have one: {', '.join(others)}. Or leave out dagger.")
+
+
+def _declares_expert(name: str) -> bool:
+    item: object = ENVS.get(name)
+    return isinstance(item, KnowsExpert) and item.has_expert is True
+
+
+def _other_features(cfg: EmbodiedSFTConfig, source: OfflineSource, env: EnvSpec) -> Iterator[ConfigError]:
+    """One dataset has room for one kind of observation: that of the simulator."""
+    assert cfg.env is not None
+    ours, theirs = f"'{source.name}'", f"env.eval.env_type '{cfg.env.eval.env_type}'"
+    for key in sorted({*env.observation} - {TEXTS}):
+        recorded, simulated = source.spec.observation.get(key), env.observation[key]
+        if recorded is None or recorded.shape != simulated.shape:
+            has = "nothing" if recorded is None else f"the shape {list(recorded.shape)}"
+            problem = f"{ours} has {has} as '{key}', {theirs} shows {list(simulated.shape)}, and dagger adds the one to the other"
+            remedy = f"Record demonstrations in it with apps/embodied/collect.py; its features are {', '.join(source.features)}."
+            yield ConfigError(f"data.keys.{key}", problem, remedy)

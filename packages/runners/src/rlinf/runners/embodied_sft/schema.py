@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rlinf.core.config import expect_range
+from rlinf.core.errors import ConfigError
 from rlinf.core.offline import OfflineConfig
 from rlinf.core.registry import DATASETS
 from rlinf.runners.config.schema import chosen, positive
@@ -34,6 +36,47 @@ class DemonstrationsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DAggerConfig:
+    """`dagger`: DAgger, which adds what the policy visits to the dataset, with what a scripted expert would do there.
+
+    The first iteration learns from `data` alone. Each one after it begins with episodes of `env.eval`, in which in every control
+    step the expert acts with probability β and the policy otherwise; all that is learned is in `dataset`, in the folder of the run.
+    In the i-th of these rounds, from 0, βᵢ = max(`min_beta`, `init_beta` · `beta_decay`ⁱ).
+    """
+
+    episodes: int
+    """Episodes of one round (of each task in `env.eval.tasks`), from initial states of their own, unlike those of evaluations."""
+    init_beta: float = 0.5
+    """β of the first round, in [0, 1]."""
+    beta_decay: float = 0.5
+    """By what β is multiplied after each round, in [0, 1]; 0 leaves all rounds but the first to the policy, 1 keeps β."""
+    min_beta: float = 0.0
+    """What β does not fall below, in [0, 1]."""
+    learn: Literal["visited", "interventions"] = "visited"
+    """Which steps count: all that were visited, labelled with what the expert would have done (DAgger), or only those in which the
+    expert acted (HG-DAgger). Those of `data` always count."""
+
+    def __post_init__(self) -> None:
+        positive(episodes=self.episodes)
+        for name in ("init_beta", "beta_decay", "min_beta"):
+            expect_range(name, getattr(self, name), 0.0, 1.0)
+        if self.learn == "interventions" and not self.init_beta and not self.min_beta:
+            problem = "'interventions' with init_beta 0 and min_beta 0, so that the expert never acts"
+            raise ConfigError("learn", problem, "Raise one of them, or learn what is visited.")
+
+    def beta(self, number: int) -> float:
+        """The expert's share of the steps in a round.
+
+        Ross, Gordon & Bagnell, "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online Learning" (2011),
+        section 3, arXiv:1011.0686: βᵢ = pⁱ, or β₀ = 1 and 0 from then on.
+
+        Args:
+            number: of the round, from 0.
+        """
+        return max(self.min_beta, self.init_beta * self.beta_decay**number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SFTEnvSection:
     """`env`."""
 
@@ -48,6 +91,8 @@ class EmbodiedSFTConfig(FineTuningConfig):
     data: DemonstrationsConfig
     env: SFTEnvSection | None
     """Where the last checkpoint is evaluated; without it, the loss of held out episodes is all that is measured."""
+    dagger: DAggerConfig | None
+    """What the policy visits is learned, too, as a scripted expert would act there; without it, only `data` is."""
     actor: SFTActorConfig
 
     @property

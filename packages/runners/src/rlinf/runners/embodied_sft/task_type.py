@@ -6,21 +6,25 @@ Workers are imported when a run starts, because they load torch: help and most r
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.evaluation import EvalReport
-from rlinf.core.protocols import Cluster
+from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.runners.checkpoints.checkpoint import MODEL
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.evaluation import EmbodiedEvalRunner
 from rlinf.runners.embodied.task_type import evaluation as play
-from rlinf.runners.embodied_sft.evaluation import evaluation_config
+from rlinf.runners.embodied_sft.evaluation import collection_config, evaluation_config
 from rlinf.runners.embodied_sft.rules import EMBODIED_SFT, check_data
-from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
+from rlinf.runners.embodied_sft.schema import DAggerConfig, EmbodiedSFTConfig
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.sft.runner import SFTRunner
 from rlinf.runners.task_types import launch, register_task_type
+
+if TYPE_CHECKING:
+    from rlinf.runners.embodied_sft.actor_worker import PolicySFTActor
+    from rlinf.runners.embodied_sft.dagger import DatasetAggregation
 
 
 def evaluation(cfg: EmbodiedSFTConfig, cluster: Cluster, policy: EvaluatedPolicy) -> EmbodiedEvalRunner:
@@ -43,4 +47,19 @@ def embodied_sft(cfg: EmbodiedSFTConfig, cluster: Cluster, folder: RunFolder) ->
 
     spec = None if cfg.env is None else described(cfg.env.eval)
     actor = launch(PolicySFTActor, cfg, cluster, "actor", arguments=(spec,))
-    return SFTRunner(cfg=cfg, actor=actor, folder=folder, evaluate=None if cfg.env is None else played)
+    growth = None if cfg.dagger is None else _aggregation(cfg, cfg.dagger, cluster, actor)
+    return SFTRunner(cfg=cfg, actor=actor, folder=folder, evaluate=None if cfg.env is None else played, growth=growth)
+
+
+def _aggregation(
+    cfg: EmbodiedSFTConfig, dagger: DAggerConfig, cluster: Cluster, actor: WorkerGroup[PolicySFTActor]
+) -> DatasetAggregation:
+    """Launches what plays while the actor waits; the evaluation at the end has workers of its own."""
+    from rlinf.runners.embodied.env_worker import EnvWorker
+    from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
+    from rlinf.runners.embodied_sft.dagger import DatasetAggregation
+
+    config = collection_config(cfg)
+    rollout = launch(MultiStepRolloutWorker, config, cluster, "dagger_rollout", component="rollout")
+    env = launch(EnvWorker, config, cluster, "dagger_env", component="env")
+    return DatasetAggregation(cfg, dagger, actor, rollout, env)

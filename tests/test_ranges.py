@@ -104,8 +104,7 @@ def registered() -> Iterator[tuple[str, type[Any]]]:
     for registry in (ADVANTAGES, LOSSES, REWARDS, MODELS, TRAINERS, WEIGHT_SYNCS, GENERATORS, TASKS, GATES):
         for name in registry.names():
             item = registry.get(name)
-            # A reward by programs has no default sandbox to be read with.
-            if registry.owner(name).startswith("rlinf.") and dataclasses.is_dataclass(item) and name != "code":
+            if registry.owner(name).startswith("rlinf.") and dataclasses.is_dataclass(item):
                 yield name, typing.cast("type[Any]", item)
 
 

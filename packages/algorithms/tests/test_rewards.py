@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms.rewards.choice import VQA, MultipleChoice
-from rlinf.algorithms.rewards.code import Case, Code, Run, last_program, passed, read_cases, register_sandbox
+from rlinf.algorithms.rewards.code import Case, Code, last_program, passed, read_cases
 from rlinf.algorithms.rewards.composite import Composite, Part, weighted
 from rlinf.algorithms.rewards.format import AnswerFormat, TagFormat, ThinkFormat
 from rlinf.algorithms.rewards.matching import (
@@ -25,9 +25,10 @@ from rlinf.algorithms.rewards.matching import (
 )
 from rlinf.algorithms.rewards.penalties import Overlong, Repetition, overlong_penalty, repetition
 from rlinf.algorithms.rewards.scores import Scores
-from rlinf.core.errors import ConfigError, UnknownName
+from rlinf.core.errors import ConfigError, RLinfError, UnknownName
 from rlinf.core.metrics import Metric
-from rlinf.core.registry import REWARDS, Registry, register_reward
+from rlinf.core.registry import REWARDS, Registry, register_reward, register_sandbox
+from rlinf.core.sandbox import ExecutionResult
 
 quick = settings(max_examples=40)
 MILLION = 1_000_000
@@ -235,22 +236,40 @@ def test_a_composite_that_can_not_be(rewards):
         Part(5)
 
 
+def ended(reason, stdout=""):
+    """What a sandbox says of a program that printed something and ended for a reason."""
+    status = {"ok": 0, "error": 1}.get(reason, -9)
+    return ExecutionResult(reason=reason, status=status, stdout=stdout, stderr="", wall_s=0.0, cpu_s=0.0)
+
+
 class SandboxDouble:
     """Stands in for a sandbox and executes nothing: it looks the outputs up that a test has written down."""
+
+    languages = ("python", "c++")
 
     def __init__(self, outputs=None):
         self.outputs = outputs or {}
         self.asked = []
 
-    def run(self, program, cases, limits):
-        self.asked.append((program, limits.time_s, limits.memory_mb))
-        return [self._run(case) for case in cases]
+    def check(self, place):
+        raise ConfigError(place, "looked at")
 
-    def _run(self, case):
-        """The output that was written down, and what the last line of the case's code prints after it."""
-        run = self.outputs.get(case.stdin, Run(exit_code=1))
-        said = ast.literal_eval(case.code.splitlines()[-1].removeprefix("print")) if case.code else ""
-        return replace(run, stdout=run.stdout + said) if run.exit_code == 0 else run
+    def build(self):
+        return self
+
+    def close(self):
+        pass
+
+    def run(self, executions):
+        self.asked.append(list(executions))
+        return [self._run(execution) for execution in executions]
+
+    def _run(self, execution):
+        """The output that was written down, and what the last line of a case's code prints after it."""
+        result = self.outputs.get(execution.stdin, ended("error"))
+        last = execution.program.splitlines()[-1]
+        said = ast.literal_eval(last.removeprefix("print")) if "assert" in execution.program else ""
+        return replace(result, stdout=result.stdout + said) if result.ok else result
 
 
 CASES = json.dumps([{"stdin": "1", "stdout": "a \nb\n\n"}, {"stdin": "2"}, {"stdin": "3", "stdout": "", "code": "assert f(1)"}])
@@ -274,44 +293,63 @@ def test_cases_are_data():
 
 
 def test_a_case_passes():
-    assert passed(Case("", "a \nb\n\n"), Run(0, "a\nb  \n"))
-    assert passed(Case("", None), Run(0, "anything"))
-    assert not passed(Case("", "a\nb"), Run(0, "a b"))
-    assert not passed(Case("", "a"), Run(0, " a"))
-    assert not passed(Case("", "a"), Run(1, "a"))
-    assert not passed(Case("", "a"), Run(0, "a", timed_out=True))
-    assert passed(Case("", ""), Run(0, "\n"))
+    assert passed(Case("", "a \nb\n\n"), ended("ok", "a\nb  \n"))
+    assert passed(Case("", None), ended("ok", "anything"))
+    assert not passed(Case("", "a\nb"), ended("ok", "a b"))
+    assert not passed(Case("", "a"), ended("ok", " a"))
+    assert not passed(Case("", "a"), ended("error", "a"))
+    assert not passed(Case("", "a"), ended("timeout", "a"))
+    assert passed(Case("", ""), ended("ok", "\n"))
 
 
-def test_code_needs_a_sandbox(rewards):
-    with pytest.raises(
-        ConfigError, match=r"algorithm\.reward\.sandbox: missing: a policy's code runs in a sandbox and nowhere else"
-    ):
-        rewards.build("code", {}, place="algorithm.reward")
+def test_code_needs_a_sandbox():
+    with pytest.raises(ConfigError, match=r"sandbox: missing: a policy's code runs in a sandbox and nowhere else"):
+        Code("")
+    register_sandbox("double_of_tests", SandboxDouble())
     with pytest.raises(UnknownName, match="no sandbox named 'dokcer'"):
         Code("dokcer")
     with pytest.raises(ConfigError, match="case_time_s"):
         Code(SandboxDouble(), case_time_s=0.0)
+    with pytest.raises(ConfigError, match=r"language: the sandbox runs python, c\+\+, found 'rust'"):
+        Code(SandboxDouble(), language="rust")
+    with pytest.raises(ConfigError, match=r"sandbox_params: given for a sandbox that is configured already"):
+        Code(SandboxDouble(), {"level": "rlimits"})
+    with pytest.raises(ConfigError, match=r"reward\.sandbox: looked at"):
+        Code(SandboxDouble()).check("reward")
 
 
 def test_code_is_judged_by_its_cases():
-    double = SandboxDouble({"1": Run(0, "a\nb"), "2": Run(0)})
+    double = SandboxDouble({"1": ended("ok", "a\nb"), "2": ended("ok")})
     assert Code(double).verify(PROGRAM, CASES) == 0.0
     assert Code(double, partial=True).verify(PROGRAM, CASES) == pytest.approx(2 / 3)
-    double.outputs["3"] = Run(0)
+    double.outputs["3"] = ended("ok")
     assert Code(double, case_time_s=2.0, case_memory_mb=64).verify(PROGRAM, CASES) == 1.0
-    assert double.asked[-1] == ("print(1)\n", 2.0, 64)
+    first, _, last = double.asked[-1]
+    assert first.program == "print(1)\n"
+    assert (first.limits.wall_s, first.limits.memory_mb) == (2.0, 64)
+    assert last.program.startswith("print(1)\n\nassert f(1)\nprint(")
     asked = len(double.asked)
     assert Code(double).verify("no program", CASES) == 0.0
     assert len(double.asked) == asked
-    double.run = lambda program, cases, limits: []
-    with pytest.raises(ValueError, match="expected what became of 3 cases"):
+    double.run = lambda executions: []
+    with pytest.raises(RLinfError, match="expected what became of 3 cases"):
         Code(double).verify(PROGRAM, CASES)
 
 
+def test_a_batch_of_code_is_asked_at_once():
+    double = SandboxDouble({"1": ended("ok", "a\nb"), "2": ended("ok"), "3": ended("timeout")})
+    two = json.dumps([{"stdin": "2"}, {"stdin": "2"}])
+    scores = Code(double, partial=True).scores(["none", PROGRAM, PROGRAM, PROGRAM], [two, CASES, "[]", two], timeout_s=1.0)
+    assert scores.values == pytest.approx([0.0, 2 / 3, 0.0, 1.0])
+    assert [execution.stdin for execution in double.asked[0]] == ["1", "2", "3", "2", "2"]
+    assert {execution.limits.wall_s for execution in double.asked[0]} == {1.0}
+    assert len(double.asked) == 1
+    assert list(scores.failures) == [2]
+
+
 def test_a_sandbox_by_name():
-    register_sandbox("double_of_tests", SandboxDouble())
-    assert isinstance(Code("Double_of_Tests").built, SandboxDouble)
+    register_sandbox("double_of_tests_by_name", SandboxDouble())
+    assert isinstance(Code("Double_of_Tests_by_name").built, SandboxDouble)
 
 
 @pytest.mark.parametrize(

@@ -6,21 +6,31 @@ import sys
 
 import pytest
 
-from rlinf.algorithms.rewards.code import Case, Code, Run, read_cases
+from rlinf.algorithms.rewards.code import Case, Code, read_cases
 from rlinf.core.errors import UnknownName
 from rlinf.core.registry import REWARDS
+from rlinf.core.sandbox import ExecutionResult
 
 
 class Interpreter:
     """Runs the programs of this file; it is no sandbox."""
 
-    def run(self, program, cases, limits):
-        runs = []
-        for case in cases:
-            command = [sys.executable, "-I", "-S", "-c", f"{program}\n{case.code}"]
-            done = subprocess.run(command, input=case.stdin, capture_output=True, text=True, timeout=60, check=False)
-            runs.append(Run(done.returncode, done.stdout))
-        return runs
+    languages = ("python",)
+
+    def build(self):
+        return self
+
+    def close(self):
+        pass
+
+    def run(self, executions):
+        return [self._run(execution) for execution in executions]
+
+    def _run(self, execution):
+        command = [sys.executable, "-I", "-S", "-c", execution.program]
+        done = subprocess.run(command, input=execution.stdin, capture_output=True, text=True, timeout=60, check=False)
+        reason = "error" if done.returncode else "ok"
+        return ExecutionResult(reason=reason, status=done.returncode, stdout=done.stdout, stderr=done.stderr, wall_s=0.0, cpu_s=0.0)
 
 
 ADDS = "```python\na, b = map(int, input().split())\nprint(a + b)\n```"

@@ -3,10 +3,6 @@ from rlinf.algorithms.rewards.choice import MultipleChoice as MultipleChoice
 from rlinf.algorithms.rewards.choice import chosen_letter as chosen_letter
 from rlinf.algorithms.rewards.code import Case as Case
 from rlinf.algorithms.rewards.code import Code as Code
-from rlinf.algorithms.rewards.code import Limits as Limits
-from rlinf.algorithms.rewards.code import Run as Run
-from rlinf.algorithms.rewards.code import Sandbox as Sandbox
-from rlinf.algorithms.rewards.code import register_sandbox as register_sandbox
 from rlinf.algorithms.rewards.composite import Composite as Composite
 from rlinf.algorithms.rewards.composite import Part as Part
 from rlinf.algorithms.rewards.countdown import Countdown as Countdown

@@ -1,22 +1,26 @@
 """Code: whether a program does what its cases ask. What a policy wrote runs in a sandbox, and nowhere else.
 
-The sandbox is somebody else's: a package provides it by an entry point of the group `rlinf.sandboxes`, a script by
-`register_sandbox`.
+The sandbox is somebody else's, by its name: `process` is that of rlinf-envs; a package provides another one by an entry point of
+the group `rlinf.sandboxes`, a script by `rlinf.core.registry.register_sandbox`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from rlinf.algorithms.checks import expect_range
-from rlinf.algorithms.rewards.reward import IsolatedReward
-from rlinf.core.errors import ConfigError
-from rlinf.core.registry import Registry
+from rlinf.algorithms.rewards.pool import VerifierPool
+from rlinf.algorithms.rewards.reward import PairReward
+from rlinf.algorithms.rewards.scores import Outcome, Scores, expect_pairs, tally
+from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.registry import SANDBOXES
+from rlinf.core.sandbox import Execution, ExecutionLimits, ExecutionResult, SandboxConfig, shared_sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,38 +146,6 @@ def _texts(found: Mapping[str, Any], key: str) -> Sequence[str]:
     return cast("list[str]", value)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one case may take."""
-
-    time_s: float = 5.0
-    """Seconds."""
-    memory_mb: int = 512
-    """MiB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What a sandbox says of one case."""
-
-    exit_code: int
-    """0 if the program ended well."""
-    stdout: str = ""
-    """What it printed."""
-    timed_out: bool = False
-    """Whether its time was over."""
-
-
-class Sandbox(Protocol):
-    """Runs programs that nobody trusts: without network, without our files, in bounded time and memory."""
-
-    def run(self, program: str, cases: Sequence[Case], limits: Limits) -> Sequence[Run]:
-        """What became of each case; an exception only if the sandbox itself failed."""
-        ...
-
-
-SANDBOXES: Final[Registry[Any]] = Registry("sandbox", "rlinf.sandboxes")
-register_sandbox = SANDBOXES.register
 _BLOCK: Final = re.compile(r"^ {0,3}```[ \t]*([\w+-]*)[^\n]*\n(.*?)^ {0,3}```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -198,19 +170,19 @@ def witnessed(cases: Sequence[Case], word: str) -> list[Case]:
     return [replace(case, code=f"{case.code}\nprint({chr(10) + word!r})") if case.code else case for case in cases]
 
 
-def without_witness(case: Case, run: Run, word: str) -> Run:
-    """What the program itself printed; a run that has failed if the code of its case was not reached."""
+def without_witness(case: Case, result: ExecutionResult, word: str) -> ExecutionResult:
+    """What the program itself printed; an execution that has failed if the code of its case was not reached."""
     if not case.code:
-        return run
-    before, found, after = run.stdout.rpartition(f"\n{word}")
-    return replace(run, stdout=before) if found and not after.strip() else replace(run, stdout="", exit_code=run.exit_code or 1)
+        return result
+    before, found, after = result.stdout.rpartition(f"\n{word}")
+    if found and not after.strip():
+        return replace(result, stdout=before)
+    return replace(result, stdout="", reason="error" if result.ok else result.reason)
 
 
-def passed(case: Case, run: Run) -> bool:
+def passed(case: Case, result: ExecutionResult) -> bool:
     """Whether a program did what a case asks."""
-    if run.exit_code != 0 or run.timed_out:
-        return False
-    return case.stdout is None or _lines(run.stdout) == _lines(case.stdout)
+    return result.ok and (case.stdout is None or _lines(result.stdout) == _lines(case.stdout))
 
 
 def _lines(text: str) -> list[str]:
@@ -218,19 +190,20 @@ def _lines(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Code(IsolatedReward):
+class Code(PairReward):
     """Whether the last program of a completion passes its cases in a sandbox, by name: `code`.
 
     The answer is a JSON list of cases, `[{"stdin": "1 2", "stdout": "3"}, …]`, or has another form that `read_cases` knows, such as
     APPS' inputs and outputs, MBPP's assertions and HumanEval's check. The cases are stored with the problem: no service is asked.
+    All cases of a batch are given to the sandbox at once, which runs as many at a time as it has workers.
     """
 
-    sandbox: str | Sandbox = ""
-    """A registered sandbox, or one; there is no default, since nothing else may run a policy's code."""
+    sandbox: str | SandboxConfig = "process"
+    """A registered sandbox, or the configuration of one; nothing else runs a policy's code."""
     sandbox_params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The parameters of the sandbox, if it is chosen by name."""
+    """The parameters of the sandbox, if it is chosen by name, such as `level`, the least that it must confine programs."""
     language: str = "python"
-    """What the program's fence must name, if it names anything."""
+    """What the program's fence must name, if it names anything; one that the sandbox runs."""
     partial: bool = False
     """Whether the score is the share of cases that pass; else all must."""
     case_time_s: float = 5.0
@@ -238,37 +211,100 @@ class Code(IsolatedReward):
     case_memory_mb: int = 512
     """MiB that one case may take in the sandbox."""
     built: Any = field(init=False, repr=False, compare=False)
-    """The sandbox itself."""
+    """The configuration of the sandbox."""
 
     def __post_init__(self) -> None:
-        IsolatedReward.__post_init__(self)
         expect_range("case_time_s", self.case_time_s, 0.0, 86400.0, open_low=True)
-        expect_range("case_memory_mb", self.case_memory_mb, 1, 2**30)
-        if self.sandbox == "":
-            remedy = f"Name a registered one or pass one. Installed: {', '.join(SANDBOXES.names()) or 'none'}."
-            raise ConfigError("sandbox", "missing: a policy's code runs in a sandbox and nowhere else", remedy)
+        expect_range("case_memory_mb", self.case_memory_mb, 1, 2**20)
         built = self.sandbox
         if isinstance(built, str):
+            if not built or not SANDBOXES.names():
+                remedy = f"Install rlinf-envs, or register one. Installed: {', '.join(SANDBOXES.names()) or 'none'}."
+                raise ConfigError("sandbox", "missing: a policy's code runs in a sandbox and nowhere else", remedy)
             SANDBOXES.get(built, place="sandbox")
             built = SANDBOXES.build(built, self.sandbox_params, place="sandbox_params")
+        elif self.sandbox_params:
+            raise ConfigError("sandbox_params", "given for a sandbox that is configured already", "Give its name instead.")
         object.__setattr__(self, "built", built)
+        if self.language.casefold() not in self.built.languages:
+            found = f"the sandbox runs {', '.join(self.built.languages)}, found '{self.language}'"
+            raise ConfigError("language", found, "Choose a sandbox that runs it.")
+
+    def check(self, place: str) -> None:
+        """Refuses a machine on which the sandbox can't confine programs as far as it must."""
+        self.built.check(f"{place}.sandbox_params" if isinstance(self.sandbox, str) else f"{place}.sandbox")
 
     def verify(self, completion: str, answer: str) -> float:
         """1 if all cases pass, else 0; their share if `partial`; 0 without a program.
 
         Raises:
-            ValueError: `answer` holds no cases, or the sandbox didn't say what became of each.
+            ValueError: `answer` holds no cases.
         """
+        question = self._question(completion, answer)
+        return 0.0 if question is None else self._judged(question, shared_sandbox(self.built).run(question.executions(self, None)))
+
+    def scores(
+        self,
+        completions: Sequence[str],
+        answers: Sequence[str],
+        *,
+        timeout_s: float | None = None,
+        pool: VerifierPool | None = None,
+    ) -> Scores:
+        """The scores of a batch, in which a program that fails, or takes what it may not, is wrong.
+
+        Args:
+            completions: what the policy wrote.
+            answers: the cases of each.
+            timeout_s: seconds that one case may take; None is `case_time_s`.
+            pool: of no use here: the sandbox has processes of its own.
+
+        Raises:
+            RLinfError: the sandbox failed.
+        """
+        expect_pairs("Code", completions, answers)
+        found: list[Outcome | _Question] = []
+        for completion, answer in zip(completions, answers, strict=True):
+            try:
+                found.append(self._question(completion, answer) or Outcome(0.0))
+            except ValueError as error:
+                found.append(Outcome(None, f"{type(error).__name__}: {error}"[:500]))
+        asked = [question.executions(self, timeout_s) for question in found if isinstance(question, _Question)]
+        results = iter(shared_sandbox(self.built).run([execution for executions in asked for execution in executions]))
+        outcomes = [
+            entry if isinstance(entry, Outcome) else Outcome(self._judged(entry, [*itertools.islice(results, len(entry.cases))]))
+            for entry in found
+        ]
+        return tally(outcomes, failure_score=self.failure_score)
+
+    def _question(self, completion: str, answer: str) -> _Question | None:
+        """What is asked of the sandbox about a completion; None if there is no program in it."""
         cases = read_cases(answer)
         program = last_program(completion, language=self.language)
-        if program is None:
-            return 0.0
         # Random for each pair: a program that knew the word could print it and exit before its assertions.
-        word, python = secrets.token_hex(16), self.language.casefold() == "python"
-        asked = witnessed(cases, word) if python else cases
-        runs: Sequence[Run] = self.built.run(program, asked, Limits(self.case_time_s, self.case_memory_mb))
-        if len(runs) != len(cases):
-            raise ValueError(f"expected what became of {len(cases)} cases, the sandbox told of {len(runs)}")
-        told = [without_witness(case, run, word) if python else run for case, run in zip(cases, runs, strict=True)]
-        share = sum(passed(case, run) for case, run in zip(cases, told, strict=True)) / len(cases)
+        return None if program is None else _Question(program, cases, secrets.token_hex(16))
+
+    def _judged(self, question: _Question, results: Sequence[ExecutionResult]) -> float:
+        if len(results) != len(question.cases):
+            raise RLinfError("sandbox", f"expected what became of {len(question.cases)} cases, found {len(results)}")
+        told = [without_witness(case, result, question.word) for case, result in zip(question.cases, results, strict=True)]
+        share = sum(passed(case, result) for case, result in zip(question.cases, told, strict=True)) / len(told)
         return share if self.partial else float(share == 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One program, and what it is asked."""
+
+    program: str
+    cases: list[Case]
+    word: str
+    """What each case prints at its end."""
+
+    def executions(self, reward: Code, timeout_s: float | None) -> list[Execution]:
+        """One for each case; the code of a case, which is Python, stands behind the program."""
+        limits = ExecutionLimits(wall_s=timeout_s or reward.case_time_s, memory_mb=reward.case_memory_mb)
+        return [
+            Execution(program=f"{self.program}\n{case.code}" if case.code else self.program, stdin=case.stdin, limits=limits)
+            for case in witnessed(self.cases, self.word)
+        ]

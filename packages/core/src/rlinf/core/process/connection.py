@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 _HEADER = struct.Struct("<IQ")
@@ -81,6 +81,31 @@ class Connection:
                 self._socket.sendall(payload)
         except OSError as error:
             raise ConnectionLost(str(error)) from error
+
+    def send_descriptors(self, descriptors: Sequence[int]) -> None:
+        """Gives open files to the other process, which must take exactly them next, by `receive_descriptors`.
+
+        Raises:
+            ConnectionLost: nobody is there to take them.
+        """
+        try:
+            socket.send_fds(self._socket, [b"\0"], list(descriptors))
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+
+    def receive_descriptors(self, count: int) -> list[int]:
+        """Takes the open files that the other process gives, however long it takes; nothing else may be under way.
+
+        Raises:
+            ConnectionLost: the other side is gone, or gives others.
+        """
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._socket, 1, count, socket.MSG_CMSG_CLOEXEC)
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+        if len(descriptors) != count:
+            raise ConnectionLost(f"expected {count} open files, found {len(descriptors)}" if data else "the connection was closed")
+        return descriptors
 
     def receive(self) -> Message | None:
         """Reads once: the next message, or None while it isn't complete; there may be others behind it (`received`).

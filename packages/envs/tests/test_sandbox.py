@@ -1,0 +1,191 @@
+"""The sandbox as somebody uses it: results, several programs at once, refusals, and the command."""
+
+import json
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.process import is_running
+from rlinf.core.registry import SANDBOXES
+from rlinf.core.sandbox import close_shared_sandboxes, shared_sandbox
+from rlinf.envs.sandbox import LEVELS, Execution, ExecutionLimits, ProcessSandbox
+from rlinf.envs.sandbox.commands import sandbox as command
+
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux"), pytest.mark.timeout(120)]
+ALLOWED = [level for level in LEVELS if sys.platform == "linux" and not ProcessSandbox(level=level).refusal()]
+
+
+UNDEFINED = """Traceback (most recent call last):
+  File "program.py", line 2, in <module>
+    y
+NameError: name 'y' is not defined
+"""
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    if not ALLOWED:
+        pytest.skip("this machine allows no level")
+    with ProcessSandbox(level=ALLOWED[-1], workers=2).build() as running:
+        yield running
+
+
+def run(sandbox, *programs, stdin="", **limits):
+    limits = ExecutionLimits(**{"wall_s": 60.0, **limits})
+    return sandbox.run([Execution(program=program, stdin=stdin, limits=limits) for program in programs])
+
+
+def test_what_a_program_prints(sandbox):
+    (result,) = run(sandbox, "import sys\nprint(input()[::-1])\nprint('é', file=sys.stderr)", stdin="abc\n")
+    assert (result.reason, result.status, result.ok) == ("ok", 0, True)
+    assert (result.stdout, result.stderr) == ("cba\n", "é\n")
+    assert 0 < result.cpu_s < 60
+    assert 0 < result.wall_s < 60
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "stderr"),
+    [
+        ("raise SystemExit(3)", 3, ""),
+        ("raise SystemExit('why')", 1, "why\n"),
+        ("import sys\nsys.exit(256 + 7)", 7, ""),
+        ("import os\nos._exit(9)", 9, ""),
+        ("1 +", 1, '  File "program.py", line 1\n    1 +\n       ^\nSyntaxError: invalid syntax\n'),
+        ("x = 1\ny", 1, UNDEFINED),
+    ],
+)  # fmt: skip
+def test_how_a_program_ends(sandbox, program, status, stderr):
+    (result,) = run(sandbox, program)
+    assert (result.reason, result.status) == ("error", status)
+    assert result.stderr == stderr
+
+
+def test_a_program_is_main_and_ends_as_the_interpreter_does(sandbox):
+    program = "import atexit\natexit.register(print, 'last')\nif __name__ == '__main__':\n    print('main', end=' ')"
+    assert run(sandbox, program)[0].stdout == "main last\n"
+    assert run(sandbox, "import asyncio\n\nasync def f():\n    print('loop')\n\nasyncio.run(f())")[0].stdout == "loop\n"
+    assert run(sandbox, "print(open(0).read())", stdin="x" * 300_000)[0].stdout == "x" * 300_000 + "\n"
+
+
+def test_results_are_in_order(sandbox):
+    programs = [f"import time\ntime.sleep({0.05 * (number % 3)})\nprint({number})" for number in range(12)]
+    assert [int(result.stdout) for result in run(sandbox, *programs)] == list(range(12))
+    assert sandbox.run([]) == []
+
+
+def test_several_threads_ask(sandbox):
+    found = {}
+
+    def ask(number):
+        found[number] = run(sandbox, f"print({number})")[0].stdout
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: f"{number}\n" for number in range(8)}
+
+
+def test_a_worker_that_dies_is_replaced(sandbox):
+    for worker in list(sandbox._workers):
+        os.kill(worker.pid, signal.SIGKILL)
+    assert [result.stdout for result in run(sandbox, *["print(1)"] * 4)] == ["1\n"] * 4
+
+
+def test_a_worker_that_dies_meanwhile_costs_that_program_alone():
+    with ProcessSandbox(level=ALLOWED[-1], workers=1).build() as running:
+        pid = running._workers[0].pid
+        timer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+        timer.start()
+        (result,) = run(running, "import time\ntime.sleep(600)")
+        assert (result.reason, result.status) == ("killed", None)
+        assert run(running, "print(1)")[0].ok
+
+
+def test_nothing_is_left_of_it():
+    running = ProcessSandbox(level=ALLOWED[-1], workers=1).build()
+    pid, folder = running._workers[0].pid, running._workers[0]._scratch
+    running.close()
+    running.close()
+    assert not is_running(pid)
+    assert not os.path.exists(folder)
+
+
+def test_installed_packages_only_where_asked_for(sandbox):
+    assert "ModuleNotFoundError" in run(sandbox, "import numpy")[0].stderr
+    config = ProcessSandbox(level=ALLOWED[-1], workers=1, site_packages=True, preload=("numpy",))
+    if config.refusal():
+        pytest.skip(config.refusal())
+    with config.build() as running:
+        assert run(running, "import numpy\nprint(numpy.ones(3) @ numpy.ones(3))", memory_mb=256)[0].stdout == "3.0\n"
+
+
+def test_by_name():
+    config = SANDBOXES.build("process", {"level": ALLOWED[-1], "workers": 1}, place="reward.sandbox_params")
+    assert shared_sandbox(config) is shared_sandbox(ProcessSandbox(level=ALLOWED[-1], workers=1))
+    assert shared_sandbox(config).run([Execution(program="print(2)")])[0].stdout == "2\n"
+    close_shared_sandboxes()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"level": "docker"}, r"p\.level: no choice 'docker'"),
+        ({"workers": 0}, r"p\.workers"),
+        ({"scratch_mb": 0}, r"p\.scratch_mb"),
+        ({"preload": ["numpy"]}, r"p\.preload: numpy: without installed packages"),
+    ],
+)
+def test_refused_parameters(params, message):
+    with pytest.raises(ConfigError, match=message):
+        SANDBOXES.build("process", params, place="p")
+
+
+@pytest.mark.parametrize("limits", [{"wall_s": 0.0}, {"cpu_s": -1.0}, {"memory_mb": 0}, {"processes": 0}, {"output_kb": 0}])
+def test_refused_limits(limits):
+    with pytest.raises(ConfigError, match=next(iter(limits))):
+        ExecutionLimits(**limits)
+
+
+def test_a_machine_that_does_not_allow_the_level(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(
+        ConfigError, match=r"p\.level: this machine does not allow 'namespaces': bubblewrap: the program 'bwrap' is"
+    ):
+        ProcessSandbox(namespaces_by="bubblewrap").check("p")
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "", "6.1", "", "vax")))
+    with pytest.raises(
+        ConfigError, match=r"no filter of system calls for vax\. It allows no lower level either\. See `rlinf sandbox`"
+    ):
+        ProcessSandbox().check("p")
+
+
+def test_a_module_that_can_not_be_imported_beforehand():
+    config = ProcessSandbox(level=ALLOWED[-1], site_packages=True, preload=("no_such_module",))
+    assert "no_such_module" in config.refusal()
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    assert command([]) == 0
+    told = capsys.readouterr().out
+    assert [line.split()[1] for line in told.splitlines() if "not here" not in line] == list(LEVELS)
+    assert f"yes  {ALLOWED[-1]}" in told
+    monkeypatch.setattr("sys.stdin", (tmp_path / "stdin").open("w+"))
+    (tmp_path / "p.py").write_text("print('hello')\nraise SystemExit(2)")
+    assert command([str(tmp_path / "p.py"), "--level", ALLOWED[-1]]) == 1
+    told = capsys.readouterr()
+    assert told.out == "hello\n"
+    assert told.err.startswith("error (status 2), ")
+    with pytest.raises(ConfigError, match="no file"):
+        command([str(tmp_path / "q.py")])
+
+
+def test_a_result_is_data(sandbox):
+    (result,) = run(sandbox, "print('x')")
+    fields = {name: getattr(result, name) for name in ("reason", "status", "stdout", "stderr", "wall_s", "cpu_s")}
+    assert json.loads(json.dumps(fields)) == fields

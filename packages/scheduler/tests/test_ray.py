@@ -57,6 +57,25 @@ def test_contract(ray_cluster: Cluster) -> None:
     ClusterContract(cluster=ray_cluster, two=TWO).run()
 
 
+def test_processes_of_a_prepared_group_run_before_its_launch(ray_cluster: Cluster) -> None:
+    ray_cluster.prepare(Peer, name="ahead", placement_strategy=TWO)
+    begun = ray_cluster._backend._prepared["ahead"]
+    pids = [future.result(60.0)[0] for future in begun.started]
+    group = Peer.create_group().launch(ray_cluster, name="ahead", placement_strategy=TWO)
+    assert [about["pid"] for about in group.about().wait(30.0)] == pids
+    group.shutdown()
+
+
+def test_the_launch_tells_that_a_prepared_process_has_died(ray_cluster: Cluster) -> None:
+    ray_cluster.prepare(Peer, name="dead", placement_strategy=TWO)
+    pids = [future.result(60.0)[0] for future in ray_cluster._backend._prepared["dead"].started]
+    os.kill(pids[1], signal.SIGKILL)
+    with pytest.raises(WorkerError, match=r"^dead\[1\] failed in __init__\(\): the process died \(it was killed by SIGKILL\)"):
+        Peer.create_group().launch(ray_cluster, name="dead", placement_strategy=TWO)
+    # The name is free again, and the run goes on.
+    Peer.create_group().launch(ray_cluster, name="dead", placement_strategy=TWO).shutdown()
+
+
 def listening(pid: int) -> set[str]:
     """The addresses on which a process accepts TCP connections, as the kernel writes them."""
     sockets: set[str] = set()

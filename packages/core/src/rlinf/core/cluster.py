@@ -235,6 +235,10 @@ class Cluster(Protocol):
         """Starts a worker group and returns it."""
         ...
 
+    def prepare(self, worker: type[Any], *, name: str, placement_strategy: Any | None = None) -> None:
+        """Starts the processes of a group that is launched later under that name, so that several groups start at the same time."""
+        ...
+
     def create_channel(self, name: str, *, maxsize: int = 0, near: str | None = None) -> Channel:
         """A new channel; `near` names the worker group whose rank 0 hosts it."""
         ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rlinf.core.errors import ClusterError, ConfigError, DuplicateName, RLinfError, UnknownName, did_you_mean
 from rlinf.core.process import free_port
 from rlinf.core.protocols import GroupSpec
+from rlinf.core.worker import Worker, WorkerGroupSpec
 from rlinf.scheduler.backends.interface import Backend
 from rlinf.scheduler.backends.local.backend import LocalBackend
 from rlinf.scheduler.config import ClusterConfig, read_cluster
@@ -22,7 +24,7 @@ from rlinf.scheduler.machine import this_node
 from rlinf.scheduler.membership import NodeInfo
 from rlinf.scheduler.newest import NEWEST
 from rlinf.scheduler.node_groups import CLUSTER
-from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy
+from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy, ProcessPlan
 from rlinf.scheduler.placement.strategies import everywhere
 from rlinf.scheduler.transport.channel import Channel
 from rlinf.scheduler.transport.channel_registry import Site
@@ -193,23 +195,12 @@ class Cluster:
             WorkerError: a constructor failed (its method is `__init__`); what this launch started is ended.
         """
         place = f"launch of '{name}'"
-        self._running(place)
-        check_name(name)
-        if name in self._groups:
-            raise DuplicateName(
-                f"group '{name}'", "this cluster has a group of that name", "End it with its shutdown(), or name another."
-            )
-        check_methods(spec.worker, f"group '{name}'")
-        chosen = LaunchOptions.read(options, f"group '{name}'")
-        strategy = placement_strategy or everywhere(self._inventory)
-        plans = strategy.plan(self._inventory, place=f"group '{name}'")
-        policy = Supervisor(**supervisor) if isinstance(supervisor, Mapping) else supervisor or Supervisor()
-        policy.check(spec.worker, f"group '{name}'")
+        chosen = self._chosen(spec.worker, name, placement_strategy, supervisor, options)
         try:
-            processes = self._running(place).launch(spec, name, plans, policy, chosen)
+            processes = self._running(place).launch(spec, name, *chosen)
         except ClusterError as error:
             self._start_again(error)
-            processes = self._running(place).launch(spec, name, plans, policy, chosen)
+            processes = self._running(place).launch(spec, name, *chosen)
         group = self._groups[name] = WorkerGroup(
             name,
             spec.worker,
@@ -220,6 +211,58 @@ class Cluster:
             end=lambda: self._end(name, group),
         )
         return group
+
+    def prepare(
+        self,
+        worker: type[Worker],
+        *,
+        name: str,
+        placement_strategy: PlacementStrategy | None = None,
+        supervisor: Supervisor | Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Starts the processes of a group that is launched later, so that several groups start and import at the same time.
+
+        Returns at once. The launch of that name takes the processes over if it is of the same class, placement, supervisor and
+        options, and otherwise starts others; it tells what has gone wrong with them.
+
+        Args:
+            worker: the class of the group.
+            name: as for `launch`, like all that follows.
+            placement_strategy: which devices each rank gets.
+            supervisor: what happens when a process of the group fails.
+            options: see `LaunchOptions`.
+
+        Raises:
+            PlacementError: the cluster lacks what the strategy names.
+        """
+        chosen = self._chosen(worker, name, placement_strategy, supervisor, options)
+        # The launch meets it again, and may then start another Ray.
+        with suppress(ClusterError):
+            self._running(f"preparation of '{name}'").prepare(WorkerGroupSpec(worker), name, *chosen)
+
+    def _chosen(
+        self,
+        worker: type[Any],
+        name: str,
+        placement_strategy: PlacementStrategy | None,
+        supervisor: Supervisor | Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> tuple[Sequence[ProcessPlan], Supervisor, LaunchOptions]:
+        """Where the processes of a group go, and how they are kept; what can't be is refused."""
+        self._running(f"launch of '{name}'")
+        check_name(name)
+        if name in self._groups:
+            raise DuplicateName(
+                f"group '{name}'", "this cluster has a group of that name", "End it with its shutdown(), or name another."
+            )
+        check_methods(worker, f"group '{name}'")
+        chosen = LaunchOptions.read(options, f"group '{name}'")
+        strategy = placement_strategy or everywhere(self._inventory)
+        plans = strategy.plan(self._inventory, place=f"group '{name}'")
+        policy = Supervisor(**supervisor) if isinstance(supervisor, Mapping) else supervisor or Supervisor()
+        policy.check(worker, f"group '{name}'")
+        return plans, policy, chosen
 
     def group(self, name: str) -> WorkerGroup[Any]:
         """A group that was launched before.

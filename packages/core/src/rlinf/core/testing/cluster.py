@@ -246,6 +246,18 @@ def _shutdown(suite: ClusterContract) -> None:
     expect_equal(len(suite.peers.variables().wait(TIMEOUT_S)), 2, "a call of another group after the shutdown")
 
 
+def _prepared(suite: ClusterContract) -> None:
+    name = f"{suite.prefix}-prepared"
+    # The launch decides, of the same class and of another one.
+    for number, prepared in enumerate((Subject, Peer)):
+        suite.cluster.prepare(prepared, name=name, placement_strategy=suite.two)
+        group = Subject.create_group(number, word="ready").launch(suite.cluster, name=name, placement_strategy=suite.two)
+        expect_equal(group.constructed_with().wait(TIMEOUT_S), [(number, "ready")] * 2, "the workers of a prepared group")
+        group.shutdown()
+    suite.cluster.prepare(Peer, name=name, placement_strategy=suite.two)
+    _refusal(lambda: suite.cluster.prepare(Peer, name=suite.prefix), suite.prefix, "the preparation of a group that there is")
+
+
 CHECKS: Final[dict[str, Callable[[ClusterContract], None]]] = {
     "A worker knows its group, rank and world size, and results come in order of ranks.": _identity,
     "A worker is constructed with the arguments of create_group.": _arguments,
@@ -266,6 +278,7 @@ CHECKS: Final[dict[str, Callable[[ClusterContract], None]]] = {
     "A call tells how long it and its timers took.": _timers,
     "A worker has what libraries read from the environment.": _variables,
     "A group that is shut down ends its calls, and its name can be launched again.": _shutdown,
+    "A group that is prepared is launched with what the launch says, and need not be launched.": _prepared,
     "A child process has an address below its worker's, sends and receives.": _children,
 }
 

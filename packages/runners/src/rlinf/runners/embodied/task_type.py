@@ -37,6 +37,8 @@ def embodied(cfg: EmbodiedConfig, cluster: Cluster, folder: RunFolder) -> Embodi
     from rlinf.runners.embodied.env_worker import EnvWorker
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
+    for name, worker in {"actor": EmbodiedFSDPActor, "rollout": MultiStepRolloutWorker, "env": EnvWorker}.items():
+        cluster.prepare(worker, name=name, placement_strategy=cluster.placement.get_strategy(name))
     return EmbodiedRunner(
         cfg=cfg,
         actor=launch(EmbodiedFSDPActor, cfg, cluster, "actor"),

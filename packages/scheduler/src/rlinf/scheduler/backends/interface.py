@@ -51,6 +51,12 @@ class Backend(Protocol):
         """Nobody but launches uses it, so that a launch may be repeated on another one if this one breaks under it."""
         ...
 
+    def prepare(
+        self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
+    ) -> None:
+        """Starts the processes of a group that is launched later, and lets them import its class; what fails is told then."""
+        ...
+
     def launch(
         self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
     ) -> list[Process]:

@@ -132,6 +132,11 @@ class LocalBackend:
         self.channels = transport.channels
         self.transport: Transport = traced_transport(transport, self.recorder)
 
+    def prepare(
+        self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
+    ) -> None:
+        """See `Backend`; there are no processes to start."""
+
     def launch(
         self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
     ) -> list[Process]:

@@ -10,8 +10,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ END_S = 30.0
 SHUT_DOWN = "the cluster was shut down"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """A group whose processes start."""
+
+    of: tuple[type[Any], tuple[ProcessPlan, ...], Supervisor, LaunchOptions]
+    """What a launch must ask for to take them over."""
+    processes: list[RayProcess]
+    started: list[Future[tuple[int, str]]]
+    """What `RayProcess.meet` of each gives."""
+
+
 class RayBackend:
     """Implements `Backend` with Ray.
 
@@ -69,6 +81,8 @@ class RayBackend:
         self._processes: dict[str, RayProcess] = {}
         self._launches: Counter[str] = Counter()
         """How often a group of each name was launched."""
+        self._prepared: dict[str, _Begun] = {}
+        """By name, the groups whose processes start and that are not launched yet."""
         self._stopping = False
         self.failures = Failures(self._end)
         with ExitStack() as started:
@@ -115,31 +129,36 @@ class RayBackend:
     def replaceable(self) -> bool:
         return self._logs is not None and not self._untraced.channels.names() and not self.failures.listened
 
+    def prepare(
+        self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
+    ) -> None:
+        begun = self._prepared[group] = self._begin(spec, group, plans, supervisor, options)
+        for process in begun.processes:
+            process.import_class()
+
     def launch(
         self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
     ) -> list[Process]:
         self.failures.check()
-        launcher = GroupLauncher(self._launch, spec.worker, group, plans, options, self._launches[group])
-        self._launches[group] += 1
-        # Before the processes start: their constructors may already send to its ranks.
-        self._untraced.sizes[group] = len(plans)
-        processes: list[RayProcess] = []
+        begun = self._prepared.pop(group, None)
+        if begun is not None and begun.of != (spec.worker, tuple(plans), supervisor, options):
+            self._undo(group, begun.processes)
+            hosts = [address(group, process.info.rank) for process in begun.processes]
+            self._untraced.directory.await_absence(hosts, Wait(DRIVER, f"launch of '{group}'", "other processes to end", END_S))
+            begun = None
+        begun = begun or self._begin(spec, group, plans, supervisor, options)
+        processes = begun.processes
         try:
-            for plan in plans:
-                process = RayProcess(spec, group, plan, self._config.timeout_s, supervisor, self.failures, launcher)
-                processes.append(process)
-                self._processes[address(group, plan.rank)] = process
-            pids, rendezvous = self._meet(processes)
+            for process in processes:
+                process.spec = spec
+            pids, rendezvous = self._meet(processes, begun.started)
             constructs = [process.construct(pid, rendezvous) for process, pid in zip(processes, pids, strict=True)]
             gather_within(self._config.timeout_s, constructs, remedy=longer(None))
             self._untraced.group_registry.add(group, spec.worker, processes)
             for process in processes:
                 process.up()
         except BaseException:
-            for process in processes:
-                self._processes.pop(address(group, process.info.rank), None)
-                process.end()
-            self._untraced.sizes.pop(group)
+            self._undo(group, processes)
             raise
         return list(processes)
 
@@ -169,9 +188,36 @@ class RayBackend:
             process.end()
         self._ends.close()
 
-    def _meet(self, processes: Sequence[RayProcess]) -> tuple[list[int], str]:
+    def _begin(
+        self, spec: GroupSpec[Any], group: str, plans: Sequence[ProcessPlan], supervisor: Supervisor, options: LaunchOptions
+    ) -> _Begun:
+        """Starts the processes of a group, and waits for nothing."""
+        self.failures.check()
+        launcher = GroupLauncher(self._launch, spec.worker, group, plans, options, self._launches[group])
+        self._launches[group] += 1
+        # Before the processes start: their constructors may already send to its ranks.
+        self._untraced.sizes[group] = len(plans)
+        processes: list[RayProcess] = []
+        try:
+            for plan in plans:
+                process = RayProcess(spec, group, plan, self._config.timeout_s, supervisor, self.failures, launcher)
+                processes.append(process)
+                self._processes[address(group, plan.rank)] = process
+            started = [process.meet() for process in processes]
+        except BaseException:
+            self._undo(group, processes)
+            raise
+        return _Begun(of=(spec.worker, tuple(plans), supervisor, options), processes=processes, started=started)
+
+    def _undo(self, group: str, processes: Sequence[RayProcess]) -> None:
+        """Ends the processes of a group that there will not be."""
+        for process in processes:
+            self._processes.pop(address(group, process.info.rank), None)
+            process.end()
+        self._untraced.sizes.pop(group)
+
+    def _meet(self, processes: Sequence[RayProcess], started: Sequence[Future[tuple[int, str]]]) -> tuple[list[int], str]:
         """Waits until all processes run; returns their ids, and where their ranks meet."""
-        started = [process.meet() for process in processes]
         pids: list[int] = []
         rendezvous = ""
         deadline = time.monotonic() + self._config.timeout_s

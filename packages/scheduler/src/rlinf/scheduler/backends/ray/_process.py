@@ -78,7 +78,8 @@ class RayProcess:
         failures: Failures,
         launcher: ActorLauncher,
     ) -> None:
-        self._spec = spec
+        self.spec = spec
+        """Another one of the same class may take its place until the worker is constructed."""
         self._plan = plan
         self._supervisor = supervisor
         self._launcher = launcher
@@ -113,7 +114,7 @@ class RayProcess:
     def submit(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RayCall:
         """See `Process`; while the process is being restarted, the call waits for its return."""
         self.failures.check()
-        call = RayCall(self, method, lambda actor: send_call(actor, self._spec.worker, method, args, kwargs))
+        call = RayCall(self, method, lambda actor: send_call(actor, self.spec.worker, method, args, kwargs))
         with self._line:
             if self._state == "ended":
                 raise ended(call.label)
@@ -125,6 +126,10 @@ class RayProcess:
     def meet(self) -> Future[tuple[int, str]]:
         """The process id of this start, and where the ranks of its group may meet, when it has started."""
         return self.actor.meet.remote().future()
+
+    def import_class(self) -> None:
+        """Lets the process import the worker's class ahead of its construction, which tells what goes wrong with it."""
+        self.actor.import_class.remote(self.spec.worker)
 
     def await_start(self, future: Future[tuple[int, str]], deadline: float) -> tuple[int, str]:
         """What `meet` gives.
@@ -151,7 +156,7 @@ class RayProcess:
 
     def construct(self, pid: int, rendezvous: str) -> RayCall:
         """Builds the worker in the process, which runs."""
-        spec, self._rendezvous = self._spec, rendezvous
+        spec, self._rendezvous = self.spec, rendezvous
         self._info = replace(self._info, pid=pid)
         self.incarnations[pid] = self.incarnation
         call = RayCall(
@@ -299,7 +304,7 @@ class RayProcess:
 
     def _send(self, call: RayCall) -> None:
         try:
-            call.send(self.actor, self.incarnation, again=self._supervisor.reissues(self._spec.worker, call.method))
+            call.send(self.actor, self.incarnation, again=self._supervisor.reissues(self.spec.worker, call.method))
         except BaseException:
             self.calls.pop(call, None)
             raise

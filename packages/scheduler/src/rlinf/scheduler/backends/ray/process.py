@@ -110,6 +110,9 @@ class WorkerProcess:
             return os.getpid(), ""
         return os.getpid(), f"tcp://{self._spec.meeting_ip}:{free_port(self._spec.meeting_ip)}"
 
+    def import_class(self, cls: type[Worker]) -> None:
+        """Imports the worker's class, which Ray does before it calls this."""
+
     def construct(self, cls: type[Worker], args: tuple[Any, ...], kwargs: Mapping[str, Any], rendezvous: str) -> Outcome:
         """Builds the worker."""
         self._several = self._spec.options.threads(cls) > 1

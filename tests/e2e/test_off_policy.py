@@ -46,7 +46,9 @@ def test_a_recipe_runs(app: Any, recipe: str) -> None:
 
 def arrays(folder: Path) -> dict[str, Any]:
     """All that a checkpoint holds in numbers."""
-    tensors = {f"{file.name}/{name}": array for file in sorted(folder.rglob("*.safetensors")) for name, array in load_file(file).items()}
+    tensors = {
+        f"{file.name}/{name}": array for file in sorted(folder.rglob("*.safetensors")) for name, array in load_file(file).items()
+    }
     columns = {f"{file.parent.name}/{file.name}": np.load(file) for file in sorted(folder.rglob("*.npy"))}
     return {**tensors, **columns}
 
@@ -77,8 +79,12 @@ def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: str) -> Non
     ("recipe", "override", "said"),
     [
         ("pendulum_sac", "algorithm.loss_type=ppo_clip", "algorithm.loss_type: no off-policy objective named 'ppo_clip'"),
-        ("cartpole_ppo", "algorithm.loss_type=sac", "'sac' learns from a replay buffer: set runner.task_type to"),
-        ("pendulum_sac", "actor.model.num_q_heads=0", "actor.model.num_q_heads: 'sac' learns Q-functions, and 'mlp_policy' has none"),
+        ("cartpole_ppo", "algorithm.loss_type=sac", "no policy loss named 'sac'. 'sac' learns from a replay buffer: set runner"),
+        (
+            "pendulum_sac",
+            "actor.model.num_q_heads=0",
+            "actor.model.num_q_heads: 'sac' learns Q-functions, and 'mlp_policy' has none",
+        ),
         ("pendulum_sac", "algorithm.loss_type=dqn", "algorithm.loss_type: 'dqn' chooses one numbered action"),
         ("pendulum_sac", "algorithm.replay_buffer.capacity=1000000000000", "algorithm.replay_buffer.capacity: 1,000,000,000,000"),
         ("pendulum_sac", "algorithm.replay_buffer.max_gib=0.000001", "algorithm.replay_buffer.max_gib: 1e-06 GiB hold"),

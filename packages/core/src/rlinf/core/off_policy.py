@@ -119,6 +119,14 @@ class OffPolicyTrainer(Protocol):
 class TrainsOffPolicy(Protocol):
     """A trainer's configuration that can build an `OffPolicyTrainer`."""
 
+    def check_off_policy(self) -> None:
+        """Refuses what it is told and does not do in off-policy training.
+
+        Raises:
+            ConfigError: the message names the key.
+        """
+        ...
+
     def build_off_policy(
         self,
         policy: Any,

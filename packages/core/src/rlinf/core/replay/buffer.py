@@ -36,7 +36,8 @@ class ReplayBuffer:
     Memory is taken when the first rows arrive, as their observations and actions say how much that is.
 
     Args:
-        capacity: transitions over all producers; each has the same share, and the oldest of its share is overwritten.
+        capacity: slots over all producers; each has the same share, and the oldest of its share is overwritten. A final observation
+            takes the slot of a transition.
         producers: how many environments (or other sources) write. Each has at least two slots.
         n_step: n, over how many decisions a transition goes at most. It ends earlier where the episode ends, and at the newest
             observation.

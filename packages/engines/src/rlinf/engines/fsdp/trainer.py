@@ -105,6 +105,18 @@ class FSDPTrainerConfig:
         ranks = join(rank, world_size, rendezvous, device=device, timeout_s=fsdp.timeout_s, grouped=grouped)
         return FSDPTrainer(config, policy, ranks)
 
+    def check_off_policy(self) -> None:
+        """Refuses shards and other precisions, which critics and targets don't have here; see `rlinf.core.off_policy`.
+
+        Raises:
+            ConfigError: the key that asks for them.
+        """
+        default = FSDPTrainerConfig(optim=self.optim)
+        for name in ("fsdp_config", "max_tokens_per_mbs", "reference", "checkpoint"):
+            if getattr(self, name) != getattr(default, name):
+                problem = "off-policy training keeps whole weights in their own type on each rank, and reads nothing of this key"
+                raise ConfigError(f"actor.{name}", problem, "Leave it out.")
+
     def build_off_policy(
         self,
         policy: Any,
@@ -120,17 +132,13 @@ class FSDPTrainerConfig:
         """As `build`, for an off-policy algorithm; see `rlinf.core.off_policy.TrainsOffPolicy`. Weights stay whole on each rank.
 
         Raises:
-            ConfigError: a key asks for shards or for another precision, which critics and targets don't have here.
+            ConfigError: what `check_off_policy` and `build` refuse.
         """
         from rlinf.engines.fsdp._trainer import FSDPTrainer
         from rlinf.engines.off_policy._trainer import TorchOffPolicyTrainer
         from rlinf.engines.ranks import join
 
-        default = FSDPTrainerConfig(optim=self.optim)
-        for name in ("fsdp_config", "max_tokens_per_mbs", "reference", "checkpoint"):
-            if getattr(self, name) != getattr(default, name):
-                problem = "off-policy training keeps whole weights in their own type on each rank, and reads nothing of this key"
-                raise ConfigError(f"actor.{name}", problem, "Leave it out.")
+        self.check_off_policy()
         device = FSDPTrainer.device_of(policy)
         ranks = join(rank, world_size, rendezvous, device=device, timeout_s=self.fsdp_config.timeout_s)
         optim = self.optim.spanning(training_steps)

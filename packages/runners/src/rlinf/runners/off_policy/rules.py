@@ -44,6 +44,10 @@ def _remembers(cfg: OffPolicyConfig) -> ConfigError | None:
 
 def _trains(cfg: OffPolicyConfig) -> ConfigError | None:
     if isinstance(cfg.actor.trainer, TrainsOffPolicy):
+        try:
+            cfg.actor.trainer.check_off_policy()
+        except ConfigError as error:
+            return error
         return None
     return ConfigError("actor.training_backend", f"'{cfg.actor.training_backend}' does not train off-policy", "Use fsdp.")
 

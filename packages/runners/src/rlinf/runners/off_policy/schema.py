@@ -23,7 +23,8 @@ class ReplayBufferConfig:
     """`algorithm.replay_buffer`: the last transitions, over all actors."""
 
     capacity: int = 100_000
-    """How many transitions are kept; each environment has the same share, of which the oldest are overwritten."""
+    """How many transitions are kept; each environment has the same share, of which the oldest are overwritten. The final observation
+    of an episode takes the place of one, as no other is kept twice."""
     max_gib: float | None = None
     """Memory in GiB that they may take at most, which lowers `capacity` where a transition is large; null for any."""
     n_step: int = 1

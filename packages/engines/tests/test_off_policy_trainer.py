@@ -1,0 +1,185 @@
+"""The trainer of off-policy algorithms, with an objective of two parts and a free parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlinf.core.data import ArraySpec, EnvSpec, LossOutput
+from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
+from rlinf.core.metrics import Metric
+from rlinf.core.off_policy import TrainsOffPolicy
+from rlinf.core.replay import Transitions
+from rlinf.engines.fsdp.config import FSDPConfig
+from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
+from rlinf.engines.off_policy._trainer import TorchOffPolicyTrainer
+from rlinf.engines.optim import OptimConfig
+
+SPEC = EnvSpec(observation={}, action=ArraySpec(shape=(1,), dtype="float32"), max_episode_steps=1)
+
+
+class Two(nn.Module):
+    """Two numbers of each part."""
+
+    version = 0
+
+    def __init__(self, start: float = 1.0) -> None:
+        super().__init__()
+        self.actor = nn.Parameter(torch.full((2,), start))
+        self.critic = nn.Parameter(torch.full((2,), start))
+
+
+class Pulls:
+    """The critic is pulled to the target network's actor plus the reward, the actor to the critic; a free number goes down."""
+
+    judges = "q_functions"
+
+    def __init__(self, tau: float = 0.5) -> None:
+        self.tau = tau
+
+    def parameters(self) -> Mapping[str, float]:
+        return {"free": 3.0}
+
+    def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
+        return {"critic": ["critic"], "actor": ["actor"]}
+
+    def due(self, update: int) -> Sequence[str]:
+        return ("critic", "actor", "free") if update % 2 == 0 else ("critic",)
+
+    def loss(self, part: str, learner: Any, batch: Any, *, generator: Any) -> LossOutput[Any]:
+        if part == "free":
+            rows = learner.parameters["free"] * torch.ones(len(batch))
+        elif part == "critic":
+            rows = 0.5 * (learner.policy.critic.sum() - learner.target.actor.sum() - batch.reward).square()
+        else:
+            rows = 0.5 * (learner.policy.actor.sum() - learner.policy.critic.sum()).square() * torch.ones(len(batch))
+        drawn = torch.rand((), generator=generator).item()
+        return LossOutput(total=rows.sum(), weight=torch.tensor(float(len(batch))), metrics={f"{part}_drawn": Metric(drawn)})
+
+    def moved(self, target: Any, online: Any, update: int) -> Mapping[str, Any] | None:
+        return {name: (1 - self.tau) * target[name] + self.tau * online[name] for name in target}
+
+
+def transitions(rows: int = 4) -> Transitions[Any]:
+    zeros = np.zeros((rows, 1), np.float32)
+    return Transitions(
+        observation={"states": zeros},
+        action=zeros[:, None],
+        reward=np.arange(rows, dtype=np.float32),
+        observation_next={"states": zeros},
+        terminated=np.zeros(rows, bool),
+        discount=np.ones(rows, np.float32),
+    )
+
+
+def made(policy: Any = None, objective: Any = None, seed: int = 5, **optim: Any) -> TorchOffPolicyTrainer:
+    config = FSDPTrainerConfig(optim=OptimConfig(**{"lr": 0.1, "value_lr": 0.01, "clip_grad": None, **optim}))
+    assert isinstance(config, TrainsOffPolicy)
+    return config.build_off_policy(policy or Two(), objective or Pulls(), SPEC, seed=seed, rank=0, world_size=1, rendezvous="")
+
+
+def test_each_part_has_a_step_of_its_own_at_its_rate() -> None:
+    policy = Two()
+    trainer = made(policy)
+    first = trainer.update([transitions()])
+    # Adam's first step is the rate: the critic is below its target, 2 + 1.5.
+    torch.testing.assert_close(policy.critic.data, torch.full((2,), 1.01))
+    torch.testing.assert_close(policy.actor.data, torch.full((2,), 1.0))
+    assert "actor_grad_norm" not in first
+    assert first["critic_grad_norm"].mean == pytest.approx(1.5 * 2**0.5)
+    trainer.update([transitions()])
+    # The actor follows the critic as its step left it, 1.02, and nothing of its loss reaches the critic.
+    torch.testing.assert_close(policy.critic.data, torch.full((2,), 1.02), atol=1e-4, rtol=0)
+    torch.testing.assert_close(policy.actor.data, torch.full((2,), 1.1))
+    assert trainer._state()["free/free"] == pytest.approx(2.9)
+    assert trainer.version == policy.version == 2
+
+
+def test_the_target_follows_at_its_own_pace() -> None:
+    policy = Two()
+    trainer = made(policy, Pulls(tau=0.25))
+    with torch.no_grad():
+        policy.actor.fill_(5.0)
+    trainer.update([transitions()])
+    torch.testing.assert_close(trainer._state()["target/actor"], torch.full((2,), 2.0))
+    assert not any(parameter.requires_grad for parameter in trainer._target.parameters())
+
+
+def test_micro_batches_make_the_same_step() -> None:
+    whole, parted = Two(), Two()
+    one, other = made(whole), made(parted)
+    batch = transitions(6)
+    for _ in range(4):
+        one.update([batch])
+        other.update([batch.rows(slice(0, 1)), batch.rows(slice(1, 6))])
+    for name, tensor in whole.state_dict().items():
+        torch.testing.assert_close(parted.state_dict()[name], tensor)
+
+
+def test_it_goes_on_to_the_bit(tmp_path: Path) -> None:
+    whole, other = Two(), Two(7.0)
+    trainer, again = made(whole), made(other)
+    for _ in range(3):
+        trainer.update([transitions()])
+    trainer.save(tmp_path)
+    again.load(tmp_path)
+    assert again.version == other.version == 3
+    for _ in range(3):
+        assert trainer.update([transitions()]) == again.update([transitions()])
+    for name, tensor in trainer._state().items():
+        assert torch.equal(again._state()[name], tensor), name
+    assert all(torch.equal(tensor, again.weights().tensors[name]) for name, tensor in trainer.weights().tensors.items())
+
+
+def test_what_is_drawn_depends_on_the_seed_the_part_and_the_update() -> None:
+    drawn: set[float] = set()
+    for seed in (1, 2):
+        trainer = made(seed=seed)
+        for _ in range(4):
+            found = trainer.update([transitions()])
+            drawn |= {found[name].mean for name in found if name.endswith("_drawn")}
+    assert len(drawn) == 2 * (4 + 2 + 2)
+
+
+def test_a_gradient_that_is_not_finite_is_skipped() -> None:
+    policy = Two()
+    trainer = made(policy)
+    broken = transitions()
+    broken.reward[0] = np.inf
+    assert trainer.update([broken])["skipped"].mean == 1.0
+    torch.testing.assert_close(policy.critic.data, torch.full((2,), 1.0))
+    assert trainer.update([transitions()])["skipped"].mean == 0.0
+
+
+def test_another_policy_or_algorithm_is_refused(tmp_path: Path) -> None:
+    trainer = made()
+    trainer.update([transitions()])
+    trainer.save(tmp_path)
+    policy = Two()
+    policy.more = nn.Parameter(torch.zeros(1))
+    with pytest.raises(CheckpointError, match=r"another model or algorithm.*more"):
+        made(policy).load(tmp_path)
+    (tmp_path / "off_policy.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="can't be read"):
+        made().load(tmp_path)
+
+
+def test_what_it_does_not_do_is_refused() -> None:
+    with pytest.raises(ShapeError, match="at least one"):
+        made().update([])
+    config = FSDPTrainerConfig(fsdp_config=FSDPConfig(strategy="fsdp2"))
+    with pytest.raises(ConfigError, match=r"actor\.fsdp_config"):
+        config.build_off_policy(Two(), Pulls(), SPEC, seed=0, rank=0, world_size=1, rendezvous="")
+
+    class Nothing(Pulls):
+        def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
+            return {"critic": ["critic"], "actor": []}
+
+    with pytest.raises(ConfigError, match="the part 'actor' trains nothing of Two"):
+        made(objective=Nothing())

@@ -1,0 +1,307 @@
+"""Off-policy runs without their algorithms: what env workers keep, what the actor stores and draws, and what acts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.declarations import PolicyTraits
+from rlinf.core.errors import ConfigError
+from rlinf.core.metrics import Metric
+from rlinf.core.random import RowGenerators
+from rlinf.core.registry import MODELS, OBJECTIVES, TRAINERS
+from rlinf.core.worker import WorkerContext, injected
+from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.slots import slot_layout
+from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.off_policy.actor_worker import OffPolicyActor
+from rlinf.runners.off_policy.exploration import Exploration
+from rlinf.runners.off_policy.rules import check_actions, read_off_policy
+from rlinf.runners.off_policy.schema import OffPolicyConfig
+
+BOX = ArraySpec(shape=(1,), dtype="float32", low=np.full(1, -1.0, np.float32), high=np.full(1, 3.0, np.float32))
+STATES = {"states": ArraySpec(shape=(1,), dtype="float32")}
+
+
+@dataclass(frozen=True)
+class ToyObjective:
+    judges: ClassVar[str] = "q_functions"
+    tau: float = 0.1
+
+
+@dataclass(frozen=True)
+class ToyValues(ToyObjective):
+    judges: ClassVar[str] = "action_values"
+
+
+@dataclass(frozen=True)
+class Adds(ToyObjective):
+    """Explores by adding how many decisions there were, and a number of its own."""
+
+    def explored(self, action: Any, spec: ArraySpec, *, decisions: int, generator: Any) -> Any:
+        return action + decisions + torch.rand((), generator=generator)
+
+
+@dataclass
+class Sees:
+    """A trainer that keeps what it is given."""
+
+    version: int = 0
+    seen: list[Any] = field(default_factory=list[Any])
+
+    def update(self, micro_batches: Sequence[Any]) -> Mapping[str, Any]:
+        self.seen.append(micro_batches)
+        return {"critic_loss": Metric(1.0)}
+
+    def save(self, folder: Path) -> None:
+        (folder / "trainer").touch()
+
+    def load(self, folder: Path) -> None:
+        assert (folder / "trainer").exists()
+
+
+@dataclass(frozen=True)
+class SeesConfig:
+    def check_off_policy(self) -> None: ...
+
+    def build_off_policy(self, policy: Any, objective: Any, spec: Any, **given: Any) -> Sees:
+        return Sees()
+
+
+@dataclass(frozen=True)
+class WithQ:
+    heads: int = 2
+
+    @property
+    def traits(self) -> PolicyTraits:
+        return PolicyTraits(q_functions=self.heads > 0, recurrent=False)
+
+    def build(self, spec: Any, *, seed: int) -> Any:
+        return nn.Linear(1, 1)
+
+
+OBJECTIVES.register("toy_objective")(ToyObjective)
+OBJECTIVES.register("toy_values")(ToyValues)
+TRAINERS.register("toy_sees")(SeesConfig)
+MODELS.register("toy_q")(WithQ)
+
+
+@pytest.fixture
+def data(toy_data: dict[str, Any]) -> dict[str, Any]:
+    """The toys, off-policy: 4 environments of 6 decisions."""
+    toy_data["actor"] = {
+        "training_backend": "toy_sees",
+        "model": {"model_type": "toy_q"},
+        "weight_syncer": {"type": "toy_sync"},
+        "global_batch_size": 12,
+    }
+    toy_data["algorithm"] = {"loss_type": "toy_objective", "gamma": 0.5, "replay_buffer": {"capacity": 60}}
+    return toy_data
+
+
+def trajectories(cfg: OffPolicyConfig, channels: Any, queues: Any, steps: int = 1, actors: int = 1) -> Any:
+    """What an env worker sends in so many iterations."""
+    env = EnvWorker(cfg)
+    slots = slot_layout(cfg, 1)
+    spec = env.init_worker(slots["train"])
+    env.connect(Topology(spec=spec, actor="actor", actor_ranks=actors, rollout="rollout", rollout_ranks=1, slots=slots))
+    sent = queues()
+    for step in range(steps):
+        env.interact(step, *channels, sent)
+    return sent
+
+
+def actor(cfg: OffPolicyConfig, rank: int = 0, world_size: int = 1) -> Any:
+    with injected(WorkerContext(group="actor", rank=rank, world_size=world_size)):
+        worker: Any = OffPolicyActor(cfg)
+    spec = EnvSpec(observation=STATES, action=ArraySpec(shape=(1,), dtype="float32"), max_episode_steps=100)
+    topology: Any = SimpleNamespace(spec=spec)
+    worker.init_worker(topology)
+    return worker
+
+
+def test_rows_carry_what_was_seen_and_what_followed(data: dict[str, Any], channels: Any, queues: Any) -> None:
+    sent = trajectories(read_off_policy(data), channels, queues)
+    ends = 0
+    for _ in range(sent.qsize(key=0)):
+        _, rows = sent.get(key=0)
+        for row, length in enumerate(rows.mask.sum(1)):
+            seen = rows.observation["states"][row, :, 0]
+            states = rows.context["states"][row, :length, 0]
+            # The steps that are left, and one less after the last decision: a final observation is that of before the reset.
+            assert seen[: length + 1].tolist() == [*states, states[-1] - 1]
+            assert not seen[length + 1 :].any()
+            ends += int(rows.terminated[row].sum())
+    assert ends > 4
+
+
+def test_the_actor_keeps_all_and_draws_as_often_as_it_is_told(data: dict[str, Any], channels: Any, queues: Any) -> None:
+    data["algorithm"] |= {"utd": 0.3, "replay_buffer": {"capacity": 100, "min_buffer_size": 48, "n_step": 2}}
+    data["actor"]["micro_batch_size"] = 5
+    data["runner"]["max_steps"] = 4
+    cfg = read_off_policy(data)
+    sent, worker = trajectories(cfg, channels, queues, steps=4), actor(cfg)
+    found: list[tuple[int, int]] = []
+    for step in range(4):
+        assert worker.recv_rollout_batch(sent, 1) == 24
+        metrics = worker.run_training(step)
+        found.append((len(worker._trainer.seen), int(metrics["replay_buffer/size"].mean)))
+    # ⌊48 · 0.3⌋ − ⌊24 · 0.3⌋ = 14 − 7, then 21 − 14 and 28 − 21; of 100 places some hold final observations.
+    assert [updates for updates, _ in found] == [0, 7, 14, 21]
+    assert cfg.optimizer_steps == 21
+    assert [size for _, size in found[:2]] == [24, 48]
+    assert 60 < found[3][1] < 96
+    for parts in worker._trainer.seen:
+        assert [len(part) for part in parts] == [5, 5, 2]
+        for part in parts:
+            steps = np.log(part.discount) / np.log(0.5)
+            assert set(np.round(steps, 3)) <= {1.0, 2.0}
+            # Each step is paid 1 and takes one of those that are left; an episode ends with the last.
+            np.testing.assert_allclose(part.reward, 1 + 0.5 * (steps - 1), rtol=1e-6)
+            left = part.observation["states"][:, 0] - part.observation_next["states"][:, 0]
+            np.testing.assert_allclose(left, steps, rtol=1e-6)
+            assert (part.terminated == (part.observation_next["states"][:, 0] == 0)).all()
+
+
+def test_ranks_keep_their_own_environments(data: dict[str, Any], channels: Any, queues: Any) -> None:
+    cfg = read_off_policy(data)
+    sent = trajectories(cfg, channels, queues, actors=2)
+    workers = [actor(cfg, rank, 2) for rank in (0, 1)]
+    assert [worker.recv_rollout_batch(sent, 1) for worker in workers] == [12, 12]
+    assert [sorted(worker._replay._names) for worker in workers] == [[0, 1], [2, 3]]
+    for worker in workers:
+        worker.run_training(0)
+        assert {sum(map(len, parts)) for parts in worker._trainer.seen} == {6}
+    with pytest.raises(ConfigError, match=r"actor\.global_batch_size: 12 transitions can't be parted over 5 actors"):
+        actor(cfg, 0, 5)
+    with pytest.raises(ConfigError, match=r"env\.train\.total_num_envs: 4 groups"):
+        actor(cfg, 5, 6)
+
+
+def test_what_is_drawn_after_a_break_is_the_same(data: dict[str, Any], channels: Any, queues: Any, tmp_path: Path) -> None:
+    cfg = read_off_policy(data)
+    sent, worker, other = trajectories(cfg, channels, queues), actor(cfg), actor(cfg)
+    worker.recv_rollout_batch(sent, 1)
+    worker.run_training(0)
+    worker.save_checkpoint(str(tmp_path))
+    other.load_checkpoint(str(tmp_path))
+    worker._trainer.seen.clear()
+    for each in (worker, other):
+        each.run_training(1)
+    for first, second in zip(worker._trainer.seen, other._trainer.seen, strict=True):
+        np.testing.assert_array_equal(first[0].observation["states"], second[0].observation["states"])
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "said"),
+    [
+        ("algorithm", {"loss_type": "toy_loss"}, "algorithm.loss_type: no off-policy objective named 'toy_loss'"),
+        ("algorithm", {"gamma": 1.5}, "algorithm.gamma"),
+        ("algorithm", {"utd": -1}, "algorithm.utd"),
+        ("algorithm", {"replay_buffer": {"capacity": 7}}, "algorithm.replay_buffer.capacity: 7 transitions are fewer than the 12"),
+        (
+            "algorithm",
+            {"replay_buffer": {"capacity": 7, "min_buffer_size": 2}},
+            "algorithm.replay_buffer.capacity: 7 transitions can't be parted over 4 environments with two each",
+        ),
+        ("algorithm", {"start_steps": 50}, "runner.max_steps: the run collects 48 transitions, and the first update needs 50"),
+        ("actor", {"model": {"model_type": "toy_q", "heads": 0}}, "actor.model.num_q_heads: 'toy_objective' learns Q-functions"),
+        ("actor", {"training_backend": "toy_trainer"}, "actor.training_backend: 'toy_trainer' does not train off-policy"),
+        ("actor", {"gate": "step_zero"}, "actor.gate: unknown key"),
+    ],
+)
+def test_a_configuration_that_learns_nothing_is_refused(
+    data: dict[str, Any], section: str, changes: dict[str, Any], said: str
+) -> None:
+    data[section] |= changes
+    with pytest.raises(ConfigError) as refused:
+        read_off_policy(data)
+    assert said in str(refused.value)
+
+
+def test_what_the_simulator_tells_is_refused(data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = read_off_policy(data)
+    spec = EnvSpec(observation=STATES, action=BOX, max_episode_steps=9)
+    numbered = replace(spec, action=ArraySpec(shape=(), dtype="int64", low=np.array(0), high=np.array(1)))
+    several = replace(spec, action=ArraySpec(shape=(2,), dtype="int64", low=np.zeros(2), high=np.ones(2)))
+    check_actions(cfg, spec)
+    with pytest.raises(ConfigError, match=r"algorithm\.loss_type: 'toy_objective' learns vectors of numbers"):
+        check_actions(cfg, numbered)
+    values = replace(cfg, algorithm=replace(cfg.algorithm, loss_type="toy_values", objective=ToyValues()))
+    check_actions(values, numbered)
+    for wrong, found in ((spec, "vectors of numbers"), (several, "several numbers")):
+        with pytest.raises(ConfigError, match=f"'toy_values' chooses one numbered action.*{found}"):
+            check_actions(values, wrong)
+    unbounded = replace(spec, action=ArraySpec(shape=(1,), dtype="float32", low=np.full(1, -np.inf), high=np.full(1, np.inf)))
+    check_actions(cfg, unbounded)
+    drawn = replace(cfg, algorithm=replace(cfg.algorithm, start_steps=9))
+    with pytest.raises(ConfigError, match=r"algorithm\.start_steps: 9 decisions"):
+        check_actions(drawn, unbounded)
+    # 60 transitions of 4 + 4 + 7 bytes.
+    monkeypatch.setattr("rlinf.runners.off_policy.rules.available_memory", lambda: 60 * 15)
+    check_actions(cfg, spec)
+    monkeypatch.setattr("rlinf.runners.off_policy.rules.available_memory", lambda: 60 * 15 - 1)
+    with pytest.raises(ConfigError, match=r"algorithm\.replay_buffer\.capacity: 60 transitions of 15 bytes.*at most 53"):
+        check_actions(cfg, spec)
+
+
+def test_memory_lowers_the_capacity(data: dict[str, Any]) -> None:
+    spec = EnvSpec(observation=STATES, action=BOX, max_episode_steps=9)
+    data["algorithm"]["replay_buffer"] |= {"max_gib": 15 * 40 / 2**30}
+    assert read_off_policy(data).capacity(spec) == 40
+    data["algorithm"]["replay_buffer"] |= {"max_gib": 15 * 11 / 2**30}
+    with pytest.raises(ConfigError, match=r"max_gib.*hold 11 transitions of 15 bytes, and the run needs 12"):
+        read_off_policy(data).capacity(spec)
+
+
+class Constant(nn.Module):
+    """Decides 1 in training and 2 in evaluations."""
+
+    version = 4
+
+    def predict_action_batch(self, env_obs: Any, mode: str = "train", *, generator: Any = None) -> Decision[Any]:
+        rows = len(env_obs["states"])
+        action = torch.full((rows, 1, 1), 1.0 if mode == "train" else 2.0)
+        return Decision(action=action, logprob=torch.zeros(rows), context={}, version=self.version)
+
+
+def acting(objective: Any, start_steps: int = 0) -> Any:
+    exploration = Exploration(objective=objective, start_steps=start_steps, decisions_per_iteration=10)
+    return exploration(Constant(), EnvSpec(observation=STATES, action=BOX, max_episode_steps=9))
+
+
+def generators(*rows: int) -> RowGenerators:
+    return RowGenerators(tuple((count, torch.Generator().manual_seed(number)) for number, count in enumerate(rows)))
+
+
+def test_the_first_decisions_are_drawn_within_the_bounds() -> None:
+    policy, obs = acting(ToyObjective(), start_steps=15), {"states": torch.zeros(4000, 1)}
+    for step, uniform in ((0, True), (1, True), (2, False)):
+        policy.set_global_step(step)
+        action = policy.predict_action_batch(obs, generator=torch.Generator().manual_seed(0)).action
+        assert (len(action.unique()) > 1) == uniform
+        if uniform:
+            assert action.min() >= -1
+            assert action.max() <= 3
+            assert float(action.mean()) == pytest.approx(1.0, abs=0.1)
+        assert (policy.predict_action_batch(obs, "eval").action == 2).all(), "an evaluation is never disturbed"
+
+
+def test_an_objective_explores_around_the_best_action() -> None:
+    policy, obs = acting(Adds()), {"states": torch.zeros(3, 1)}
+    policy.set_global_step(2)
+    together = policy.predict_action_batch(obs, generator=generators(2, 1)).action.flatten()
+    assert ((together >= 22) & (together < 23)).all()
+    assert together[0] == together[1] != together[2], "each request draws its own numbers"
+    alone = policy.predict_action_batch({"states": torch.zeros(1, 1)}, generator=torch.Generator().manual_seed(1)).action
+    assert alone.flatten()[0] == together[2]
+    assert policy.version == 4

@@ -15,7 +15,7 @@ from typing import Literal
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
-from rlinf.envs.rendering.mujoco import Look, require_rendering
+from rlinf.envs.rendering.mujoco import Look, check_images
 from rlinf.envs.spaces import Vector, describe
 
 _SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
@@ -86,8 +86,7 @@ class Libero:
                 "or set env.assets to where it is (about 422 MB)"
             )
             raise ConfigError(f"{place}.assets", f"no LIBERO meshes in {assets_folder(self)} ({missing[0]} is missing)", remedy)
-        if self.obs_mode == "rgb":
-            require_rendering(f"{place}.obs_mode")
+        check_images(place, self.image_size, observed=self.obs_mode == "rgb")
 
     @property
     def names(self) -> tuple[str, ...]:

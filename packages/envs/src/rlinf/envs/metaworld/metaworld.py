@@ -11,7 +11,7 @@ from typing import Final, Literal
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
-from rlinf.envs.rendering.mujoco import Look, require_rendering
+from rlinf.envs.rendering.mujoco import Look, check_images
 from rlinf.envs.spaces import Vector, describe
 
 TASKS: Final[dict[str, str]] = {
@@ -154,10 +154,7 @@ class MetaWorld:
         if self.camera not in _CAMERAS:
             remedy = did_you_mean(self.camera, _CAMERAS, label="Cameras")
             raise ConfigError(f"{place}.camera", f"Meta-World has no camera '{self.camera}'", remedy)
-        if self.image_size < 1:
-            raise ConfigError(f"{place}.image_size", f"expected at least 1 pixel, found {self.image_size}")
-        if self.obs_mode == "rgb":
-            require_rendering(f"{place}.obs_mode")
+        check_images(place, self.image_size, observed=self.obs_mode == "rgb")
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` simulations behind one vector environment; Meta-World's 500 steps unless told otherwise."""

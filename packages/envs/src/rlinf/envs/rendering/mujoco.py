@@ -64,6 +64,23 @@ def require_rendering(place: str) -> str:
     return backend
 
 
+def check_images(place: str, image_size: int, *, observed: bool) -> None:
+    """Refuses images that have no pixels, or that MuJoCo can't draw here.
+
+    Args:
+        place: of the environment's parameters.
+        image_size: pixels, each way.
+        observed: whether images are observed at all.
+
+    Raises:
+        ConfigError: names `image_size`, or `obs_mode`.
+    """
+    if image_size < 1:
+        raise ConfigError(f"{place}.image_size", f"expected at least 1 pixel, found {image_size}")
+    if observed:
+        require_rendering(f"{place}.obs_mode")
+
+
 def use_rendering(place: str) -> None:
     """Settles the backend for this process; call it before a simulator is imported.
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
-from rlinf.envs.rendering.mujoco import Look, require_rendering
+from rlinf.envs.rendering.mujoco import Look, check_images
 from rlinf.envs.spaces import Vector, describe
 
 
@@ -51,10 +50,7 @@ class Robosuite:
             ConfigError: nothing can be drawn here.
         """
         require_modules("robosuite", "mujoco", place=place, extra="rlinf-envs[libero]")
-        if self.image_size < 1:
-            raise ConfigError(f"{place}.image_size", f"expected at least 1 pixel, found {self.image_size}")
-        if self.obs_mode == "rgb":
-            require_rendering(f"{place}.obs_mode")
+        check_images(place, self.image_size, observed=self.obs_mode == "rgb")
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
         """`num_envs` simulations behind one vector environment; 500 steps unless told otherwise."""

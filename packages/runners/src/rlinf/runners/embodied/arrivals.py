@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, cast
 
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Channel
 from rlinf.core.trajectory import Trajectory
+from rlinf.runners.embodied.rows import in_time
 from rlinf.runners.training.tensors import to_torch
 
 
@@ -41,3 +43,16 @@ class Arrivals:
             problem = "no trajectories for this rank: there are fewer groups of environments than actors"
             raise RLinfError(f"actor[{self._rank}]", problem, "Raise env.train.total_num_envs or place fewer actors.")
         return [part.map(to_torch) for part in parts]
+
+
+def joined(epochs: Sequence[Trajectory[Tensor]], *, groups: int) -> Trajectory[Tensor]:
+    """Shares of several rollout epochs as one, in the order in which `shares` gives the rows of all at once.
+
+    Args:
+        epochs: in the order of time, each of the same environment groups.
+        groups: environment groups of the whole run.
+    """
+    if len(epochs) == 1:
+        return epochs[0]
+    rows = Trajectory.concat(epochs)
+    return rows.rows(to_torch(in_time(rows, groups)))

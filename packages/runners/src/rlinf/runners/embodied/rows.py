@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.data import Decision
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.tree import Tree, tree_combine, tree_map
-from rlinf.runners.training.tensors import to_torch
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -185,26 +182,18 @@ def shares(rows: Trajectory[Any], *, groups: int, parts: int) -> list[Trajectory
         groups: environment groups of the whole run.
         parts: how many actors there are; those beyond `groups` get no rows.
     """
-    order = _in_time(rows, groups)
+    order = in_time(rows, groups)
     owner = rows.group[order] % groups * parts // groups
     return [rows.rows(order[owner == part]) for part in range(parts)]
 
 
-def joined(epochs: Sequence[Trajectory[Tensor]], *, groups: int) -> Trajectory[Tensor]:
-    """Shares of several rollout epochs as one, in the order in which `shares` gives the rows of all at once.
+def in_time(rows: Trajectory[Any], groups: int) -> NDArray[np.intp]:
+    """The order in which `shares` gives rows: by environment group, and in each those first that were played first.
 
     Args:
-        epochs: in the order of time, each of the same environment groups.
+        rows: of any environments.
         groups: environment groups of the whole run.
     """
-    if len(epochs) == 1:
-        return epochs[0]
-    rows = Trajectory.concat(epochs)
-    return rows.rows(to_torch(_in_time(rows, groups)))
-
-
-def _in_time(rows: Trajectory[Any], groups: int) -> NDArray[np.intp]:
-    """Which rows come first: those of the first environment group, and of each group those that were played first."""
     group = as_numpy(rows.group)
     # The last key counts first.
     return np.lexsort((group, group % groups))

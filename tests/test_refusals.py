@@ -160,6 +160,12 @@ def test_an_evaluation_of_tasks_that_there_are_not_is_refused_before_anything_is
     assert re.search(rf"^env\.eval\.tasks: .*{message}", str(caught.value)), str(caught.value)
 
 
+def test_a_policy_that_sees_is_refused_where_nothing_is_seen() -> None:
+    message = r"^actor\.model\.model_type: 'cnn_policy' needs main_images or wrist_images .*, and .*'maniskill' shows states\."
+    with pytest.raises(ConfigError, match=message):
+        embodied("actor.model={model_type: cnn_policy}")
+
+
 def test_an_evaluation_with_other_actions_is_refused_before_anything_is_built() -> None:
     message = r"^env\.eval\.env_type: 'tabletop' takes actions \[4\], and env\.train\.env_type 'tabletop' \[2\]"
     with pytest.raises(ConfigError, match=message):
@@ -269,12 +275,18 @@ GROUPS = ("env.train.group_size=2", "algorithm.adv_type=grpo", "algorithm.loss_t
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (PIPELINE[:1], r"^env\.train\.rollout_epoch: expected at least 2 .*found 1\. Raise it, or set runner\.use_training_pipeline"),
+        (
+            PIPELINE[:1],
+            r"^env\.train\.rollout_epoch: expected at least 2 .*found 1\. Raise it, or set runner\.use_training_pipeline",
+        ),
         (
             (*PIPELINE, "actor.global_batch_size=1600"),
             r"^actor\.global_batch_size: 1600 .* a rollout epoch with runner\.use_training_pipeline makes only 800 \(32 envs × 25 st",
         ),
-        ((*PIPELINE, "algorithm.recompute_logprobs=true"), r"^algorithm\.recompute_logprobs: .*use_training_pipeline.*Set it to false"),
+        (
+            (*PIPELINE, "algorithm.recompute_logprobs=true"),
+            r"^algorithm\.recompute_logprobs: .*use_training_pipeline.*Set it to false",
+        ),
         ((*PIPELINE, "actor.offload=true"), r"^actor\.offload: leaves the devices to the rollout.*Set it to false, or"),
         ((*PIPELINE, *GROUPS), r"^env\.train\.auto_reset: lets episodes go on .*compares the rows of a group.*Set it to false"),
     ],

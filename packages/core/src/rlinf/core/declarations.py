@@ -69,6 +69,8 @@ class PolicyTraits:
     """At which a language model scores."""
     observations: tuple[str, ...] | None = None
     """The keys that it can't do without, such as `main_images`; it may look at others, too."""
+    any_observation: tuple[str, ...] = ()
+    """Keys of which it needs one at least, such as those of cameras; () if there are none."""
     chunk: int | None = None
     """K, the control steps of a decision."""
     row_generators: bool | None = None

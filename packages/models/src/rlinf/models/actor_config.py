@@ -83,6 +83,7 @@ def acting(
     discrete_actions: bool = False,
     q_functions: bool | None = None,
     observations: tuple[str, ...] | None = None,
+    any_observation: tuple[str, ...] = (),
     chunk: int | None = None,
 ) -> PolicyTraits:
     """The traits of a policy of control steps, whose `add_value_head` decides whether it has a critic."""
@@ -95,6 +96,7 @@ def acting(
         q_functions=q_functions,
         language=False,
         observations=observations,
+        any_observation=any_observation,
         chunk=chunk,
         row_generators=True,
     )

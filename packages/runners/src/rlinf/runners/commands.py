@@ -138,7 +138,11 @@ def run_recipe(composition: Composition) -> int:
         folder = open_run_folder(cfg, planned)
         sys.stderr.write(f"{cluster.placement.describe()}\nwriting to {folder.path}; starting workers\n")
         loop = task_type.start(cfg, cluster, folder)
-        loop.init_workers()
+        try:
+            loop.init_workers()
+        except ConfigError:
+            folder.discard()
+            raise
         loop.run()
     return 0
 

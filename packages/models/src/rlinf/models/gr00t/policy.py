@@ -12,10 +12,11 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_model_path, expect_sizes
+from rlinf.models.actor_config import STATES, acting, check_model_path, expect_sizes
 from rlinf.models.flow import FlowSampling
 from rlinf.models.gr00t.statistics import check_statistics
 from rlinf.models.lora import LoRAConfig
+from rlinf.models.observations.cameras import CAMERAS
 
 if TYPE_CHECKING:
     from rlinf.models.gr00t._policy import GR00TPolicy
@@ -86,7 +87,7 @@ class GR00TPolicyConfig:
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head, chunk=self.num_action_chunks)
+        return acting(critic=self.add_value_head, any_observation=(*CAMERAS, STATES), chunk=self.num_action_chunks)
 
     def check(self, place: str) -> None:
         """Refuses a folder that is not there.

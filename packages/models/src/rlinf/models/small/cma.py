@@ -10,7 +10,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.actor_config import STATES, ActorCriticConfig, acting, expect_action
 from rlinf.models.layers.resnet import Preset
-from rlinf.models.observations.cameras import cameras_of
+from rlinf.models.observations.cameras import CAMERAS, cameras_of
 
 if TYPE_CHECKING:
     from rlinf.models.small._cma import CMAPolicy
@@ -52,7 +52,13 @@ class CMAPolicyConfig(ActorCriticConfig):
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head, entropy=self.distribution == "gaussian", recurrent=True)
+        return acting(
+            critic=self.add_value_head,
+            entropy=self.distribution == "gaussian",
+            recurrent=True,
+            observations=(TASKS, *(self.cameras or ())),
+            any_observation=CAMERAS,
+        )
 
     def build(self, spec: EnvSpec, *, seed: int) -> CMAPolicy:
         """The policy with fresh weights; torch's global generator is neither read nor moved.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.actor_config import STATES, ActorCriticConfig, expect_action, expect_sizes
 from rlinf.models.layers.activations import Activation
 from rlinf.models.layers.resnet import Pooling, Preset
-from rlinf.models.observations.cameras import cameras_of
+from rlinf.models.observations.cameras import CAMERAS, cameras_of
 
 if TYPE_CHECKING:
     from rlinf.models.small._cnn import CNNPolicy
@@ -45,6 +46,11 @@ class CNNPolicyConfig(ActorCriticConfig):
             if getattr(self, name) < 1:
                 raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")
         expect_sizes("hidden_sizes", self.hidden_sizes)
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        return replace(super(CNNPolicyConfig, self).traits, observations=self.cameras, any_observation=CAMERAS)
 
     def build(self, spec: EnvSpec, *, seed: int) -> CNNPolicy:
         """The policy with fresh weights; torch's global generator is neither read nor moved.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,11 @@ class RunFolder:
     def wall_s(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self.started
+
+    def discard(self) -> None:
+        """Removes the folder of a run that was refused before it did anything; one with a checkpoint or with numbers stays."""
+        if not self.checkpoints.exists() and not self.metrics.exists():
+            shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def checkpoints(self) -> Path:

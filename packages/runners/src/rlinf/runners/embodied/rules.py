@@ -114,7 +114,10 @@ def _other_actions(cfg: PlayedConfig, evaluated: Sequence[int], trained: Sequenc
 
 def _unseen(cfg: PlayedConfig, shown: Iterable[str]) -> ConfigError | None:
     shown = sorted(shown)
-    missing = [key for key in traits_of(cfg.actor.model.config).observations or () if key not in shown]
+    traits = traits_of(cfg.actor.model.config)
+    missing = [key for key in traits.observations or () if key not in shown]
+    if traits.any_observation and not set(traits.any_observation) & set(shown):
+        missing.append(" or ".join(traits.any_observation))
     if not missing:
         return None
     problem = f"'{cfg.actor.model.model_type}' needs {', '.join(missing)}, and env.train.env_type '{cfg.env.train.env_type}' shows "

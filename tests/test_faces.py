@@ -13,9 +13,11 @@ import pytest
 FACES = Path(__file__).parent / "faces"
 PARTS = (
     "core",
+    "core.replay",
     "scheduler",
     "algorithms",
     "algorithms.objectives",
+    "algorithms.off_policy",
     "algorithms.rewards",
     "models",
     "models.checkpoints",

@@ -19,6 +19,9 @@ from rlinf.runners.embodied.schema import EmbodiedConfig as EmbodiedConfig
 from rlinf.runners.embodied_sft.rules import read_embodied_sft as read_embodied_sft
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig as EmbodiedSFTConfig
 from rlinf.runners.entry import run_app as run_app
+from rlinf.runners.off_policy.actor_worker import OffPolicyActor as OffPolicyActor
+from rlinf.runners.off_policy.rules import read_off_policy as read_off_policy
+from rlinf.runners.off_policy.schema import OffPolicyConfig as OffPolicyConfig
 from rlinf.runners.reasoning import InferenceWorker as InferenceWorker
 from rlinf.runners.reasoning import ReasoningActor as ReasoningActor
 from rlinf.runners.reasoning import ReasoningConfig as ReasoningConfig

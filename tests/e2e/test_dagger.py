@@ -90,6 +90,7 @@ def same(one: list[OfflineEpisode], other: list[OfflineEpisode]) -> bool:
 
 def test_rounds_are_added_to_one_dataset_and_learned(tmp_path: Path, demonstrations: Path) -> None:
     data = recipe(tmp_path, demonstrations, val_check_interval=2)
+    data["env"]["eval"]["wrappers"] = [{"type": "latency", "steps": 1}]
     checkpoint = learn(data)
     episodes, rows = visited(checkpoint), metrics(checkpoint)
     assert len(episodes) == GIVEN + 2 * 4

@@ -14,7 +14,7 @@ from rlinf.core.chunks import ChunkStep, chunk_step
 from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.errors import NonFiniteError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
-from rlinf.core.offline import OfflineEpisode
+from rlinf.core.offline import MixesExpert, OfflineEpisode
 from rlinf.core.protocols import Channel
 from rlinf.core.tree import Tree, tree_combine, tree_index, tree_map
 from rlinf.runners.embodied.episode_memory import EpisodeMemory
@@ -195,11 +195,19 @@ class EnvSlot:
 
     def mix_expert(self, beta: float) -> None:
         """Lets the expert act in a share of the steps; only of an environment that `MixesExpert`."""
-        self._env.mix_expert(beta)
+        self._mixture.mix_expert(beta)
 
     def take_episodes(self) -> list[OfflineEpisode]:
         """The episodes that ended since the last call; only of an environment that `MixesExpert`."""
-        return self._env.take_episodes()
+        return self._mixture.take_episodes()
+
+    @property
+    def _mixture(self) -> MixesExpert:
+        """The wrapper that mixes, inside of others."""
+        env = self._env
+        while not isinstance(env, MixesExpert):
+            env = env.env
+        return env
 
     @contextmanager
     def located(self, when: str = "") -> Generator[None]:

@@ -143,8 +143,13 @@ def test_pi0_back_to_lerobot(tmp_path):
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == sorted(file.name for file in folder.iterdir())
     again = PI0PolicyConfig(model_path=str(tmp_path / "out")).build(PI_SPEC, seed=2)
     same(dict(again.network.state_dict()), dict(policy.network.state_dict()))
-    with pytest.raises(ConfigError, match="reads the folder by itself"):
+    with pytest.raises(ConfigError, match=r"no statistics that say how many numbers .* actions=7, and states=8"):
         convert([str(folder), str(tmp_path / "never"), "--to", "safetensors"])
+    assert not (tmp_path / "never").exists()
+    convert([str(tmp_path / "out"), str(tmp_path / "ours"), "--to", "safetensors", "actions=2", "states=4"])
+    same(dict(load_policy(tmp_path / "ours", PI_SPEC).network.state_dict()), dict(policy.network.state_dict()))
+    convert([str(tmp_path / "ours"), str(tmp_path / "theirs"), "--to", "lerobot", "--like", str(folder)])
+    same(load_file(tmp_path / "theirs/model.safetensors"), out)
 
 
 def _groot_names(tensors):

@@ -12,6 +12,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, SiglipVisionConfig, Sigl
 
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models._tokenizers import tiny_tokenizer
+from rlinf.models.checkpoints import read_tensors
+from rlinf.models.conversion.command import convert
 from rlinf.models.gr00t import GR00TPolicyConfig, from_public, shape_of, to_public
 from rlinf.models.gr00t.prompt import PADDING
 from rlinf.models.testing import made_up_weights
@@ -94,6 +96,14 @@ def test_a_public_checkpoint_loads_with_every_weight_in_its_place(folder, examin
     contract = examine(policy)
     contract.spec = spec
     assert np.isfinite(contract.decide(contract.observation()).action.numpy()).all()
+
+
+def test_it_becomes_weights_of_ours_with_the_statistics_of_a_robot(folder, examine, tmp_path):
+    params = ["embodiment_tag=so100", "max_prompt_tokens=160", "add_value_head=false"]
+    convert([str(folder), str(tmp_path / "ours"), "--to", "full_weights", *params])
+    found, expected = read_tensors(tmp_path / "ours"), built(folder, examine, add_value_head=False)[0].weights().tensors
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 def test_what_a_checkpoint_does_not_need_is_left_out_and_the_rest_goes_back(folder, examine):

@@ -7,7 +7,8 @@ from safetensors.torch import save_file
 
 from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
 from rlinf.models._tokenizers import tiny_tokenizer
-from rlinf.models.checkpoints import export_like
+from rlinf.models.checkpoints import export_like, read_tensors
+from rlinf.models.conversion.command import convert
 from rlinf.models.openvla import OpenVLAPolicyConfig, PrismaticConfig, TextConfig
 from rlinf.models.openvla._prismatic import PrismaticVLM, build_prismatic
 from rlinf.models.openvla.folder import read_facts
@@ -101,6 +102,18 @@ def test_a_folder_is_loaded(folder, spec, observe, batch_of):
     decision = policy.predict_action_batch(observe(), generator=torch.Generator().manual_seed(0))
     assert decision.action[..., 0].abs().max() <= 0.1 + 1e-6
     torch.testing.assert_close(policy.default_forward(batch_of(decision)).logprob[:, 0], decision.logprob, atol=1e-5, rtol=0)
+
+
+def test_it_becomes_weights_of_ours_with_its_statistics(folder, spec, tmp_path):
+    convert([str(folder), str(tmp_path / "ours"), "--to", "safetensors", "unnorm_key=bridge"])
+    found, expected = read_tensors(tmp_path / "ours"), load(folder, spec).weights().tensors
+    shared = {name: tensor for name, tensor in expected.items() if not name.startswith("value_head.")}
+    assert {name for name in found if not name.startswith("value_head.")} == shared.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in shared.items())
+    convert([str(tmp_path / "ours"), str(tmp_path / "back"), "--to", "hf", "--like", str(folder)])
+    theirs, before = read_tensors(tmp_path / "back"), read_tensors(folder)
+    assert theirs.keys() == before.keys()
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in before.items())
 
 
 def test_it_goes_back_to_where_it_came_from(folder, spec, observe, tmp_path):

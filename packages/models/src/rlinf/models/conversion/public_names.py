@@ -40,5 +40,7 @@ LANGUAGE: Final = ("causal_lm", "vlm")
 """Models that are networks of transformers."""
 LEROBOT: Final[Mapping[str, tuple[str, ...]]] = {"pi0": ("pi0",), "pi05": ("pi05",), "gr00t": ("gr00t", "groot")}
 """The models that LeRobot has, by the `type` in its `config.json`."""
+PUBLIC_TYPES: Final[Mapping[str, str]] = {"gr00t_n1_5": "gr00t"}
+"""The models whose `model_type` in a folder of Hugging Face is not their registered name."""
 OURS_ALONE: Final = ("value_head.", "noise_net.", "normalize_", "states.", "actions.", "state_norm.", "action_norm.", "normalizer.")
 """Weights that no other project has a place for: what reinforcement learning adds, and statistics, which are files there."""

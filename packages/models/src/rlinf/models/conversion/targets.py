@@ -22,7 +22,8 @@ from rlinf.models.checkpoints.fitting import fit, unwrapped
 from rlinf.models.checkpoints.loading import CONFIG, read_json
 from rlinf.models.checkpoints.policies import describe_policy
 from rlinf.models.checkpoints.tensors import read_tensors, write_tensors
-from rlinf.models.conversion.public_names import LANGUAGE, LEROBOT, OURS_ALONE, PUBLIC_NAMES
+from rlinf.models.conversion.public_names import LANGUAGE, LEROBOT, OURS_ALONE, PUBLIC_NAMES, PUBLIC_TYPES
+from rlinf.models.conversion.robot_folders import robot_spec
 from rlinf.models.conversion.sources import Source, find_source
 from rlinf.models.registry import build_policy
 
@@ -84,9 +85,14 @@ def _own_weights(request: Request) -> Written:
     """By the policy's own names: what `runner.ckpt_path` reads."""
     source, model, params = request.source, request.source.model_type, request.source.params
     if source.public:
-        policy = _language(request)
+        params = {"model_path": str(source.path), **request.params}
+        model = params.pop("model_type", None) or _model_type(request)
+        if model in LANGUAGE:
+            policy = _language(request)
+        else:
+            spec, params = robot_spec(source.path, params)
+            policy = build_policy(model, params, spec, seed=0, place="actor.model")
         tensors: Mapping[str, Tensor] = policy.weights().tensors
-        model, params = _model_type(request), {"model_path": str(source.path), **request.params}
     else:
         tensors = unwrapped(source.tensors())
     if request.to == "full_weights":
@@ -199,9 +205,6 @@ def _layout_to_hf(request: Request, folder: Path) -> Written:
 def _language(request: Request) -> Any:
     """The language model with its weights."""
     source, model = request.source, _model_type(request)
-    if model not in LANGUAGE:
-        problem = f"{source.described} has other names than the policy, which reads the folder by itself"
-        raise ConfigError("SOURCE", problem, "Name it as actor.model.model_path, or start a run from it.")
     params = {key: value for key, value in source.params.items() if key != "ckpt_path"}
     if source.kind in ("huggingface", "layout"):
         dtype = read_json(source.path / CONFIG).get("dtype") or read_json(source.path / CONFIG).get("torch_dtype")
@@ -221,7 +224,7 @@ def _language(request: Request) -> Any:
 def _model_type(request: Request) -> str:
     """The registered name of the model; of weights alone what the folder of `--like` says."""
     source = request.source
-    name = source.model_type
+    name = PUBLIC_TYPES.get(source.model_type or "", source.model_type)
     if source.kind == "weights" and request.like is not None:
         config = read_json(request.like / CONFIG)
         name = config.get("type") or config.get("model_type")

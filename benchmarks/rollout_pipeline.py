@@ -195,7 +195,8 @@ def main() -> None:
     parser.add_argument("--te-ms", type=float, default=50.0, help="the larger of the two costs")
     parser.add_argument("--decisions", type=int, default=20, help="T, in one rollout")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--env-workers", type=int, default=3, help="of the cases of batching; 0 for none of them")
+    parser.add_argument("--cases", nargs="+", default=["stages", "batching"], choices=("stages", "batching"))
+    parser.add_argument("--env-workers", type=int, default=3, help="of the cases of batching")
     parser.add_argument("--computes", action="store_true")
     parser.add_argument(
         "--trace", type=Path, help="writes the flow trace of two rollouts on Ray, with 1 and with 2 stages; no more"
@@ -214,11 +215,11 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     load = os.getloadavg()[0]
     for backend in given.backends:
-        for envs, cases in ((1, pipelines(given.te_ms)), (given.env_workers, batches(given.te_ms, given.env_workers))):
-            if envs:
-                bench = Bench(backend, envs=envs)
-                rows += [measured(bench, case, given) for case in cases]
-                bench.cluster.shutdown()
+        known = {"stages": pipelines(given.te_ms), "batching": batches(given.te_ms, given.env_workers)}
+        for cases in (known[name] for name in given.cases):
+            bench = Bench(backend, envs=cases[0].envs)
+            rows += [measured(bench, case, given) for case in cases]
+            bench.cluster.shutdown()
     print(f"load of the machine at the start {load:.1f}, at the end {os.getloadavg()[0]:.1f}; {os.cpu_count()} cores")
     if given.json is not None:
         about = {"python": sys.version.split()[0], "machine": platform.machine(), "cores": os.cpu_count(), "load": load}

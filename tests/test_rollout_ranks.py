@@ -114,13 +114,13 @@ def test_the_number_of_rollout_workers_changes_nothing(parts: Any, envs: int, st
 
 @pytest.mark.parametrize("parts", [MLP, MEMORY], ids=["mlp", "memory"])
 def test_requests_that_are_decided_for_together_are_answered_as_alone(parts: Any) -> None:
-    """But for rounding; and what follows neither the clock nor the order of arrival can be repeated to the bit."""
+    """But for rounding; and what does not follow the clock can be repeated to the bit."""
     shape = {"envs": 3, "rollouts": 2, "pipeline_stage_num": 2}
     alone = rollouts(parts, **shape)
     for batching in ("stage", "waiting"):
         together = rollouts(parts, **shape, batching=batching)
         assert_same(alone, together, exactly=False)
-        if batching == "stage" and parts is MLP:
+        if parts is MLP:
             assert_same(together, rollouts(parts, **shape, batching=batching), exactly=True)
 
 

@@ -17,6 +17,10 @@ _BATCHING = (
     "rollout.batching: waiting, with rollout.batch_wait_ms: 20."
 )
 _FORMAT = "Set env.train.wrappers: [{type: action_format, format: …}], which evaluations take over."
+_STAYS = (
+    "Leave it out: a simulator keeps its devices, as none here can free their memory and go on. Let the others make room (actor.offload, "
+    "rollout.offload), or give env devices of its own (cluster.component_placement)."
+)
 _ENV: Final[Mapping[str, str]] = {
     **{name: _SHAPED % name for name in ("reward_coef", "use_rel_reward", "use_step_penalty")},
     "action_format": _FORMAT,
@@ -33,6 +37,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
         "Runs are counted in iterations: set runner.max_steps. An epoch is one iteration of an embodied run; of a reasoning run it "
         "is as many as there are training problems, divided by data.rollout_batch_size."
     ),
+    "runner.use_training_pipeline": "Leave it out: only on-policy runs of robots (runner.task_type: embodied) have it.",
     "runner.seq_length": "Set rollout.sampling_params.max_new_tokens and data.max_prompt_length.",
     "runner.logger.experiment_name": "Set runner.experiment_name.",
     "actor.seed": "Set runner.seed, from which all randomness comes.",
@@ -42,8 +47,8 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "rollout.rollout_queue_size": "Set rollout.batching: waiting, with max_batched_requests.",
     "runner.rollout_queue_size": "Set rollout.batching: waiting, with rollout.max_batched_requests.",
     "rollout.enable_offload": "Set rollout.offload; a reasoning run has actor.offload alone.",
-    "env.train.enable_offload": "Leave it out: no simulator here leaves its devices.",
-    "env.eval.enable_offload": "Leave it out: no simulator here leaves its devices.",
+    "env.train.enable_offload": _STAYS,
+    "env.eval.enable_offload": _STAYS,
     "algorithm.group_size": "Set env.train.group_size, or rollout.group_size of a reasoning run.",
     "algorithm.reward_type": (
         "Leave it out: a chunk of actions is one decision, with one reward (the sum over the steps that were executed), one value "

@@ -115,8 +115,7 @@ class EmbodiedFSDPActor(Worker):
         for number, rows in enumerate(self._rollout_epochs(trajectories, env_ranks)):
             with self.worker_timer("train_on_arrival"):
                 kept, _ = self._prepared(trainer, rows)
-                # The first one has the key of a whole iteration, of which it may be all there is.
-                self._metrics += self._update_epoch(trainer, self._credited(trainer, kept), step, 0, *([number] if number else []))
+                self._metrics += self._update_epoch(trainer, self._credited(trainer, kept), step, 0, number)
             # What a frozen policy says of decisions holds for later update epochs, too.
             arrived.append(replace(rows, reference=kept.reference))
         self._epochs_taken = 1

@@ -27,6 +27,7 @@ PARTS = (
     "models.lora",
     "models.reward_models",
     "envs",
+    "envs.sandbox",
     "envs.tasks",
     "engines",
     "engines.generation",

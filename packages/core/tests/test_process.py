@@ -214,6 +214,28 @@ def test_messages_over_a_connection(pair: tuple[Connection, socket.socket]) -> N
     assert ours.received() is None
 
 
+def test_open_files_over_a_connection(pair: tuple[Connection, socket.socket]) -> None:
+    ours, theirs = pair
+    other = Connection(theirs)
+    reading, writing = os.pipe()
+    ours.send_descriptors([reading, writing])
+    ours.send({"n": 1})
+    got = other.receive_descriptors(2)
+    assert other.wait() == ({"n": 1}, b"")
+    assert not {reading, writing} & set(got)
+    assert not any(os.get_inheritable(file) for file in got)
+    os.write(got[1], b"x")
+    assert os.read(reading, 2) == b"x"
+    ours.send_descriptors(got[:1])
+    with pytest.raises(ConnectionLost, match="expected 2 open files, found 1"):
+        other.receive_descriptors(2)
+    ours.close()
+    with pytest.raises(ConnectionLost, match="was closed"):
+        other.receive_descriptors(1)
+    for file in (reading, writing, *got):
+        os.close(file)
+
+
 def test_a_message_that_is_cut_in_the_middle(pair: tuple[Connection, socket.socket]) -> None:
     ours, theirs = pair
     theirs.sendall(struct.pack("<IQ", 10, 0) + b"{}")

@@ -100,9 +100,11 @@ class Connection:
             ConnectionLost: the other side is gone, or gives others.
         """
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._socket, 1, count, socket.MSG_CMSG_CLOEXEC)
+            data, descriptors, _, _ = socket.recv_fds(self._socket, 1, count)
         except OSError as error:
             raise ConnectionLost(str(error)) from error
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
         if len(descriptors) != count:
             raise ConnectionLost(f"expected {count} open files, found {len(descriptors)}" if data else "the connection was closed")
         return descriptors

@@ -9,7 +9,7 @@ import site
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, Self
 
@@ -46,8 +46,6 @@ class ProcessSandbox:
     namespaces_by: Literal["auto", "unshare", "bubblewrap"] = "auto"
     """Who makes namespaces: these processes themselves, or the program bubblewrap, which starts an interpreter for each program;
     `auto` tries them in this order."""
-    languages: Sequence[str] = field(default=("python",), init=False)
-    """What it runs."""
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
@@ -56,6 +54,11 @@ class ProcessSandbox:
         expect_range("scratch_mb", self.scratch_mb, 1, 2**20)
         if self.preload and not self.site_packages:
             raise ConfigError("preload", f"{', '.join(self.preload)}: without installed packages", "Set site_packages to true.")
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Python alone."""
+        return ("python",)
 
     def check(self, place: str) -> None:
         """Refuses a machine that does not allow the level, by trying it.

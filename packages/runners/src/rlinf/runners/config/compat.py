@@ -37,7 +37,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
         "Runs are counted in iterations: set runner.max_steps. An epoch is one iteration of an embodied run; of a reasoning run it "
         "is as many as there are training problems, divided by data.rollout_batch_size."
     ),
-    "runner.use_training_pipeline": "Leave it out: only on-policy runs of robots (runner.task_type: embodied) have it.",
     "runner.seq_length": "Set rollout.sampling_params.max_new_tokens and data.max_prompt_length.",
     "runner.logger.experiment_name": "Set runner.experiment_name.",
     "actor.seed": "Set runner.seed, from which all randomness comes.",

@@ -4,9 +4,11 @@ import gc
 import importlib
 import sys
 
+import numpy as np
 import pytest
+import torch
 
-from rlinf.envs.maniskill._postponed import little_garbage, postponed
+from rlinf.envs.maniskill._postponed import little_garbage, only_the_cpu_seeded, postponed
 
 
 @pytest.fixture
@@ -63,3 +65,13 @@ def test_the_collector_does_not_look_at_what_is_there():
             pass
         assert gc.get_freeze_count() > 0
     assert gc.get_freeze_count() == 0
+
+
+def test_seeds_of_devices_that_are_not_there_are_not_kept():
+    ordinary, kept = torch.manual_seed, len(torch.cuda._queued_calls)
+    with only_the_cpu_seeded():
+        torch.manual_seed(np.int64(3))
+        drawn = torch.rand(3)
+    assert torch.manual_seed is ordinary
+    assert len(torch.cuda._queued_calls) == kept
+    assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(3)))

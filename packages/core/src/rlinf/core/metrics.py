@@ -6,6 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 S = TypeVar("S", bound="Statistic")
@@ -23,7 +24,8 @@ class Statistic(ABC):
     @property
     def parts(self) -> tuple[float, ...]:
         """The numbers, in the order of the fields; `type(statistic)(*parts)` makes a statistic of them again."""
-        return dataclasses.astuple(self)
+        # Not `astuple`, which copies each number: metrics are added for every micro-batch.
+        return tuple([getattr(self, name) for name in _field_names(type(self))])
 
     def __add__(self: S, other: S) -> S:
         if type(self) is not type(other):
@@ -71,6 +73,11 @@ class ExplainedVariance(Statistic):
         if variance <= 1e-12 * self.target_square:
             return float("nan")
         return 1.0 - (self.error_square - self.error**2 / self.weight) / variance
+
+
+@cache
+def _field_names(kind: type[Statistic]) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 Metrics = Mapping[str, Statistic]

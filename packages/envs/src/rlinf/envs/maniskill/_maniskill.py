@@ -20,7 +20,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.envs._batched import space_of
 from rlinf.envs.assembly import Task, assemble, logger
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
-from rlinf.envs.maniskill._postponed import little_garbage, postponed
+from rlinf.envs.maniskill._postponed import little_garbage, only_the_cpu_seeded, postponed
 from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.video import Camera, Shot
 
@@ -73,7 +73,7 @@ def make(
         tasks.append(_Task(build(num_envs=1), config, ignore_terminations, rendered=rendered))
         return tasks[-1]
 
-    with little_garbage():
+    with little_garbage(), only_the_cpu_seeded():
         return assemble([task] * num_envs, max_episode_steps=limit, camera=_camera(task_id, tasks, renderer) if render else None)
 
 
@@ -128,7 +128,7 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
         with torch.inference_mode():
             if self._renew:
                 self._renew(self.simulation)
-            with contextlib.nullcontext() if self._renew else little_garbage():
+            with only_the_cpu_seeded(), contextlib.nullcontext() if self._renew else little_garbage():
                 raw, _ = self.simulation.reset(seed=seed, options=given)
             # Such a task rebuilds itself at a reset, with objects of the ordinary classes.
             if self._renew and self.simulation.reconfiguration_freq != 0:

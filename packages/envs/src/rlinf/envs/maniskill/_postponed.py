@@ -1,16 +1,18 @@
-"""Work that ManiSkill does at its start and that a run does not need: imports, and looking for garbage."""
+"""Work that ManiSkill does and that a run does not need: imports, looking for garbage, seeding devices that are not there."""
 
 from __future__ import annotations
 
 import gc
 import importlib
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
+
+import torch
 
 
 @contextmanager
@@ -51,6 +53,28 @@ def little_garbage() -> Generator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+@contextmanager
+def only_the_cpu_seeded() -> Generator[None]:
+    """Inside, `torch.manual_seed` seeds the generator of the CPU alone, where there is no other device.
+
+    For devices that may still come torch keeps each seed with the stack as text: a third of what a reset takes, and memory that
+    grows with every episode.
+    """
+    if torch.accelerator.is_available():
+        yield
+        return
+    ordinary: Callable[[int], torch.Generator] = torch.manual_seed  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    torch.manual_seed = _seed_cpu
+    try:
+        yield
+    finally:
+        torch.manual_seed = ordinary
+
+
+def _seed_cpu(seed: int) -> torch.Generator:
+    return torch.default_generator.manual_seed(int(seed))
 
 
 class _Finder(MetaPathFinder, Loader):

@@ -18,8 +18,8 @@ _BATCHING = (
 )
 _FORMAT = "Set env.train.wrappers: [{type: action_format, format: …}], which evaluations take over."
 _STAYS = (
-    "Leave it out: a simulator keeps its devices, as none here can free their memory and go on. Let the others make room (actor.offload, "
-    "rollout.offload), or give env devices of its own (cluster.component_placement)."
+    "Leave it out: a simulator keeps its devices, as none here can free their memory and go on. Let the others make room "
+    "(actor.offload, rollout.offload), or give env devices of its own (cluster.component_placement)."
 )
 _ENV: Final[Mapping[str, str]] = {
     **{name: _SHAPED % name for name in ("reward_coef", "use_rel_reward", "use_step_penalty")},

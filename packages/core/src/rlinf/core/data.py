@@ -58,10 +58,14 @@ class Decision(Generic[A]):
 
     def rows(self, key: Any) -> Decision[A]:
         """The decisions of some rows, chosen as one would index an array."""
+
+        def chosen(array: A) -> A:
+            return cast("Any", array)[key]
+
         return Decision(
-            action=cast("Any", self.action)[key],
-            logprob=cast("Any", self.logprob)[key],
-            value=None if self.value is None else cast("Any", self.value)[key],
+            action=chosen(self.action),
+            logprob=chosen(self.logprob),
+            value=None if self.value is None else chosen(self.value),
             context=tree_index(self.context, key),
             version=self.version,
         )

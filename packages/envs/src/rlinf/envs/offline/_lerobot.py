@@ -92,7 +92,6 @@ class LeRobotSource:
         return len(self._lengths)
 
     def episodes(self) -> Iterator[OfflineEpisode]:
-        """See `OfflineSource`."""
         number = 0
         for part in self._parts:
             for index in range(len(part.lengths)):

@@ -85,7 +85,6 @@ class LeRobot:
         return LeRobotSource(self)
 
     def as_recorded(self) -> LeRobot:
-        """See `rlinf.core.offline.GrowsDataset`."""
         return replace(self, action_format=None)
 
     def grown(self, folder: str) -> LeRobot:

@@ -35,7 +35,7 @@ _imageio: Any = imageio
 
 
 class Dataset:
-    """See `LeRobotWriter`."""
+    """The folder that a `LeRobotWriter` writes."""
 
     def __init__(
         self, folder: Path, *, fps: int, robot_type: str, interval: int, use_videos: bool, keep: int | None = None

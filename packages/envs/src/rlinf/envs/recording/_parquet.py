@@ -17,7 +17,6 @@ parquet: Any = importlib.import_module("pyarrow.parquet")
 
 
 def write_episode(path: Path, episode: Episode) -> None:
-    """See `ParquetWriter`."""
     arrays = {"action": episode.actions} | {f"observation.{key}": array[:-1] for key, array in episode.observations.items()}
     if episode.policy_actions is not None:
         arrays["policy_action"] = episode.policy_actions

@@ -52,12 +52,10 @@ class ExpertMixture(Wrapper):
         super().__init__(RecordEpisodes(self._mixed, self._kept))
 
     def mix_expert(self, beta: float) -> None:
-        """See `rlinf.core.offline.MixesExpert`."""
         expect_range("beta", beta, 0.0, 1.0)
         self._mixed.beta, self._kept.wanted = beta, True
 
     def take_episodes(self) -> list[OfflineEpisode]:
-        """See `rlinf.core.offline.MixesExpert`."""
         taken, self._kept.episodes = self._kept.episodes, []
         return [_offline(episode) for episode in taken]
 

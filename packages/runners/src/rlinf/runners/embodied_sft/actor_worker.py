@@ -94,7 +94,6 @@ class PolicySFTActor(FineTuningWorker):
         return len(self._ready().train)
 
     def take_step(self, chosen: Sequence[int], step: int) -> Mapping[str, Statistic]:
-        """See `FineTuningWorker`."""
         state = self._ready()
         size = self.cfg.actor.micro_batch_size or len(chosen)
         parts = [state.train.batch(chosen[begin : begin + size]) for begin in range(0, len(chosen), size)]

@@ -99,7 +99,6 @@ class Imitation:
     """The source of what the loss draws, such as the times of a flow."""
 
     def of_policy(self, policy: HasSFTLoss, batch: Batch[Any]) -> LossOutput[Any]:
-        """See `rlinf.core.capabilities.PolicyLoss`."""
         trajectory = batch.trajectory
         context = cast("Mapping[str, Any]", trajectory.context)
         seen = {key: leaf[:, 0] for key, leaf in context[OBSERVATION].items()}

@@ -97,5 +97,4 @@ class EmbodiedSFTConfig(FineTuningConfig):
 
     @property
     def fits_statistics(self) -> bool:
-        """See `RunConfig`."""
         return self.data.statistics == "dataset"

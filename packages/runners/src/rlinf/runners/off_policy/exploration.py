@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rlinf.core.capabilities import HasExplorationSchedule
 from rlinf.core.data import ArraySpec, Decision, EnvSpec, Weights
 from rlinf.core.off_policy import Explores, Objective
-from rlinf.core.protocols import Mode
+from rlinf.core.protocols import Mode, Policy
 from rlinf.core.random import RowGenerators
 from rlinf.core.tree import Tree
 
@@ -48,9 +48,13 @@ class ExploringPolicy(nn.Module):
         self._decisions = 0
 
     @property
+    def _inner(self) -> Policy:
+        return cast("Policy", self.policy)
+
+    @property
     def version(self) -> int:
         """That of the weights."""
-        return cast("Any", self.policy).version
+        return self._inner.version
 
     def set_global_step(self, step: int) -> None:
         """Tells the iteration, from which follows how many decisions came before."""
@@ -63,7 +67,7 @@ class ExploringPolicy(nn.Module):
         """The decision with the action that is executed; its log-probability is that of what the policy would have done."""
         explores, first = self._exploration.objective, self._decisions < self._exploration.start_steps
         noiseless: Mode = "eval" if isinstance(explores, Explores) else mode
-        decision = cast("Any", self.policy).predict_action_batch(env_obs, noiseless, generator=generator)
+        decision = self._inner.predict_action_batch(env_obs, noiseless, generator=generator)
         if mode == "eval" or not (first or isinstance(explores, Explores)):
             return decision
         parts: list[Tensor] = []
@@ -76,11 +80,11 @@ class ExploringPolicy(nn.Module):
 
     def weights(self) -> Weights[Tensor]:
         """Those of the policy."""
-        return cast("Any", self.policy).weights()
+        return self._inner.weights()
 
     def load(self, weights: Weights[Tensor]) -> None:
         """Into the policy."""
-        cast("Any", self.policy).load(weights)
+        self._inner.load(weights)
 
 
 def uniform(action: Tensor, spec: ArraySpec, generator: Any) -> Tensor:

@@ -1,0 +1,1 @@
+"""What `ppo_comparison.py` compares."""

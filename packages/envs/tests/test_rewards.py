@@ -58,6 +58,7 @@ def test_a_new_episode_starts_from_nothing(counters):
     step = env.step(np.array([[0.5, 0.0]] * 2, np.float32))
     assert step[1].tolist() == [0.5, -0.25]
     assert step[4]["episode"]["return"].tolist() == [0.5, 0.5]
+    np.testing.assert_allclose(step[4]["episode"]["reward"], [0.5, 0.5 / 3], rtol=1e-6, err_msg="after one step, and after three")
 
 
 def test_an_ended_environment_pays_nothing_for_the_rest_of_a_chunk(counter):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from rlinf.core.registry import Registry
+from rlinf.core.registry import SANDBOXES, Registry
 from rlinf.runners import TASK_TYPES
 from rlinf.runners.config.sections import chosen_fields, keyed_fields, listed_type, section_type
 from rlinf.scheduler import ClusterConfig
@@ -208,6 +208,9 @@ def choices_page() -> str:
                 told.add(registry.group)
                 key = f"{place.removesuffix(f'.{field.name}')}.{field.metadata['key']}"
                 parts.append(f"\n## Each {registry.kind}, chosen by `{key}`\n" + "\n".join(parameters(registry, place)) + "\n")
+    # The code reward's section `sandbox_params`, which no configuration of a run has as a field of its own.
+    sandboxes = "\n".join(parameters(SANDBOXES, "reward.sandbox_params"))
+    parts.append(f"\n## Each sandbox, chosen by `reward.sandbox` of the reward `code`\n{sandboxes}\n")
     return re.sub(r"\n{3,}", "\n\n", "".join(parts))
 
 

@@ -342,10 +342,12 @@ def test_loops(sandbox):
 
 
 def test_processor_time(sandbox):
-    assert run(sandbox, "while True: pass", cpu_s=1.0).reason == "timeout"
+    if sandbox.level == "rlimits":
+        assert run(sandbox, "while True: pass", cpu_s=1.0).reason == "timeout"
     at_least(sandbox, "namespaces")
     deaf = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
-    assert run(sandbox, deaf, cpu_s=1.0).reason == "timeout"
+    result = run(sandbox, deaf, cpu_s=1.0)
+    assert (result.reason, result.status) == ("timeout", -9)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +391,7 @@ def test_the_scratch_folder_is_bounded(sandbox):
 
 
 def test_what_a_scratch_folder_may_be_left_like(sandbox):
-    deep = "import os\nfor _ in range(1100):\n    os.mkdir('d')\n    os.chdir('d')\nopen('f', 'w').close()"
+    deep = "import os\nfor _ in range(40):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\nopen('f', 'w').close()"
     assert run(sandbox, deep).ok
     closed = "import os\nos.mkdir('a', 0)\nos.mkdir('b')\nos.mkdir('b/c', 0o500)\nos.umask(0o777)\nos.mkdir('b/d')"
     assert run(sandbox, closed).ok

@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ConfigError
 from rlinf.envs.assembly import assemble
 from rlinf.envs.spaces import TextArray
-from rlinf.envs.wrappers.episodes import EpisodeStatistics
+from rlinf.envs.wrappers.episodes import EpisodeStatistics, episode_seeds
 
 
 def actions(*first):
     return np.array([[a, 0.0] for a in first], np.float32)
+
+
+def test_one_seed_counts_up_over_environments_and_those_that_are_not_given_are_drawn():
+    assert episode_seeds(7, 3) == episode_seeds([7, 8, 9], 3) == [7, 8, 9]
+    first, given, last = episode_seeds([None, 5, None], 3)
+    assert given == 5
+    assert len({first, last, *episode_seeds(None, 2)}) == 4
 
 
 def test_statistics_by_hand(counters):

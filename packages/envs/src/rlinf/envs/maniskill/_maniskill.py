@@ -143,7 +143,8 @@ class _Task(gymnasium.Env[dict[str, Any], Any]):
             return self._observe(raw), float(success if self._rewards_success else reward), ended, False, {"success": success}
 
     def close(self) -> None:
-        self.simulation.close()
+        with little_garbage():
+            self.simulation.close()
 
     def _observe(self, raw: Any) -> dict[str, Any]:
         if self._obs_mode == "state":

@@ -41,8 +41,8 @@ def postponed(*packages: str) -> Generator[None]:
 def little_garbage() -> Generator[None]:
     """Inside, the garbage collector does not look at what is there already.
 
-    ManiSkill collects garbage whenever it builds or closes a simulation, and so looks at all objects of torch and of itself: 0.1 to 0.2 CPU-s
-    for each environment, most of what building one takes.
+    ManiSkill collects garbage whenever it builds or closes a simulation, and so looks at all objects of torch and of itself: 0.1 to
+    0.2 CPU-s for each environment, most of what building one takes.
     """
     # Somebody else's would be given back with ours.
     if gc.get_freeze_count():

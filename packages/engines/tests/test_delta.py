@@ -11,7 +11,7 @@ from rlinf.core import Weights
 from rlinf.core.errors import WeightSyncError
 from rlinf.engines.checksum import checksum, checksums
 from rlinf.engines.weight_sync import PatchWeightSync
-from rlinf.engines.weight_sync.delta import Delta, apply, decode_positions, delta, encode_positions
+from rlinf.engines.weight_sync.delta import Delta, apply, changed_positions, decode_positions, delta, encode_positions
 from rlinf.engines.weight_sync.messages import Part
 
 torch.set_num_threads(1)
@@ -69,6 +69,13 @@ def test_patches_come_back_to_the_bit(kind, raw, data):
     before = checksum(old)
     assert checksum(apply(delta(old, new), old, "here")) == checksum(new)
     assert checksum(old) == before
+
+
+def test_positions_are_those_that_numpy_finds():
+    """What a GPU looks for by torch, seen on the CPU."""
+    before, after = torch.tensor([3, 0, -1, 7, 7]), torch.tensor([3, 1, -1, 7, 8])
+    assert changed_positions(before, after).tolist() == np.flatnonzero(before.numpy() != after.numpy()).tolist() == [1, 4]
+    assert changed_positions(before, before).tolist() == []
 
 
 def test_zeros_and_nans():

@@ -69,8 +69,13 @@ def delta(old: Tensor, new: Tensor) -> Delta:
     if after.device.type == "cpu":
         places = np.flatnonzero(before.numpy() != after.numpy())  # twice as fast as torch's
         return Delta(encode_positions(places), after[torch.from_numpy(places)])  # pyright: ignore[reportUnknownMemberType]
-    positions = torch.nonzero(before != after).reshape(-1)
+    positions = changed_positions(before, after)
     return Delta(encode_positions(positions.cpu().numpy()), after[positions].cpu())
+
+
+def changed_positions(before: Tensor, after: Tensor) -> Tensor:
+    """`[n]` int64, where two flat tensors of integers differ, in order and on their device."""
+    return torch.nonzero(before != after).reshape(-1)
 
 
 def apply(change: Delta, old: Tensor, place: str) -> Tensor:

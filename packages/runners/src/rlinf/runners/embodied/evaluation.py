@@ -149,7 +149,7 @@ class EmbodiedEvalRunner:
             rollout,
             env,
             requests=cluster.create_channel("requests", near=rollout.name),
-            answers=cluster.create_channel("answers", near=rollout.name),
+            answers=cluster.create_channel("answers", near=env.name),
             timeout_s=cfg.runner.timeout_s,
         )
 

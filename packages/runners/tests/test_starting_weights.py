@@ -1,7 +1,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,7 +11,8 @@ from rlinf.core.data import Weights
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights, read_weights
-from rlinf.runners.config.schema import ModelSection
+from rlinf.runners.config.schema import ModelSection, ReferenceConfig
+from rlinf.runners.training.reference import frozen
 
 TENSORS = {"actor.weight": torch.arange(6.0).reshape(2, 3), "critic.bias": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -142,6 +143,26 @@ def test_a_public_folder_is_read_by_the_architecture(tmp_path: Path, config: dic
     assert (policy.loaded.tensors["w"].item(), policy.loaded.version) == (1.0, 0)
     with pytest.raises(ConfigError, match=r"runner\.ckpt_path: .* whose folders 'toy' does not read"):
         load_starting_weights(policy, str(tmp_path), model=section(object()), build=Built)
+
+
+class Scores(torch.nn.Module):
+    """The same, which can be a reference."""
+
+    weights, load = Built.weights, Built.load
+
+    def __init__(self, model: ModelSection) -> None:
+        super().__init__()
+        Built.__init__(cast("Any", self), model)
+
+
+def test_a_reference_reads_a_public_folder_as_a_start_does(tmp_path: Path) -> None:
+    save_file({"their.name": torch.zeros(1)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"type": "pi0"}))
+    reference, model = ReferenceConfig(source="path", ckpt_path=str(tmp_path)), section(Published())
+    policy = frozen(Scores(model), reference, torch.device("cpu"), model, Built)
+    assert policy.loaded.tensors["w"].item() == 1.0
+    with pytest.raises(ConfigError, match=r"^reference\.ckpt_path: .* whose folders 'toy' does not read"):
+        frozen(Scores(model), reference, torch.device("cpu"), section(object()), Built)
 
 
 def test_a_saved_policy_is_no_public_folder(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class Libero:
         if missing:
             remedy = (
                 "Fetch the data set lerobot/libero-assets from the Hugging Face hub into that folder, "
-                "or set env.assets to where it is (about 422 MB)"
+                f"or set {place}.assets to where it is (about 422 MB)"
             )
             raise ConfigError(f"{place}.assets", f"no LIBERO meshes in {assets_folder(self)} ({missing[0]} is missing)", remedy)
         check_images(place, self.image_size, observed=self.obs_mode == "rgb")

@@ -120,6 +120,17 @@ def register_task_type(
     return claim
 
 
+def prepare(cluster: Cluster, **workers: type[Worker]) -> None:
+    """Starts the processes of groups that are launched next, by name, so that they start and import at the same time.
+
+    Args:
+        cluster: where.
+        workers: the class of each group, which is placed as the component of its name and launched without further options.
+    """
+    for name, worker in workers.items():
+        cluster.prepare(worker, name=name, placement_strategy=cluster.placement.get_strategy(name))
+
+
 def launch(
     worker: type[W],
     cfg: object,

@@ -13,7 +13,7 @@ from rlinf.runners.embodied.runner import EmbodiedRunner
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.evaluation.published import expect_protocol
-from rlinf.runners.task_types import launch, register_task_type
+from rlinf.runners.task_types import launch, prepare, register_task_type
 
 
 def evaluation(cfg: PlayedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> EmbodiedEvalRunner:
@@ -22,6 +22,7 @@ def evaluation(cfg: PlayedConfig, cluster: Cluster, policy: EvaluatedPolicy) -> 
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
     expect_protocol(policy.published, episode_protocol(cfg, final=True))
+    prepare(cluster, rollout=MultiStepRolloutWorker, env=EnvWorker)
     return EmbodiedEvalRunner(
         cfg=cfg,
         policy=policy,
@@ -37,8 +38,7 @@ def embodied(cfg: EmbodiedConfig, cluster: Cluster, folder: RunFolder) -> Embodi
     from rlinf.runners.embodied.env_worker import EnvWorker
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
-    for name, worker in {"actor": EmbodiedFSDPActor, "rollout": MultiStepRolloutWorker, "env": EnvWorker}.items():
-        cluster.prepare(worker, name=name, placement_strategy=cluster.placement.get_strategy(name))
+    prepare(cluster, actor=EmbodiedFSDPActor, rollout=MultiStepRolloutWorker, env=EnvWorker)
     return EmbodiedRunner(
         cfg=cfg,
         actor=launch(EmbodiedFSDPActor, cfg, cluster, "actor"),

@@ -16,7 +16,7 @@ from rlinf.runners.embodied.runner import EmbodiedRunner
 from rlinf.runners.embodied.task_type import evaluation
 from rlinf.runners.off_policy.rules import OFF_POLICY, TASK_TYPE, check_actions
 from rlinf.runners.off_policy.schema import OffPolicyConfig
-from rlinf.runners.task_types import launch, register_task_type
+from rlinf.runners.task_types import launch, prepare, register_task_type
 
 
 def off_policy_learning(runner: EmbodiedRunner) -> dict[str, float]:
@@ -38,6 +38,7 @@ def embodied_off_policy(cfg: OffPolicyConfig, cluster: Cluster, folder: RunFolde
         start_steps=cfg.algorithm.start_steps,
         decisions_per_iteration=cfg.decisions_per_iteration,
     )
+    prepare(cluster, actor=OffPolicyActor, rollout=MultiStepRolloutWorker, env=EnvWorker)
     return EmbodiedRunner(
         cfg=cfg,
         actor=launch(OffPolicyActor, cfg, cluster, "actor"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import sys
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -21,6 +23,8 @@ from rlinf.runners.embodied.topology import Reply
 # A background job ignores Ctrl-C, and the programs that it starts do, too; here some are interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests share toys, which are a module beside them.
+sys.path.append(str(Path(__file__).parent))
 BOUND = np.ones(1, np.float32)
 
 

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from megatron_text import CONFIGS, MIXTURE, SIZES, Writer
 from transformers import MistralConfig, Qwen2Config, Qwen3MoeConfig
 
-from rlinf.core.capabilities import ModelParallel
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import TrainerConfig
+from rlinf.core.training_ranks import ModelParallel
 from rlinf.engines import OptimConfig
 from rlinf.engines.megatron import MegatronTrainerConfig
 from rlinf.engines.megatron.attention import TorchNorm

@@ -50,7 +50,7 @@ class FSDPTrainerConfig:
         return replace(self, reference="device") if self.reference == "none" else self
 
     def check_ranks(self, world_size: int, *, one_process: bool) -> None:
-        """Refuses so many ranks; see `rlinf.core.capabilities.ChecksRanks`."""
+        """Refuses so many ranks; see `rlinf.core.training_ranks.ChecksRanks`."""
         if one_process and world_size > 1:
             self.fsdp_config.in_one_process()
             if self.checkpoint.format == "sharded":

@@ -54,7 +54,7 @@ class Parallelism:
         return self.tensor_model_parallel_size * self.context_parallel_size * self.pipeline_model_parallel_size
 
     def data_rank(self, rank: int, world_size: int) -> tuple[int, int]:
-        """Which share of the samples a rank trains on, and how many shares there are; see `rlinf.core.capabilities.ModelParallel`.
+        """Which share of the samples a rank trains on, and of how many; see `rlinf.core.training_ranks.ModelParallel`.
 
         Raises:
             ConfigError: so many ranks can't hold whole copies of the model.

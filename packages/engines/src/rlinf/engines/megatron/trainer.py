@@ -48,7 +48,7 @@ class MegatronTrainerConfig(Parallelism):
         return replace(self, reference="device") if self.reference == "none" else self
 
     def check_ranks(self, world_size: int, *, one_process: bool) -> None:
-        """Refuses so many ranks; see `rlinf.core.capabilities.ChecksRanks`."""
+        """Refuses so many ranks; see `rlinf.core.training_ranks.ChecksRanks`."""
         if one_process and world_size > 1:
             problem = "Megatron needs a process for each rank, and several ranks of cluster.backend local share one"
             raise ConfigError("actor.training_backend", problem, "Set cluster.backend: ray, place one actor, or choose fsdp.")

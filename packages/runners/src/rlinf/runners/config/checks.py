@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from rlinf.core.capabilities import ChecksRanks
 from rlinf.core.cluster import Placement
 from rlinf.core.declarations import Checks
 from rlinf.core.errors import CheckpointError, ConfigError, refuse
+from rlinf.core.training_ranks import ChecksRanks
 from rlinf.core.weight_files import find_weights
 from rlinf.runners.checkpoints.resuming import check_resume
 from rlinf.runners.config.schema import RunConfig, TrainingConfig

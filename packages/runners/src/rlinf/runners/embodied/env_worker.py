@@ -121,7 +121,6 @@ class EnvWorker(Worker):
         played = [_Played() for _ in self._env_slots]
 
         def send_complete() -> None:
-            """Parts a rollout epoch that all slots have played over the actors."""
             if all(part.rows for part in played):
                 rows = Trajectory.concat([part.rows.popleft() for part in played])
                 for rank, share in enumerate(shares(rows, groups=self.cfg.env.train.groups, parts=actors)):

@@ -31,7 +31,7 @@ import numpy as np
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
 
 TRAIN = Path(__file__).parents[1] / "apps/embodied/train.py"
-DECISIONS, ENVS, STEPS = 10, 8, 4
+DECISIONS, ENVS, STEPS = 25, 8, 4
 """Of a rollout epoch: decisions of each environment, environments, and optimizer steps that are taken on it in an update epoch."""
 ENV_WORKERS = 2
 """Of the recipe."""
@@ -136,10 +136,10 @@ def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rollout-epochs", type=int, default=4)
-    parser.add_argument("--update-epochs", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rollout-s", type=float, default=3.0, help="of one rollout epoch")
-    parser.add_argument("--update-s", type=float, default=9.6, help="of one update epoch")
-    parser.add_argument("--iterations", type=int, default=4)
+    parser.add_argument("--update-epochs", type=int, nargs="+", default=[1])
+    parser.add_argument("--rollout-s", type=float, default=1.0, help="of one rollout epoch")
+    parser.add_argument("--update-s", type=float, default=3.2, help="of one update epoch")
+    parser.add_argument("--iterations", type=int, default=3)
     given = parser.parse_args()
     for update_epochs in given.update_epochs:
         case = Case(

@@ -41,6 +41,19 @@ def test_rows_of_episodes_that_end_inside_by_hand() -> None:
     assert rows.task.tolist() == [0, 1, 21], "the task of an episode is that of its first step"
 
 
+def test_what_was_seen_before_and_after_by_hand() -> None:
+    """A row has the final observation of its episode, and never the first one of the next."""
+    collector = RowCollector(first_env=0, num_envs=2, group_size=1, groups=9)
+    for t in range(4):
+        ended = np.array([False, t == 1])
+        collector.append(decision(t, 2), np.ones(2, np.float32), ended, np.zeros(2, np.bool_))
+        before, after = ({"states": np.array([[at], [100 + at]], np.float32)} for at in (10 * t, 10 * t + 9))
+        collector.observed(before, after)
+    seen = collector.finish(None).observation
+    assert seen is not None
+    assert seen["states"][..., 0].tolist() == [[0, 10, 20, 30, 39], [100, 110, 119, 0, 0], [120, 130, 139, 0, 0]]
+
+
 def test_the_last_step_bootstraps_from_the_observation_that_followed_it_even_if_it_ended() -> None:
     rows = collect({(2, 0): "terminated"}, steps=3, num_envs=1)
     assert rows.terminated.tolist() == [[False, False, True]]

@@ -27,6 +27,7 @@ from rlinf.runners.config.sections import Section, resolved
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.schema import EmbodiedConfig, EvalEnvConfig, TrainEnvConfig
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
+from rlinf.runners.off_policy.schema import OffPolicyConfig
 from rlinf.runners.reasoning import ReasoningConfig, read_reasoning
 from rlinf.runners.sft import SFTConfig
 from rlinf.scheduler.config import ClusterConfig
@@ -79,7 +80,7 @@ class Known:
 @cache
 def known() -> Known:
     found = Known()
-    for cls in (EmbodiedConfig, EmbodiedSFTConfig, ReasoningConfig, SFTConfig):
+    for cls in (EmbodiedConfig, EmbodiedSFTConfig, OffPolicyConfig, ReasoningConfig, SFTConfig):
         found.walk(cls, "")
     found.walk(ClusterConfig, "cluster.")
     return found

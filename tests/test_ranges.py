@@ -17,10 +17,11 @@ import pytest
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import SamplingConfig
-from rlinf.core.registry import ADVANTAGES, GATES, GENERATORS, LOSSES, MODELS, REWARDS, TASKS, TRAINERS, WEIGHT_SYNCS
+from rlinf.core.registry import ADVANTAGES, GATES, GENERATORS, LOSSES, MODELS, OBJECTIVES, REWARDS, TASKS, TRAINERS, WEIGHT_SYNCS
 from rlinf.runners.config import schema
 from rlinf.runners.embodied import schema as embodied
 from rlinf.runners.embodied_sft import schema as embodied_sft
+from rlinf.runners.off_policy import schema as off_policy
 from rlinf.runners.reasoning import schema as reasoning
 from rlinf.runners.sft import schema as sft
 
@@ -37,16 +38,19 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "overlong": {"max_length": 8, "cache": 4},
     "RunnerConfig": {"experiment_name": "x", "max_steps": 2},
     "ReasoningRunnerConfig": {"experiment_name": "x", "max_steps": 2},
+    "EmbodiedRunnerConfig": {"experiment_name": "x", "max_steps": 2},
     "SFTRunnerConfig": {"experiment_name": "x", "max_steps": 2},
     "FineTuningRunnerConfig": {"experiment_name": "x", "max_steps": 2},
     "DataCollectionConfig": {"recorder": None},
     "DemonstrationsConfig": {"dataset": None},
     "TrainEnvConfig": {"env_type": "x", "init_params": None, "total_num_envs": 1, "max_steps_per_rollout_epoch": 1},
     "EvalEnvConfig": {"env_type": "x", "init_params": None, "total_num_envs": 1},
+    "PublishingConfig": {**TRAINS, **SYNCS},
     "ActorConfig": {**TRAINS, **SYNCS},
     "SFTActorConfig": TRAINS,
     "ReasoningActorConfig": {**TRAINS, **SYNCS},
     "AlgorithmConfig": {"advantage": None, "loss": None},
+    "OffPolicyAlgorithmConfig": {"objective": None},
     "ReasoningAlgorithmConfig": {"advantage": None, "loss": None},
     "EmbodiedAlgorithmConfig": {"advantage": None, "loss": None, "filter_rewards": True, "rewards_lower_bound": -5.0},
     "DataConfig": {"type": "x", "task": None, "rollout_batch_size": 4},
@@ -74,6 +78,7 @@ REWARDED = (
 BELOW_ZERO = {
     "seed": "any whole number names a stream of random numbers",
     "logstd_init": "a logarithm",
+    "target_entropy": "the entropy of a density may be below 0",
     "logstd_range": "logarithms",
     "clip_log_ratio_min": "a logarithm",
     "max_penalty": "the least reward, so that it is below 0",
@@ -97,11 +102,14 @@ LARGE = {
 """Why 10³⁰ may be accepted, by the last part of the key. Whole numbers are below 2⁶³, and count what takes time or memory."""
 
 
-WHOLE = ("RunConfig", "EmbodiedConfig", "EmbodiedSFTConfig", "ReasoningConfig", "FineTuningConfig", "SFTConfig", "TrainingConfig")
+WHOLE = (
+    *("RunConfig", "PlayedConfig", "EmbodiedConfig", "EmbodiedSFTConfig", "OffPolicyConfig", "ReasoningConfig"),
+    *("FineTuningConfig", "SFTConfig", "TrainingConfig"),
+)
 
 
 def registered() -> Iterator[tuple[str, type[Any]]]:
-    for registry in (ADVANTAGES, LOSSES, REWARDS, MODELS, TRAINERS, WEIGHT_SYNCS, GENERATORS, TASKS, GATES):
+    for registry in (ADVANTAGES, LOSSES, OBJECTIVES, REWARDS, MODELS, TRAINERS, WEIGHT_SYNCS, GENERATORS, TASKS, GATES):
         for name in registry.names():
             item = registry.get(name)
             if registry.owner(name).startswith("rlinf.") and dataclasses.is_dataclass(item):
@@ -109,7 +117,7 @@ def registered() -> Iterator[tuple[str, type[Any]]]:
 
 
 def sections() -> Iterator[tuple[str, type[Any]]]:
-    for module in (schema, embodied, embodied_sft, reasoning, sft):
+    for module in (schema, embodied, embodied_sft, off_policy, reasoning, sft):
         for name, item in vars(module).items():
             ours = dataclasses.is_dataclass(item) and item.__module__ == module.__name__
             if ours and not name.endswith("Section") and name not in WHOLE:

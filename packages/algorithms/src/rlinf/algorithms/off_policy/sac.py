@@ -71,6 +71,7 @@ class SAC:
         expect_range("critic_actor_ratio", self.critic_actor_ratio, 1)
         expect_range("critic_subsample_size", self.critic_subsample_size, 1)
         expect_range("initial_alpha", self.initial_alpha, 0.0, 1e6, open_low=self.auto_entropy_tuning)
+        expect_range("target_entropy", self.target_entropy, -1e4, 1e4)
         expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
 
     @property

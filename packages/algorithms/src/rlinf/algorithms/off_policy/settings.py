@@ -14,7 +14,7 @@ from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 
 
-def check_targets(tau: float, target_update_freq: int) -> None:
+def check_targets(tau: float, target_update_freq: int = 1) -> None:
     """Refuses targets that never move, or move beyond the weights.
 
     Raises:

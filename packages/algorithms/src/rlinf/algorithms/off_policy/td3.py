@@ -47,7 +47,7 @@ class TD3:
     """Beyond which error the critics' loss is linear; null for the square alone."""
 
     def __post_init__(self) -> None:
-        check_targets(self.tau, self.critic_actor_ratio)
+        check_targets(self.tau)
         for name in ("exploration_noise", "target_noise", "noise_clip"):
             expect_range(name, getattr(self, name), 0.0, 10.0)
         expect_range("critic_actor_ratio", self.critic_actor_ratio, 1)

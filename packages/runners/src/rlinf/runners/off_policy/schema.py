@@ -23,8 +23,8 @@ class ReplayBufferConfig:
     """`algorithm.replay_buffer`: the last transitions, over all actors."""
 
     capacity: int = 100_000
-    """How many transitions are kept; each environment has the same share, of which the oldest are overwritten. The final observation
-    of an episode takes the place of one, as no other is kept twice."""
+    """How many transitions are kept; each environment has the same share, of which the oldest are overwritten. The final
+    observation of an episode takes the place of one, as no other is kept twice."""
     max_gib: float | None = None
     """Memory in GiB that they may take at most, which lowers `capacity` where a transition is large; null for any."""
     n_step: int = 1
@@ -34,7 +34,8 @@ class ReplayBufferConfig:
     """How many transitions there must be before the first update; null: `algorithm.start_steps`, at least one batch."""
 
     def __post_init__(self) -> None:
-        positive(capacity=self.capacity, max_gib=self.max_gib, n_step=self.n_step, min_buffer_size=self.min_buffer_size)
+        expect_range("max_gib", self.max_gib, 0.0, 1e6, open_low=True)
+        positive(capacity=self.capacity, n_step=self.n_step, min_buffer_size=self.min_buffer_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

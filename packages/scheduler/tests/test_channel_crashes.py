@@ -180,10 +180,12 @@ def test_what_a_killed_process_waited_for_goes_to_the_next(peers: Peers) -> None
     for i in range(3):
         peers.start("reader", f"reader.{i}")
         peers.arrived(f"reader.{i}")
-    time.sleep(0.3)
+    waiting = peers.driver.queues._queues
+    until(lambda: [len(queue.getters) for queue in list(waiting.values())] == [3], WAIT_S)
     for i in range(3):
         peers.kill(f"reader.{i}")
-    until(lambda: len(peers.lost) == 3, WAIT_S)
+    # That they are lost is known by another connection than the one on which they wait.
+    until(lambda: len(peers.lost) == 3 and not waiting, WAIT_S)
     for i in range(5):
         channel.put(i)
     assert [channel.get() for _ in range(5)] == [0, 1, 2, 3, 4]

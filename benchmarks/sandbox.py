@@ -65,7 +65,7 @@ def compared(level: str, args: argparse.Namespace) -> dict[str, float | str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a line for each level."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--count", type=int, default=100, help="executions in a round")
     parser.add_argument("--rounds", type=int, default=5)

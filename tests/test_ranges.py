@@ -59,6 +59,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "RewardConfig": {"reward": None},
     "OverlongConfig": {"max_length": 8, "cache": 4},
     "SamplingConfig": {"max_new_tokens": 4},
+    "DAggerConfig": {"episodes": 4},
     "CorrectionConfig": {"geometric_low": 0.5, "geometric_high": 2.0},
 }
 """What has no default, or none that goes with the others."""

@@ -281,7 +281,7 @@ GROUPS = ("env.train.group_size=2", "algorithm.adv_type=grpo", "algorithm.loss_t
         ),
         (
             (*PIPELINE, "actor.global_batch_size=1600"),
-            r"^actor\.global_batch_size: 1600 .* a rollout epoch with runner\.use_training_pipeline makes only 800 \(32 envs × 25 st",
+            r"^actor\.global_batch_size: 1600 .* a rollout epoch with runner\.use_training_pipeline makes only 800 \(32 envs × 25",
         ),
         (
             (*PIPELINE, "algorithm.recompute_logprobs=true"),

@@ -52,9 +52,21 @@ def test_training_begins_before_the_rollout_is_over_and_repeats(app: Any, tiny: 
 
 def test_what_does_not_depend_on_the_order_is_as_without(app: Any, tiny: list[str]) -> None:
     """Steps too small to change a number, one for each rollout epoch, and advantages that nothing is taken off."""
-    still = ("actor.optim.lr=1e-30", "actor.global_batch_size=80", "algorithm.update_epoch=1", "algorithm.normalize_advantages=false")
+    still = (
+        "actor.optim.lr=1e-30",
+        "actor.global_batch_size=80",
+        "algorithm.update_epoch=1",
+        "algorithm.normalize_advantages=false",
+    )
     plain, piped = (learned(app, tiny, *still, *pipeline) for pipeline in ((), (PIPELINE,)))
     for one, other in zip(plain, piped, strict=True):
-        for name in ("train/loss", "train/policy_loss", "train/value_loss", "rollout/rewards", "rollout/returns_mean", "env/return"):
+        for name in (
+            "train/loss",
+            "train/policy_loss",
+            "train/value_loss",
+            "rollout/rewards",
+            "rollout/returns_mean",
+            "env/return",
+        ):
             assert other[name] == pytest.approx(one[name], rel=1e-5), name
     assert plain[0]["train/policy_loss"] != pytest.approx(0, abs=1e-3)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import atexit
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rlinf.core.errors import ClusterError, ConfigError, DuplicateName, RLinfError, UnknownName, did_you_mean
+from rlinf.core.errors import ClusterError, ConfigError, RLinfError, UnknownName, did_you_mean
 from rlinf.core.process import free_port
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker import Worker, WorkerGroupSpec
@@ -24,15 +24,14 @@ from rlinf.scheduler.machine import this_node
 from rlinf.scheduler.membership import NodeInfo
 from rlinf.scheduler.newest import NEWEST
 from rlinf.scheduler.node_groups import CLUSTER
-from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy, ProcessPlan
-from rlinf.scheduler.placement.strategies import everywhere
+from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy
 from rlinf.scheduler.transport.channel import Channel
 from rlinf.scheduler.transport.channel_registry import Site
 from rlinf.scheduler.transport.transport import DRIVER, Transport, address
 from rlinf.scheduler.watch.graph import WaitGraph
-from rlinf.scheduler.workers.group import WorkerGroup, check_methods
+from rlinf.scheduler.workers.group import WorkerGroup
 from rlinf.scheduler.workers.group_registry import not_launched
-from rlinf.scheduler.workers.launching import LaunchOptions, check_name
+from rlinf.scheduler.workers.planning import LaunchPlan, plan_launch
 from rlinf.scheduler.workers.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -65,12 +64,8 @@ class Cluster:
         cluster_cfg: Mapping[str, Any] | None = None,
         distributed_log_dir: str | None = None,
     ) -> None:
-        section = dict(cluster_cfg or {})
-        if num_nodes is not None:
-            section["num_nodes"] = num_nodes
-        if distributed_log_dir is not None:
-            section["log_dir"] = distributed_log_dir
-        self._config = read_cluster(section)
+        given = {"num_nodes": num_nodes, "log_dir": distributed_log_dir}
+        self._config = read_cluster({**(cluster_cfg or {}), **{key: value for key, value in given.items() if value is not None}})
         self._run = secrets.token_hex(8)
         self._groups: dict[str, WorkerGroup[Any]] = {}
         self._nodes: Nodes | None = None
@@ -195,12 +190,12 @@ class Cluster:
             WorkerError: a constructor failed (its method is `__init__`); what this launch started is ended.
         """
         place = f"launch of '{name}'"
-        chosen = self._chosen(spec.worker, name, placement_strategy, supervisor, options)
+        planned = self._plan(spec.worker, name, placement_strategy=placement_strategy, supervisor=supervisor, **options)
         try:
-            processes = self._running(place).launch(spec, name, *chosen)
+            processes = self._running(place).launch(spec, name, *planned)
         except ClusterError as error:
             self._start_again(error)
-            processes = self._running(place).launch(spec, name, *chosen)
+            processes = self._running(place).launch(spec, name, *planned)
         group = self._groups[name] = WorkerGroup(
             name,
             spec.worker,
@@ -212,57 +207,25 @@ class Cluster:
         )
         return group
 
-    def prepare(
-        self,
-        worker: type[Worker],
-        *,
-        name: str,
-        placement_strategy: PlacementStrategy | None = None,
-        supervisor: Supervisor | Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
+    def prepare(self, worker: type[Worker], *, name: str, **asked: Any) -> None:
         """Starts the processes of a group that is launched later, so that several groups start and import at the same time.
 
-        Returns at once. The launch of that name takes the processes over if it is of the same class, placement, supervisor and
-        options, and otherwise starts others; it tells what has gone wrong with them.
+        Returns at once. The launch of that name takes the processes over if it asks for the same, and otherwise starts others; it
+        tells what has gone wrong with them.
 
         Args:
             worker: the class of the group.
-            name: as for `launch`, like all that follows.
-            placement_strategy: which devices each rank gets.
-            supervisor: what happens when a process of the group fails.
-            options: see `LaunchOptions`.
-
-        Raises:
-            PlacementError: the cluster lacks what the strategy names.
+            name: as for `launch`.
+            asked: the other arguments of `launch`, which says what they raise.
         """
-        chosen = self._chosen(worker, name, placement_strategy, supervisor, options)
+        planned = self._plan(worker, name, **asked)
         # The launch meets it again, and may then start another Ray.
         with suppress(ClusterError):
-            self._running(f"preparation of '{name}'").prepare(WorkerGroupSpec(worker), name, *chosen)
+            self._running(f"preparation of '{name}'").prepare(WorkerGroupSpec(worker), name, *planned)
 
-    def _chosen(
-        self,
-        worker: type[Any],
-        name: str,
-        placement_strategy: PlacementStrategy | None,
-        supervisor: Supervisor | Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> tuple[Sequence[ProcessPlan], Supervisor, LaunchOptions]:
-        """Where the processes of a group go, and how they are kept; what can't be is refused."""
+    def _plan(self, worker: type[Any], name: str, **asked: Any) -> LaunchPlan:
         self._running(f"launch of '{name}'")
-        check_name(name)
-        if name in self._groups:
-            raise DuplicateName(
-                f"group '{name}'", "this cluster has a group of that name", "End it with its shutdown(), or name another."
-            )
-        check_methods(worker, f"group '{name}'")
-        chosen = LaunchOptions.read(options, f"group '{name}'")
-        strategy = placement_strategy or everywhere(self._inventory)
-        plans = strategy.plan(self._inventory, place=f"group '{name}'")
-        policy = Supervisor(**supervisor) if isinstance(supervisor, Mapping) else supervisor or Supervisor()
-        policy.check(worker, f"group '{name}'")
-        return plans, policy, chosen
+        return plan_launch(worker, name, self._inventory, self._groups, **asked)
 
     def group(self, name: str) -> WorkerGroup[Any]:
         """A group that was launched before.

@@ -101,7 +101,8 @@ class GR00TPolicyConfig:
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
         if self.model_path is not None:
-            check_statistics(self, self.model_path, place, actions)
+            parts = {"state": self.state_keys, "action": self.action_keys}
+            check_statistics(self.embodiment_tag, parts, self.model_path, place, actions)
 
     def build(self, spec: EnvSpec, *, seed: int) -> GR00TPolicy:
         """The policy; torch's global generator is neither read nor moved.

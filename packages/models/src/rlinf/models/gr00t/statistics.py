@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -13,10 +13,6 @@ from torch import Tensor
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.models.actor_config import MISSING_STATISTICS
-
-if TYPE_CHECKING:
-    from rlinf.models.gr00t.policy import GR00TPolicyConfig
-
 
 METADATA: Final = "experiment_cfg/metadata.json"
 """Where a folder has the statistics of robots."""
@@ -28,11 +24,12 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def check_statistics(config: GR00TPolicyConfig, path: str, place: str, actions: int | None) -> None:
+def check_statistics(tag: str, parts: Mapping[str, Sequence[str]], path: str, place: str, actions: int | None) -> None:
     """Refuses a folder without the robot's statistics, or with those of another number of actions.
 
     Args:
-        config: says which robot and which parts.
+        tag: the robot.
+        parts: which parts of its state and action; see `from_metadata`.
         path: of the folder.
         place: the section, for messages.
         actions: of how many they must be, if that is known.
@@ -40,12 +37,12 @@ def check_statistics(config: GR00TPolicyConfig, path: str, place: str, actions: 
     Raises:
         ConfigError: the message has both sides.
     """
-    metadata, tag = read_metadata(Path(path)), config.embodiment_tag
+    metadata = read_metadata(Path(path))
     if tag not in metadata:
         has = f"the robots {', '.join(sorted(metadata))}" if metadata else f"no robot ({METADATA} is missing)"
         problem = f"'{path}' has statistics of {has}, and none of '{tag}'"
         raise ConfigError(f"{place}.embodiment_tag", problem, MISSING_STATISTICS.format(model="gr00t"))
-    for kind, keys in (("state", config.state_keys), ("action", config.action_keys)):
+    for kind, keys in parts.items():
         try:
             size = len(from_metadata(metadata, tag, kind, keys)["min"])
         except CheckpointError as error:

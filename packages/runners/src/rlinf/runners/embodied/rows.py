@@ -72,7 +72,7 @@ class RowCollector:
         self._tasks.append(np.zeros(len(reward), np.int64) if task is None else task)
 
     def observed(self, before: Tree[Any], after: Tree[Any]) -> None:
-        """What was seen before the decision appended last, and after it, each leaf `[num_envs, *]`; of every decision, or of none."""
+        """What was seen before the decision appended last, and after it, `[num_envs, *]`; of every decision, or of none."""
         self._seen.append(before)
         self._followed.append(after)
 

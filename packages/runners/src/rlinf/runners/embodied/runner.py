@@ -200,9 +200,7 @@ class EmbodiedRunner:
 def on_policy_learning(runner: EmbodiedRunner) -> dict[str, float]:
     """Credit for the decisions received last, and training on them, while environments reset for the next iteration."""
     (credit,) = runner.phases.timed("cal_adv_and_returns", runner.actor.compute_advantages_and_returns())
-    training, _ = runner.phases.timed(
-        "actor_training", runner.actor.run_training(runner.step), runner.env.prepare(runner.step + 1)
-    )
+    training, _ = runner.phases.timed("actor_training", runner.actor.run_training(runner.step), runner.env.prepare(runner.step + 1))
     return {**means(merge(credit), "rollout/"), **means(merge(training), "train/")}
 
 

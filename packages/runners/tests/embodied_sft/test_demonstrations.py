@@ -48,6 +48,18 @@ def test_only_interventions_count_of_what_a_policy_played():
     assert len(Demonstrations([given, played], chunk=2, tasks=["push"])) == 6
 
 
+def test_a_chunk_ends_with_the_first_action_that_a_policy_took_in_place_of_the_expert():
+    """What the expert says next is for where the policy went, not for where the chunk began."""
+    acted = np.array([True, True, False, True])
+    played = replace(an_episode(0, 4), intervened=acted, policy_action=np.zeros((4, 2), np.float32))
+    every, some = (Demonstrations([played], chunk=3, tasks=["push"], interventions=only) for only in (False, True))
+    counted = every.batch(range(len(every))).trajectory.context["counted"][:, 0].tolist()
+    assert counted == [[True] * 3, [True, True, False], [True, False, False], [True, False, False]]
+    trajectory = some.batch(range(len(some))).trajectory
+    assert trajectory.context["observation"]["states"][:, 0, 0].tolist() == [0, 1, 3]
+    assert trajectory.context["counted"][:, 0].tolist() == [[True, True, False], [True, False, False], [True, False, False]]
+
+
 def test_statistics_are_of_what_was_seen_before_each_action():
     demonstrations = Demonstrations([an_episode(0, 3), an_episode(1, 2)], chunk=9, tasks=["push"])
     assert demonstrations.column("states")[:, 0].tolist() == [0, 1, 2, 10, 11]

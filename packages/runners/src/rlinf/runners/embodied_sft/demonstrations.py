@@ -1,7 +1,8 @@
 """From recorded episodes to batches: an observation, and the chunk of actions that followed it.
 
 An example is a step t of an episode of T: what was seen before it, and the actions t … t + K − 1. Those from T on repeat the last
-one, and a mask says that they don't count.
+one, and a mask says that they don't count. Where a policy acted and an expert said what it would have done, a chunk ends with the
+first such step: what the expert says next answers what the policy did, and not the state in which the chunk began.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Demonstrations:
     ) -> None:
         self._episodes, self._chunk = list(episodes), chunk
         self._counts = [_counted(episode, interventions) for episode in self._episodes]
-        # A step begins an example if a step of its chunk counts.
-        begins = [np.flatnonzero(np.convolve(counts, np.ones(chunk))[chunk - 1 :] > 0) for counts in self._counts]
+        self._executed = [_executed(episode) for episode in self._episodes]
+        begins = [np.flatnonzero(self._any_counted(number)) for number in range(len(self._episodes))]
         self._episode: NDArray[np.int64] = np.repeat(np.arange(len(begins)), [len(steps) for steps in begins])
         self._step: NDArray[np.int64] = np.concatenate(begins)
         numbers = {task: number for number, task in enumerate(tasks)}
@@ -86,7 +87,18 @@ class Demonstrations:
         counted = np.zeros(self._chunk, np.bool_)
         found = self._counts[episode][step : step + self._chunk]
         counted[: len(found)] = found
+        executed = self._executed[episode]
+        if executed is not None:
+            counted[1 : len(found)] &= np.logical_and.accumulate(executed[step : step + len(found) - 1])
         return counted
+
+    def _any_counted(self, episode: int) -> NDArray[np.bool_]:
+        """`[T]`, whether any step of the chunk from there on counts."""
+        counts = self._counts[episode]
+        if self._executed[episode] is not None:
+            # What counts is every step, or what the expert executed; a chunk that begins with another step ends with it.
+            return counts
+        return np.convolve(counts, np.ones(self._chunk))[self._chunk - 1 :] > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,11 @@ def _counted(episode: OfflineEpisode, interventions: bool) -> NDArray[np.bool_]:
     if interventions and episode.intervened is not None:
         return np.asarray(episode.intervened, np.bool_)
     return np.ones(len(episode), np.bool_)
+
+
+def _executed(episode: OfflineEpisode) -> NDArray[np.bool_] | None:
+    """`[T]`, the steps whose action was executed, and not a policy's in its place; None if all were."""
+    return None if episode.policy_action is None else np.asarray(episode.intervened, np.bool_)
 
 
 def _vectors(action: NDArray[Any]) -> NDArray[np.float32]:

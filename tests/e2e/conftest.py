@@ -47,13 +47,14 @@ class App:
 
     def train_here(self, *overrides: str) -> tuple[int, str]:
         """The app in this process, for what starts no other: its exit code and what it says."""
-        return self._here("train.py", f"runner.logger.log_path={self.logs}", *overrides)
+        return self.here("train.py", f"runner.logger.log_path={self.logs}", *overrides)
 
     def evaluate_here(self, *args: str) -> tuple[int, str]:
         """An evaluation in this process, which starts no other: its exit code and what it says."""
-        return self._here("eval.py", *args)
+        return self.here("eval.py", *args)
 
-    def _here(self, script: str, *args: str) -> tuple[int, str]:
+    def here(self, script: str, *args: str) -> tuple[int, str]:
+        """A script of the app in this process: its exit code and what it says."""
         argv = self.command(script, *args)[1:]
         said = io.StringIO()
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

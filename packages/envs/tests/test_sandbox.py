@@ -166,6 +166,16 @@ def test_a_machine_that_does_not_allow_the_level(monkeypatch):
         ProcessSandbox().check("p")
 
 
+@pytest.mark.skipif(highest() != "namespaces", reason="this machine has no namespaces")
+def test_packages_may_be_where_temporary_files_are(tmp_path, monkeypatch):
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    config = ProcessSandbox(level="namespaces", site_packages=True, workers=1)
+    with config.build() as sandbox:
+        (result,) = sandbox.run([Execution(program="import tempfile; print(tempfile.gettempdir())")])
+    assert result.stdout.strip() == "/scratch", result
+
+
 def test_a_module_that_can_not_be_imported_beforehand():
     config = ProcessSandbox(level=highest(), site_packages=True, preload=("no_such_module",))
     assert "no_such_module" in config.refusal()

@@ -239,5 +239,7 @@ def _bubblewrap(readable: Sequence[str], scratch_mb: int) -> tuple[str, ...]:
         words += ["--ro-bind", path, path]
     for device in ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"):
         words += ["--dev-bind", device, device]
-    words += ["--perms", "0700", "--size", str(scratch_mb << 20), "--tmpfs", "/scratch", "--symlink", "/scratch", "/tmp"]  # noqa: S108
+    words += ["--perms", "0700", "--size", str(scratch_mb << 20), "--tmpfs", "/scratch"]
+    if not any(path.startswith("/tmp/") for path in (*readable, *own)):  # noqa: S108
+        words += ["--symlink", "/scratch", "/tmp"]  # noqa: S108
     return (*words, "--remount-ro", "/", "--chdir", "/scratch", "--")

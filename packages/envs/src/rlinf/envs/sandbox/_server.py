@@ -167,8 +167,8 @@ class Server:
             os.close(os.open(root + device, os.O_CREAT | os.O_WRONLY))
             _kernel.mount(device, root + device, "", _kernel.MS_BIND)
         os.mkdir(root + _SCRATCH)
-        # It is there if the interpreter's packages are below it; temporary files then go where the program starts, to the same folder.
-        if not os.path.isdir(f"{root}/tmp"):
+        # It is there if packages are below it; then temporary files go where a program starts, which is the same folder.
+        with contextlib.suppress(FileExistsError):
             os.symlink(_SCRATCH, f"{root}/tmp")  # noqa: S108
         _kernel.enter_root(root)
         _kernel.protect_mount("/", recursive=False)

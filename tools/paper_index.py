@@ -46,7 +46,6 @@ class Citation:
     """The equation, algorithm or section; "" if none is named."""
     name: str
     file: Path
-    line: int
 
 
 def citations(file: Path) -> Iterator[Citation]:
@@ -57,12 +56,11 @@ def citations(file: Path) -> Iterator[Citation]:
             continue
         text = " ".join((ast.get_docstring(node) or "").split())
         name = file.stem if isinstance(node, ast.Module) else node.name
-        line = 1 if isinstance(node, ast.Module) else node.lineno
         start = 0
         for found in _IDENTIFIER.finditer(text):
             before = text[max(start, found.start() - 300) : found.start()]
             title, where = _described(before)
-            yield Citation(found[0], title, where, name, file, line)
+            yield Citation(found[0], title, where, name, file)
             start = found.end()
 
 
@@ -101,7 +99,7 @@ def _row(paper: str, mentions: list[Citation]) -> str:
 
 def _link(mentions: list[Citation]) -> str:
     first, where = mentions[0], ", ".join(dict.fromkeys(m.where for m in mentions if m.where))
-    link = f"[`{first.name}`](../../{first.file.relative_to(ROOT).as_posix()}#L{first.line})"
+    link = f"[`{first.name}`](../../{first.file.relative_to(ROOT).as_posix()})"
     return f"{link} ({where})" if where else link
 
 

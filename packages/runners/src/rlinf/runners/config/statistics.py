@@ -36,14 +36,17 @@ def lacking_statistics(cfg: RunConfig, actions: int | None) -> Iterator[ConfigEr
 
 
 def _fault(model: ModelSection, key: str, path: str | None, actions: int | None) -> ConfigError | None:
+    config = model.config
+    if not isinstance(config, HasStatistics):
+        return None
     try:
         if path is not None:
             folder = find_weights(path, place=key).parent
             if not of_another_project(folder):
                 return None
-            model = of_folder(model, folder, key)
-        if isinstance(model.config, HasStatistics):
-            model.config.check_statistics(_MODEL, actions)
+            config = of_folder(model, folder, key).config
+        if isinstance(config, HasStatistics):
+            config.check_statistics(_MODEL, actions)
     except CheckpointError:
         return None  # that there are no weights is told with the other files
     except ConfigError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -11,18 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from sft_run import learn, metrics, weights
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.offline import OfflineEpisode
 from rlinf.envs.offline import LeRobot
 from rlinf.envs.recording import lerobot_writer, record_expert
 from rlinf.envs.tabletop import Tabletop
-from rlinf.runners import open_run_folder, read_embodied_sft
+from rlinf.runners import read_embodied_sft
 from rlinf.runners.embodied_sft.dagger import DatasetAggregation
 from rlinf.runners.embodied_sft.rules import check_data
-from rlinf.runners.embodied_sft.task_type import embodied_sft
-from rlinf.scheduler import Cluster
 
 pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
 CLUSTER = {"backend": "local", "virtual_accelerators": {"count": 1}, "component_placement": {"actor,rollout,env": "0"}}
@@ -57,24 +54,6 @@ def recipe(logs: Path, data: Path, **runner: Any) -> dict[str, Any]:
         "env": {"eval": {**played, "video_cfg": {"save_video": False}}},
         "actor": {"model": {"model_type": "mlp_policy"}, "optim": {"lr": 1e-3}, "global_batch_size": 16},
     }
-
-
-def learn(data: dict[str, Any]) -> Path:
-    """A whole run; the folder of its last checkpoint."""
-    cfg = read_embodied_sft(data)
-    check_data(cfg)
-    with Cluster(cluster_cfg=cfg.cluster) as cluster:
-        runner = embodied_sft.start(cfg, cluster, open_run_folder(cfg))
-        runner.init_workers()
-        return Path(str(runner.run()))
-
-
-def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoint / "actor/model.safetensors")
-
-
-def metrics(checkpoint: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (checkpoint.parents[1] / "metrics.jsonl").read_text().splitlines()]
 
 
 def visited(checkpoint: Path) -> list[OfflineEpisode]:

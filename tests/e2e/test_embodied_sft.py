@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from sft_run import learn, metrics, weights
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.recording import lerobot_writer, record_expert
@@ -17,7 +17,6 @@ from rlinf.models import read_statistics
 from rlinf.runners import open_run_folder, read_embodied, read_embodied_sft
 from rlinf.runners.embodied.task_type import embodied
 from rlinf.runners.embodied_sft.rules import check_data
-from rlinf.runners.embodied_sft.task_type import embodied_sft
 from rlinf.scheduler import Cluster
 
 pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
@@ -57,24 +56,6 @@ def recipe(logs: Path, data: Path, model: dict[str, Any], **runner: Any) -> dict
         "data": {"path": str(data)},
         "actor": {"model": dict(model), "optim": {"lr": 3e-3, "clip_grad": 1.0}, "global_batch_size": 16},
     }
-
-
-def learn(data: dict[str, Any]) -> Path:
-    """A whole run; the folder of its last checkpoint."""
-    cfg = read_embodied_sft(data)
-    check_data(cfg)
-    with Cluster(cluster_cfg=cfg.cluster) as cluster:
-        runner = embodied_sft.start(cfg, cluster, open_run_folder(cfg))
-        runner.init_workers()
-        return Path(str(runner.run()))
-
-
-def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoint / "actor/model.safetensors")
-
-
-def metrics(checkpoint: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (checkpoint.parents[1] / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_a_policy_learns_and_its_statistics_travel(tmp_path: Path, demonstrations: Path) -> None:

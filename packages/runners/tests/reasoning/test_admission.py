@@ -2,7 +2,8 @@
 
 import pytest
 
-from rlinf.runners.reasoning.generation.admission import GroupReport, Response, Versions, admit, assign, wave_size
+from rlinf.runners.reasoning.generation.admission import GroupReport, Response, admit, assign, wave_size
+from rlinf.runners.training.versions import Versions
 
 
 def report(group: int, *rewards: float, oldest: int | None = 0) -> GroupReport:

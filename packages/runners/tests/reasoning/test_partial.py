@@ -13,13 +13,14 @@ import pytest
 from rlinf.core.data import Completion, Weights
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import SamplingConfig
-from rlinf.runners.reasoning.generation.admission import GroupReport, Response, Versions
+from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.generation.experience import Generation
 from rlinf.runners.reasoning.generation.jobs import JobResult
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
 from rlinf.runners.reasoning.rollout_worker import Generated, ReasoningRolloutWorker
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
+from rlinf.runners.training.versions import Versions
 
 WIRING = ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=1, reward_ranks=1)
 

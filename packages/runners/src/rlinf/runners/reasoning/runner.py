@@ -25,7 +25,7 @@ from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.evaluation.policy import evaluation_plan
 from rlinf.runners.reasoning.evaluation import Evaluated, ReasoningEvaluator
-from rlinf.runners.reasoning.generation.admission import Versions, assign
+from rlinf.runners.reasoning.generation.admission import assign
 from rlinf.runners.reasoning.generation.experience import Experience, Generation
 from rlinf.runners.reasoning.generation.jobs import GenerationJobs
 from rlinf.runners.reasoning.generation.prompt_groups import ProblemSource
@@ -36,6 +36,7 @@ from rlinf.runners.reasoning.transcripts import shown, write_transcripts
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.record import RunRecord, recorded
 from rlinf.runners.reporting.summary import write_report
+from rlinf.runners.training.versions import Versions
 
 if TYPE_CHECKING:
     from rlinf.runners.reasoning.actor_worker import ReasoningActor

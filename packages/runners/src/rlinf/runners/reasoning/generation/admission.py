@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from rlinf.runners.training.versions import Versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,30 +51,6 @@ class GroupReport:
     def varies(self) -> bool:
         """Whether its rewards differ, so that a comparison within the group teaches something."""
         return len({response.reward for response in self.responses}) > 1
-
-
-class Versions:
-    """The weight versions that the rollout was given, and how old a token is: the number of updates since its weights.
-
-    Args:
-        published: those before a resumed run went on.
-    """
-
-    def __init__(self, published: Iterable[int] = ()) -> None:
-        self._published = list(published)
-
-    def publish(self, version: int) -> None:
-        """Adds a version; one that is known already changes nothing."""
-        if not self._published or version > self._published[-1]:
-            self._published.append(version)
-
-    def lag(self, version: int | None) -> int:
-        """How many published versions are newer than that of a token; 0 for no token."""
-        return 0 if version is None else len(self._published) - bisect_right(self._published, version)
-
-    def state(self, kept: int) -> list[int]:
-        """The last `kept` versions."""
-        return self._published[-kept:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlinf.core.errors import RLinfError
-from rlinf.runners.reasoning.generation.admission import GroupReport, Versions, admit, wave_size
+from rlinf.runners.reasoning.generation.admission import GroupReport, admit, wave_size
 from rlinf.runners.reasoning.generation.jobs import GenerationJob, GenerationJobs, JobResult
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
 from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.training.versions import Versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

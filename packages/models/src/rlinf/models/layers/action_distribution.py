@@ -75,7 +75,7 @@ class PolicyDistribution(nn.Module, ABC, Generic[P]):
 
     @abstractmethod
     def latent(self, action: Tensor) -> Tensor:
-        """`[*, K · A]`, of an action; not where actions are squashed."""
+        """`[*, K · A]`, of an action; where actions are squashed, of one that is a little within the bounds."""
 
     @abstractmethod
     def unit(self, action: Tensor) -> Tensor:
@@ -172,8 +172,11 @@ class ActionDistribution(PolicyDistribution[Normal]):
         return self.center + self.radius * chunk.tanh() if self.squash else chunk
 
     def latent(self, action: Tensor) -> Tensor:
-        """`[*, K · A]`, of an action `[*, K, A]` that was not squashed."""
-        return action.flatten(-2)
+        """`[*, K · A]`, of an action `[*, K, A]`; undoing tanh, one at a bound is taken for one a little within it."""
+        if not self.squash:
+            return action.flatten(-2)
+        most = 1.0 - _LEAST_RADIUS
+        return self.unit(action).clamp(-most, most).atanh()
 
     def unit(self, action: Tensor) -> Tensor:
         """An action `[*, K, A]` on the scale of its bounds, ±1, flattened to `[*, K · A]`; unchanged if it has none."""

@@ -1,0 +1,223 @@
+"""IQL and AWAC by name: one update of each beside the formulas of their papers, written by hand."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlinf.algorithms.off_policy import AWAC, IQL
+from rlinf.core.data import ArraySpec
+from rlinf.core.errors import ConfigError
+from rlinf.core.off_policy import Learner
+from rlinf.core.registry import OBJECTIVES
+from rlinf.core.replay import Transitions
+
+BOX = ArraySpec(shape=(1,), dtype="float32", low=np.full(1, -2.0, np.float32), high=np.full(1, 2.0, np.float32))
+
+
+class Scored(nn.Module):
+    """a ~ N(m s, 1); V(s) = v s; Qₙ(s, a) = wₙ (s + a)."""
+
+    def __init__(self, mean: float, value: float, weights: list[float]) -> None:
+        super().__init__()
+        self.actor = nn.Parameter(torch.tensor(mean))
+        self.critic = nn.Parameter(torch.tensor(value))
+        self.q_head = nn.Parameter(torch.tensor(weights))
+
+    def actor_parameters(self) -> list[str]:
+        return ["actor"]
+
+    def value_parameters(self) -> list[str]:
+        return ["critic"]
+
+    def state_value(self, env_obs: Any) -> Any:
+        return self.critic * env_obs["states"][:, 0]
+
+    def action_logprob(self, env_obs: Any, action: Any) -> Any:
+        return torch.distributions.Normal(self.actor * env_obs["states"][:, 0], 1.0).log_prob(action[:, 0, 0])
+
+    def most_likely_action(self, env_obs: Any) -> Any:
+        return (self.actor * env_obs["states"])[:, None]
+
+    def sample_action(self, env_obs: Any, *, generator: Any = None) -> tuple[Any, Any]:
+        noise = torch.randn(env_obs["states"].shape, generator=generator)
+        return self.most_likely_action(env_obs) + noise[:, None], -0.5 * noise.square().sum(1)
+
+    def q_values(self, env_obs: Any, action: Any) -> Any:
+        return (env_obs["states"] + action[:, 0]) * self.q_head
+
+
+S, A, R = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1.0, 2.0, 4.0])
+NEXT, GAMMA, GOES_ON = torch.tensor([5.0, 6.0, 7.0]), torch.tensor([0.5**3, 0.5**2, 0.5]), torch.tensor([1.0, 1.0, 0.0])
+
+
+def batch(weight: Any = None) -> Transitions[Any]:
+    """One that goes on, one that was cut after two steps of three, one that ended."""
+    return Transitions(
+        observation={"states": S[:, None]},
+        action=A[:, None, None],
+        reward=R,
+        observation_next={"states": NEXT[:, None]},
+        terminated=GOES_ON == 0,
+        discount=GAMMA,
+        weight=weight,
+    )
+
+
+def learner(policy: Any, target: Any) -> Learner:
+    return Learner(policy=policy, target=target, parameters={}, action=BOX)
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(7)
+
+
+@pytest.mark.parametrize("name", ["iql", "awac"])
+def test_each_has_its_name_and_trains_every_parameter_once(name: str) -> None:
+    objective = OBJECTIVES.build(name, {}, place="algorithm")
+    trained = objective.trained(Scored(0.0, 0.0, [1.0]))
+    assert set(objective.due(1)) == set(trained)
+    names = [parameter for part in trained.values() for parameter in part]
+    assert len(names) == len(set(names))
+    assert set(names) == {"actor", "critic", "q_head"} if name == "iql" else {"actor", "q_head"}
+
+
+def test_iql_values_states_by_an_expectile_of_the_target_critics() -> None:
+    """Kostrikov et al. (2021), eq. 5."""
+    policy, target = Scored(0.5, 0.3, [1.0, 2.0]), Scored(9.0, 9.0, [3.0, -1.0])
+    output = IQL(expectile=0.9).loss("value", learner(policy, target), batch(), generator=None)
+    u = torch.minimum(3.0 * (S + A), -1.0 * (S + A)) - 0.3 * S
+    expected = (torch.where(u < 0, 0.1, 0.9) * u.square()).sum()
+    torch.testing.assert_close(output.total, expected)
+    output.total.backward()
+    found = policy.critic.grad
+    assert found is not None
+    torch.testing.assert_close(found, (-2 * torch.where(u < 0, 0.1, 0.9) * u * S).sum())
+    assert policy.q_head.grad is None
+    assert target.q_head.grad is None
+
+
+def test_iql_critics_learn_the_value_of_what_followed() -> None:
+    """Eq. 6; V is that of the weights that learn, and γᵏ that of the transition."""
+    policy, target = Scored(0.5, 0.3, [1.0, 2.0]), Scored(9.0, 9.0, [3.0, 4.0])
+    output = IQL().loss("critic", learner(policy, target), batch(), generator=None)
+    y = R + GAMMA * GOES_ON * 0.3 * NEXT
+    error = torch.stack([1.0 * (S + A) - y, 2.0 * (S + A) - y])
+    torch.testing.assert_close(output.total, 0.5 * error.square().sum())
+    output.total.backward()
+    assert policy.critic.grad is None
+    always = IQL(bootstrap_type="always").loss("critic", learner(policy, target), batch(), generator=None)
+    assert float(always.total.detach()) != pytest.approx(float(output.total.detach()))
+
+
+def test_iql_imitates_what_was_better_than_expected() -> None:
+    """Eq. 7, with the clip of the authors' implementation."""
+    policy, target = Scored(0.5, 0.3, [1.0, 2.0]), Scored(9.0, 9.0, [0.4, 0.6])
+    output = IQL(beta=2.0, max_weight=3.0).loss("actor", learner(policy, target), batch(), generator=None)
+    advantage = 0.4 * (S + A) - 0.3 * S
+    weight = (2.0 * advantage).exp().clamp(max=3.0)
+    assert (weight == 3.0).sum() == 1
+    logprob = torch.distributions.Normal(0.5 * S, 1.0).log_prob(A)
+    torch.testing.assert_close(output.total, -(weight * logprob).sum())
+    output.total.backward()
+    found = policy.actor.grad
+    assert found is not None
+    torch.testing.assert_close(found, -(weight * (A - 0.5 * S) * S).sum())
+    assert policy.critic.grad is None
+    assert policy.q_head.grad is None
+
+
+def test_without_beta_iql_is_behaviour_cloning() -> None:
+    policy = Scored(0.5, 0.3, [1.0, 2.0])
+    output = IQL(beta=0.0).loss("actor", learner(policy, copy.deepcopy(policy)), batch(), generator=None)
+    torch.testing.assert_close(output.total, -torch.distributions.Normal(0.5 * S, 1.0).log_prob(A).sum())
+
+
+def test_awac_critics_follow_the_policy_and_not_the_data() -> None:
+    """Nair et al. (2020), eq. 12: the target of policy evaluation, under target critics; actions as they are executed."""
+    policy, target = Scored(0.5, 0.0, [1.0, 2.0]), Scored(9.0, 9.0, [3.0, 4.0])
+    output = AWAC().loss("critic", learner(policy, target), batch(), generator=seeded())
+    noise = torch.randn(3, 1, generator=seeded())[:, 0]
+    action = (0.5 * NEXT + noise).clamp(-2, 2)
+    assert (0.5 * NEXT + noise > 2).any()
+    y = R + GAMMA * GOES_ON * 3.0 * (NEXT + action)
+    error = torch.stack([1.0 * (S + A) - y, 2.0 * (S + A) - y])
+    torch.testing.assert_close(output.total, 0.5 * error.square().sum())
+    output.total.backward()
+    assert policy.actor.grad is None
+
+
+def test_awac_imitates_by_the_advantage_over_its_own_actions() -> None:
+    """Eq. 13, without Z."""
+    policy, target = Scored(0.1, 0.0, [0.2, 0.3]), Scored(9.0, 9.0, [3.0, 4.0])
+    output = AWAC(temperature=0.5, value_samples=2).loss("actor", learner(policy, target), batch(), generator=seeded())
+    generator = seeded()
+    own = [(0.1 * S + torch.randn(3, 1, generator=generator)[:, 0]).clamp(-2, 2) for _ in range(2)]
+    value = sum(torch.minimum(0.2 * (S + a), 0.3 * (S + a)) for a in own) / 2
+    advantage = torch.minimum(0.2 * (S + A), 0.3 * (S + A)) - value
+    weight = (advantage / 0.5).exp()
+    torch.testing.assert_close(output.total, -(weight * torch.distributions.Normal(0.1 * S, 1.0).log_prob(A)).sum())
+    output.total.backward()
+    assert policy.q_head.grad is None
+    clipped = AWAC(temperature=0.5, value_samples=2, max_weight=1.0).loss(
+        "actor", learner(policy, target), batch(), generator=seeded()
+    )
+    torch.testing.assert_close(
+        clipped.total, -(weight.clamp(max=1) * policy.action_logprob({"states": S[:, None]}, A[:, None, None])).sum()
+    )
+
+
+@pytest.mark.parametrize(("objective", "part"), [(IQL(), "value"), (IQL(), "critic"), (AWAC(), "critic")])
+def test_weights_of_a_buffer_count_where_values_are_learned(objective: Any, part: str) -> None:
+    given = learner(Scored(0.5, 0.3, [1.0, 2.0]), Scored(0.5, 0.3, [1.0, 2.0]))
+    alone = [objective.loss(part, given, batch(torch.eye(3)[row]), generator=seeded()).total for row in range(3)]
+    both = objective.loss(part, given, batch(torch.tensor([0.5, 0.0, 2.0])), generator=seeded()).total
+    torch.testing.assert_close(both, 0.5 * alone[0] + 2.0 * alone[2])
+
+
+def test_targets_move_after_every_update() -> None:
+    for objective in (IQL(tau=0.25), AWAC(tau=0.25)):
+        found = objective.moved({"q": torch.tensor(4.0)}, {"q": torch.tensor(8.0)}, 1)
+        assert found is not None
+        assert float(found["q"]) == 5.0
+
+
+def test_policies_that_can_not_learn_so_are_refused() -> None:
+    class Judged(nn.Module):
+        def actor_parameters(self) -> list[str]:
+            return []
+
+        def most_likely_action(self, env_obs: Any) -> Any: ...
+
+    class Unvalued(Scored):
+        def value_parameters(self) -> list[str]:
+            return []
+
+    with pytest.raises(ConfigError, match=r"actor\.model\.model_type: Judged can't say how likely"):
+        AWAC().trained(Judged())
+    with pytest.raises(ConfigError, match=r"actor\.model\.add_value_head: expected true"):
+        IQL().trained(Unvalued(0.0, 0.0, [1.0]))
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "key"),
+    [
+        (IQL, {"expectile": 0.0}, "expectile"),
+        (IQL, {"expectile": 1.0}, "expectile"),
+        (IQL, {"beta": -1.0}, "beta"),
+        (IQL, {"max_weight": 0.0}, "max_weight"),
+        (IQL, {"tau": 0.0}, "tau"),
+        (AWAC, {"temperature": 0.0}, "temperature"),
+        (AWAC, {"value_samples": 0}, "value_samples"),
+        (AWAC, {"huber_delta": 0.0}, "huber_delta"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(make: Any, fields: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make(**fields)
+    assert refused.value.place == key

@@ -1,4 +1,4 @@
-"""`ReplayBuffer`: the last transitions of several producers, drawn uniformly, over n decisions.
+"""`ReplayBuffer`: the last transitions of several producers, drawn uniformly or by priority, over n decisions.
 
 producer 0   s₀ a r │ s₁ a r │ s₂ a r │ s₃ final │ s₀ a r │ s₁ …     a ring for each, in the order of time
 producer 1   s₀ a r │ s₁ a r │ s₂ newest │                             an observation is kept once: s′ of a slot is s of the next
@@ -9,7 +9,6 @@ and is never drawn. What an episode under way does next is written over its newe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +19,16 @@ from numpy.typing import NDArray
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import CheckpointError, ConfigError, RLinfError, ShapeError
 from rlinf.core.random import keyed_generator
+from rlinf.core.replay.sampling import Priorities, Sampling
+from rlinf.core.replay.saved import SavedBuffer, write_saved
+from rlinf.core.replay.storage import Storage
 from rlinf.core.replay.transitions import Transitions
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.tree import Tree, tree_leaves, tree_map
 
 Ints = NDArray[np.int64]
-_STATE: Final = "replay.json"
-_FORMAT: Final = 1
 _OBSERVATION: Final = "observation"
+_PRIORITY: Final = "priority"
 
 
 class ReplayBuffer:
@@ -42,13 +43,25 @@ class ReplayBuffer:
         n_step: n, over how many decisions a transition goes at most. It ends earlier where the episode ends, and at the newest
             observation.
         gamma: γ in [0, 1], discount of one decision.
+        sampling: which transitions are drawn; None: all alike.
         seed: of what is drawn.
+        folder: on whose disk observations are kept, in files without a name that are gone with the process; None: in memory.
 
     Raises:
         ConfigError: a number is out of range, or there are fewer than two slots for each producer.
     """
 
-    def __init__(self, *, capacity: int, producers: int = 1, n_step: int = 1, gamma: float = 0.99, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        capacity: int,
+        producers: int = 1,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        folder: Path | None = None,
+    ) -> None:
         for name, value in (("capacity", capacity), ("producers", producers), ("n_step", n_step)):
             if value < 1:
                 raise ConfigError(f"ReplayBuffer({name})", f"expected at least 1, found {value}")
@@ -60,6 +73,9 @@ class ReplayBuffer:
             raise ConfigError("ReplayBuffer(capacity)", problem, f"Use at least {2 * producers}.")
         self.n_step, self.gamma = n_step, gamma
         self._columns: dict[str, Any] = {}
+        self._storage = Storage(folder, _OBSERVATION)
+        chosen = sampling or Sampling()
+        self._priorities = Priorities(self._slots * producers, chosen) if chosen.type == "prioritized" else None
         self._names: dict[int, int] = {}
         # Of each producer: where its next slot is, how many it has, and the episode that its newest observation is of.
         self._head = np.zeros(producers, np.int64)
@@ -80,8 +96,9 @@ class ReplayBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the slots take."""
-        return sum(column.nbytes for column in self._columns.values())
+        """Bytes that the slots take, and their priorities."""
+        own = 0 if self._priorities is None else self._priorities.nbytes
+        return own + sum(column.nbytes for column in self._columns.values())
 
     def add(self, rows: Trajectory[Any], producer: Any) -> int:
         """Appends rows, each to the ring of its producer; returns how many transitions these are.
@@ -101,16 +118,20 @@ class ReplayBuffer:
             raise ShapeError("ReplayBuffer.add(rows)", problem, "Collect them with keep_observations.")
         rows = rows.map(as_numpy)
         self._allocate(rows)
-        mask = rows.mask.astype(bool)
-        for row, length in enumerate(mask.sum(1).tolist()):
-            if length:
-                self._append(rows, row, int(length), self._ring(int(producer[row])))
-        added = int(mask.sum())
+        lengths = rows.mask.astype(bool).sum(1)
+        ring = np.array([self._ring(int(name)) for name, length in zip(producer, lengths, strict=True) if length], np.int64)
+        left = np.flatnonzero(lengths)
+        while len(left):
+            # The rows of one producer follow one another; the first of each are written together.
+            _, first = np.unique(ring, return_index=True)
+            self._append(rows, left[first], lengths[left[first]], ring[first])
+            left, ring = np.delete(left, first), np.delete(ring, first)
+        added = int(lengths.sum())
         self._added += added
         return added
 
     def sample(self, size: int) -> Transitions[NDArray[Any]]:
-        """`size` transitions, each one as likely as any other, with replacement.
+        """`size` transitions, with replacement: each one as likely as any other, or as its priority says; see `take`.
 
         Raises:
             RLinfError: there is nothing to draw from.
@@ -118,9 +139,11 @@ class ReplayBuffer:
         return self.take(self.draw(size))
 
     def draw(self, size: int) -> Ints:
-        """`[size, 2]`, the producers and the slots of transitions, drawn uniformly."""
+        """`[size, 2]`, the producers and the slots of transitions."""
         if not len(self):
             raise RLinfError("replay buffer", "there is no transition to draw from", "Add rows first.")
+        if self._priorities is not None:
+            return np.stack(np.divmod(self._priorities.draw(size, self._random), self._slots), 1)
         last = np.cumsum(self._filled)
         drawn = np.empty((0, 2), np.int64)
         # Slots without a decision are drawn, too, and thrown away: all others stay equally likely.
@@ -129,80 +152,105 @@ class ReplayBuffer:
             ring = np.searchsorted(last, number, side="right")
             age = number - (last - self._filled)[ring]
             slot = (self._head[ring] - self._filled[ring] + age) % self._slots
-            kept = self._columns["decided"][ring, slot]
+            kept = self._flat("decided")[ring * self._slots + slot]
             drawn = np.concatenate([drawn, np.stack([ring, slot], 1)[kept]])
         return drawn
 
-    def take(self, index: Ints) -> Transitions[NDArray[Any]]:
-        """The transitions that begin at the given producers and slots `[B, 2]`, which hold decisions."""
+    def take(self, index: Ints, *, beta: float = 1.0) -> Transitions[NDArray[Any]]:
+        """The transitions that begin at the given producers and slots `[B, 2]`, which hold decisions.
+
+        Args:
+            index: what `draw` gave.
+            beta: β of the weights of prioritised sampling, see `Sampling`; uniform sampling has the weight 1.
+        """
         ring, first = index[:, 0], index[:, 1]
-        slots = (first[:, None] + np.arange(self.n_step)) % self._slots
-        pick = (ring[:, None], slots)
-        # A step counts if all before it were decided and did not end the episode; behind the newest slot nothing is decided, or
-        # it is the oldest of the ring, which the newest one, where nothing is decided, parts from it.
-        going = self._columns["decided"][pick] & ~np.roll(self._columns["ended"][pick], 1, axis=1)
-        going[:, 0] = True
-        counts = np.logical_and.accumulate(going, axis=1)
-        powers = np.power(self.gamma, np.arange(self.n_step))
-        reward = (self._columns["reward"][pick] * counts * powers).sum(1)
-        steps = counts.sum(1)
-        final = (first + steps - 1) % self._slots
+        begin = ring * self._slots
+        start = begin + first
+        if self.n_step == 1:
+            reward, steps, last = self._picked("reward", start), 1, start
+        else:
+            reward, steps = self._summed(begin, first)
+            last = begin + (first + steps - 1) % self._slots
+        after = begin + (last - begin + 1) % self._slots
         return Transitions(
-            observation=self._observed(ring, first),
-            action=self._columns["action"][ring, first],
-            reward=reward.astype(np.float32),
-            observation_next=self._observed(ring, (final + 1) % self._slots),
-            terminated=self._columns["terminated"][ring, final],
-            discount=np.power(self.gamma, steps).astype(np.float32),
+            observation=self._observed(start),
+            action=self._picked("action", start),
+            reward=reward,
+            observation_next=self._observed(after),
+            terminated=self._picked("terminated", last),
+            discount=np.broadcast_to(np.power(self.gamma, steps).astype(np.float32), len(index)).copy(),
+            weight=np.ones(len(index), np.float32) if self._priorities is None else self._priorities.weights(start, beta),
         )
 
+    def update_priorities(self, index: Ints, error: NDArray[Any]) -> None:
+        """Tells how badly transitions were predicted, which prioritised sampling draws by; uniform sampling does not care.
+
+        Args:
+            index: `[B, 2]`, what `draw` gave.
+            error: `[B]`, δ of the critics, of either sign.
+        """
+        if self._priorities is not None:
+            self._priorities.update(index[:, 0] * self._slots + index[:, 1], error)
+
     def save(self, folder: Path) -> None:
-        """Writes everything into a folder that exists: a `.npy` for each column, and `replay.json` with the rest.
+        """Writes everything into a folder that exists, see `rlinf.core.replay.saved`.
 
         What is drawn after `load` is what would have been drawn without.
+
+        Raises:
+            CheckpointError: there is no room, or the system refuses to write.
         """
-        for name, column in self._columns.items():
-            np.save(folder / f"{name}.npy", column, allow_pickle=False)
-        state = {
-            "format": _FORMAT,
-            "n_step": self.n_step,
-            "gamma": self.gamma,
-            "slots": self._slots,
-            "columns": sorted(self._columns),
-            "producers": {str(name): ring for name, ring in self._names.items()},
-            "head": self._head.tolist(),
-            "filled": self._filled.tolist(),
-            "episode": self._episode.tolist(),
-            "added": self._added,
-            "random": _plain(self._random.bit_generator.state),
-        }
-        (folder / _STATE).write_text(json.dumps(state))
+        columns, state = (
+            dict(self._columns),
+            {
+                "n_step": self.n_step,
+                "gamma": self.gamma,
+                "slots": self._slots,
+                "producers": {str(name): ring for name, ring in self._names.items()},
+                "head": self._head.tolist(),
+                "filled": self._filled.tolist(),
+                "episode": self._episode.tolist(),
+                "added": self._added,
+                "largest_priority": None if self._priorities is None else self._priorities.largest,
+                "random": _plain(self._random.bit_generator.state),
+            },
+        )
+        if self._priorities is not None and columns:
+            columns[_PRIORITY] = self._priorities.powers.reshape(self._sizes)
+        write_saved(folder, state, columns, int(self._filled.max()))
 
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote.
 
         Raises:
-            CheckpointError: a file is missing or damaged, or it was written by a buffer of another size.
+            CheckpointError: a file is missing or damaged, or it was written by a buffer of another size or another sampling.
         """
-        try:
-            state = json.loads((folder / _STATE).read_text())
-            columns = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in state["columns"]}
-            shape, found = (len(self._head), self._slots), (len(state["head"]), state["slots"])
-            if state["format"] != _FORMAT or any(column.shape[:2] != found for column in columns.values()):
-                raise ValueError("of another format, or its columns are of other sizes than it says")
-            random, head = _arrays(state["random"]), np.array(state["head"], np.int64)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(str(folder), f"the replay buffer can't be read ({error})", "Use another checkpoint.") from error
-        if found != shape:
-            problem = f"the replay buffer has {found[0]} producers with {found[1]} slots each, expected {shape[0]} with {shape[1]}"
+        saved = SavedBuffer(folder)
+        found, sampled = (saved.producers, saved.slots), saved.state["largest_priority"]
+        if found != self._sizes:
+            own = f"expected {self._sizes[0]} with {self._sizes[1]}"
+            problem = f"the replay buffer has {found[0]} producers with {found[1]} slots each, {own}"
             raise CheckpointError(str(folder), problem, "Resume with the same capacity, environments and actors.")
+        if (sampled is None) != (self._priorities is None):
+            names = "uniform sampling", "sampling by priority"
+            problem = f"the replay buffer has {names[sampled is not None]}, expected {names[sampled is None]}"
+            raise CheckpointError(str(folder), problem, "Resume with the same algorithm.replay_buffer.sampling.")
+        kept = {name: of for name, of in saved.columns.items() if name != _PRIORITY}
+        columns = {name: self._storage.column(name, (*self._sizes, *shape), dtype) for name, (dtype, shape) in kept.items()}
+        powers = np.zeros(self._sizes)
+        for shard in saved.shards:
+            for name, part in saved.read(shard).items():
+                into = powers if name == _PRIORITY else columns[name]
+                into[shard.rings, : saved.used] = part
         self._columns = columns
+        if self._priorities is not None:
+            self._priorities.restore(powers.reshape(-1), sampled)
         self._held = int(columns["decided"].sum()) if columns else 0
         self._flat_observation = _OBSERVATION in columns
-        self._names = {int(name): ring for name, ring in state["producers"].items()}
-        self._head, self._added = head, state["added"]
-        self._filled, self._episode = (np.array(state[name], np.int64) for name in ("filled", "episode"))
-        self._random.bit_generator.state = random
+        self._names = {int(name): ring for name, ring in saved.state["producers"].items()}
+        self._head, self._filled, self._added = saved.head, saved.filled, saved.state["added"]
+        self._episode = np.array(saved.state["episode"], np.int64)
+        self._random.bit_generator.state = _arrays(saved.state["random"])
 
     def _ring(self, producer: int) -> int:
         """The number of a producer's ring."""
@@ -211,28 +259,33 @@ class ReplayBuffer:
             raise RLinfError("replay buffer", problem, f"It was made for {len(self._head)} producers.")
         return self._names.setdefault(producer, len(self._names))
 
-    def _append(self, rows: Trajectory[NDArray[Any]], row: int, length: int, ring: int) -> None:
-        """Writes the decisions of one row, and the observation that followed them."""
+    def _append(self, rows: Trajectory[NDArray[Any]], row: Ints, length: Ints, ring: Ints) -> None:
+        """Writes the decisions of rows `[R]` of different producers, and the observation that followed each."""
+        episode = as_numpy(rows.episode)[row]
         # More than the ring holds would overwrite itself.
-        skipped = max(0, length + 1 - self._slots)
-        episode = int(rows.episode[row]) if rows.episode is not None else -1
+        skipped = np.maximum(0, length + 1 - self._slots)
         # The newest observation of an episode under way is the first one of what follows.
-        follows = int(self._filled[ring] > 0 and self._episode[ring] == episode and not skipped)
-        begin = int(self._head[ring]) - follows
-        steps = np.arange(skipped, length)
-        at = (begin + np.arange(len(steps) + 1)) % self._slots
+        follows = (self._filled[ring] > 0) & (self._episode[ring] == episode) & (skipped == 0)
+        begin, steps = self._head[ring] - follows, length - skipped
+        # Slot by slot: the row that it is of, and its number among those.
+        of = np.repeat(np.arange(len(row)), steps + 1)
+        number = np.arange(len(of)) - (np.cumsum(steps + 1) - (steps + 1))[of]
+        at = ring[of] * self._slots + (begin[of] + number) % self._slots
+        decided = number < steps[of]
+        source, when = row[of], skipped[of] + number
         for name, leaf in self._leaves(rows.observation):
-            self._columns[name][ring, at] = leaf[row, skipped : length + 1]
-        ended = (rows.terminated | rows.truncated)[row, steps].astype(bool)
-        wrote = {"action": rows.action, "reward": rows.reward, "terminated": rows.terminated}
+            self._flat(name)[at] = leaf[source, when]
+        self._held += int(steps.sum()) - int(self._flat("decided")[at].sum())
+        self._flat("decided")[at] = decided
+        if self._priorities is not None:
+            self._priorities.write(at, decided)
+        source, when, ended = source[decided], when[decided], rows.terminated | rows.truncated
+        wrote = {"action": rows.action, "reward": rows.reward, "terminated": rows.terminated, "ended": ended}
         for name, field in wrote.items():
-            self._columns[name][ring, at[:-1]] = field[row, steps]
-        self._columns["ended"][ring, at[:-1]] = ended
-        self._held += len(steps) - int(self._columns["decided"][ring, at].sum())
-        self._columns["decided"][ring, at] = np.arange(len(at)) < len(steps)
-        self._head[ring] = (int(at[-1]) + 1) % self._slots
-        self._filled[ring] = min(self._slots, int(self._filled[ring]) - follows + len(at))
-        self._episode[ring] = -1 if ended[-1] else episode
+            self._flat(name)[at[decided]] = field[source, when]
+        self._head[ring] = (begin + steps + 1) % self._slots
+        self._filled[ring] = np.minimum(self._slots, self._filled[ring] - follows + steps + 1)
+        self._episode[ring] = np.where(ended[row, length - 1], -1, episode)
 
     def _allocate(self, rows: Trajectory[NDArray[Any]]) -> None:
         """Takes the memory for rows like these, or compares them with those before."""
@@ -246,7 +299,7 @@ class ReplayBuffer:
             return
         kept |= {"reward": ((), np.dtype(np.float32))}
         kept |= {name: ((), np.dtype(np.bool_)) for name in ("terminated", "ended", "decided")}
-        self._columns = {name: np.zeros((*self._sizes, *shape), dtype) for name, (shape, dtype) in kept.items()}
+        self._columns = {name: self._storage.column(name, (*self._sizes, *shape), dtype) for name, (shape, dtype) in kept.items()}
 
     @property
     def _sizes(self) -> tuple[int, int]:
@@ -256,17 +309,39 @@ class ReplayBuffer:
         for path, leaf in tree_leaves({} if observation is None else observation):
             yield f"{_OBSERVATION}.{path}" if path else _OBSERVATION, leaf
 
-    def _observed(self, ring: Ints, slot: Ints) -> Tree[NDArray[Any]]:
-        """The observations in slots, each leaf `[B, *]`."""
+    def _flat(self, name: str) -> NDArray[Any]:
+        """A column with one axis for producers and slots."""
+        column = self._columns[name]
+        return column.reshape(-1, *column.shape[2:])
+
+    def _picked(self, name: str, at: Ints) -> NDArray[Any]:
+        """What a column has at places `[B]`."""
+        # Faster than indexing; every place is one of the column.
+        return self._flat(name).take(at, axis=0)
+
+    def _summed(self, begin: Ints, first: Ints) -> tuple[NDArray[np.float32], Ints]:
+        """Rewards over at most n decisions, `[B]`, and over how many they go."""
+        pick = begin[:, None] + (first[:, None] + np.arange(self.n_step)) % self._slots
+        # A step counts if all before it were decided and did not end the episode; behind the newest slot nothing is decided, or
+        # it is the oldest of the ring, which the newest one, where nothing is decided, parts from it.
+        going = self._picked("decided", pick)
+        going[:, 1:] &= ~self._picked("ended", pick[:, :-1])
+        going[:, 0] = True
+        counts = np.logical_and.accumulate(going, axis=1)
+        powers = np.power(self.gamma, np.arange(self.n_step))
+        return (self._picked("reward", pick) * counts * powers).sum(1).astype(np.float32), counts.sum(1)
+
+    def _observed(self, at: Ints) -> Tree[NDArray[Any]]:
+        """The observations at places, each leaf `[B, *]`."""
         if self._flat_observation:
-            return self._columns[_OBSERVATION][ring, slot]
+            return self._picked(_OBSERVATION, at)
         tree: dict[str, Any] = {}
         for name in (name for name in self._columns if name.startswith(f"{_OBSERVATION}.")):
             *branches, leaf = name.split(".")[1:]
             inner = tree
             for branch in branches:
                 inner = inner.setdefault(branch, {})
-            inner[leaf] = self._columns[name][ring, slot]
+            inner[leaf] = self._picked(name, at)
         return tree
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
 from rlinf.core.arrays import A
-from rlinf.core.tree import Tree, tree_map
+from rlinf.core.tree import Tree, tree_concatenate, tree_map
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,17 @@ class Transitions(Generic[A]):
     """`[B]` bool, the task itself ended in s′, after which nothing is worth anything."""
     discount: A
     """`[B]` float32, γᵏ."""
+    weight: A | None = None
+    """`[B]` float32, what each counts in the loss of the critics: 1 of a buffer that draws uniformly, importance weights of one
+    that prefers some; None, of transitions that no buffer drew, is 1, too."""
 
     def __len__(self) -> int:
         return self.reward.shape[0]
 
     def map(self, function: Callable[[Any], Any]) -> Transitions[Any]:
         """The same with `function` applied to every array."""
-        return Transitions(**{f.name: tree_map(function, getattr(self, f.name)) for f in dataclasses.fields(self)})
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Transitions(**{name: None if field is None else tree_map(function, field) for name, field in fields.items()})
 
     def rows(self, key: Any) -> Transitions[A]:
         """The rows that `key` (a slice or an index array) picks."""
@@ -45,3 +49,9 @@ class Transitions(Generic[A]):
             return leaf[key]
 
         return self.map(pick)
+
+    @staticmethod
+    def concat(parts: Sequence[Transitions[Any]]) -> Transitions[Any]:
+        """The rows of all parts, in their order; observations have the same keys, and all parts have weights, or none has."""
+        columns = {field.name: [getattr(part, field.name) for part in parts] for field in dataclasses.fields(Transitions)}
+        return Transitions(**{name: None if each[0] is None else tree_concatenate(each) for name, each in columns.items()})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
 
-from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import HasExpert
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
@@ -17,7 +18,7 @@ from rlinf.core.random import keyed_generator
 from rlinf.envs.recording.episode import Episode
 from rlinf.envs.recording.wrapper import RecordEpisodes
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import Infos, MaskedActions, Step, episode_seeds, unmasked
+from rlinf.envs.wrappers.interventions import Interventions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,23 +49,22 @@ class ExpertMixture(Wrapper):
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        self._mixed, self._kept = _Mixed(env), _Kept()
-        super().__init__(RecordEpisodes(self._mixed, self._kept))
+        self._share, self._kept = _ExpertShare(env), _Kept()
+        super().__init__(RecordEpisodes(Interventions(env, self._share), self._kept))
 
     def mix_expert(self, beta: float) -> None:
         expect_range("beta", beta, 0.0, 1.0)
-        self._mixed.beta, self._kept.wanted = beta, True
+        self._share.beta, self._kept.wanted = beta, True
 
     def take_episodes(self) -> list[OfflineEpisode]:
         taken, self._kept.episodes = self._kept.episodes, []
         return [_offline(episode) for episode in taken]
 
 
-class _Mixed(Wrapper):
-    """Executes the expert's actions in a share `beta` of the steps, and tells of them as `RecordEpisodes` wants to know."""
+class _ExpertShare:
+    """An `InterventionSource`: the expert acts in a share `beta` of the steps, and what it would do is known of each."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        super().__init__(env)
         expert = env.unwrapped
         if not isinstance(expert, HasExpert):
             problem = f"{type(expert).__name__} has no scripted expert (expert_actions)"
@@ -73,24 +73,15 @@ class _Mixed(Wrapper):
         self._draws = [np.random.default_rng(0)] * env.num_envs
         self.beta = 0.0
 
-    def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
-        """Starts episodes, each with random numbers of its own."""
-        mask = (options or {}).get("reset_mask")
-        seeds = episode_seeds(seed, self.num_envs)
-        for row in range(self.num_envs) if mask is None else np.flatnonzero(mask):
+    def begin(self, seeds: Sequence[int], fresh: NDArray[np.bool_]) -> None:
+        """Random numbers of their own for the episodes that begin."""
+        for row in np.flatnonzero(fresh):
             self._draws[row] = keyed_generator(seeds[row], "expert acts")
-        result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=options)
-        return result
 
-    def step(self, actions: Any) -> Step:
-        """One step of every environment, with the expert's action or the one that was given."""
-        given, active = unmasked(actions, self.num_envs)
-        values = as_numpy(given)
-        expert = np.asarray(self._expert.expert_actions(), values.dtype)
-        acts = np.array([of_row and draw.random() < self.beta for of_row, draw in zip(active, self._draws, strict=True)])
-        executed = np.where(acts.reshape(-1, *[1] * (values.ndim - 1)), expert, values)
-        seen, rewards, terminated, truncated, infos = self.env.step(executed if active.all() else MaskedActions(executed, active))
-        return seen, rewards, terminated, truncated, {**infos, "intervene_flag": acts, "intervene_action": expert}
+    def decide(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """What the expert would do, and where it does it."""
+        acts = [of_row and draw.random() < self.beta for of_row, draw in zip(active, self._draws, strict=True)]
+        return np.asarray(self._expert.expert_actions(), actions.dtype), np.array(acts)
 
 
 class _Kept:

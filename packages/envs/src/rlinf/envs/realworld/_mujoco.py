@@ -1,0 +1,139 @@
+"""The simulated arm. Only imported when one is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import mujoco
+import numpy as np
+
+from rlinf.core.errors import ConfigError
+from rlinf.envs.realworld.arm import PANDA, Floats
+from rlinf.envs.realworld.robot import Reading, RobotFault
+
+# The libraries' stubs are partial; everything of theirs is used as untyped.
+_mj: Any = mujoco
+
+_STEP_S: Final = 0.002
+_MASSES: Final = (4.97, 0.65, 3.23, 3.59, 1.23, 1.67, 0.74)
+_INERTIA: Final = 0.02
+_ARMATURE: Final = 0.1
+_GAIN: Final = (120.0, 120.0, 120.0, 120.0, 20.0, 20.0, 20.0)
+"""Newton metre seconds per radian, of the servos that follow a velocity."""
+PEG_RADIUS: Final = 0.01
+PEG_LENGTH: Final = 0.06
+SOCKET_DEPTH: Final = 0.04
+_WALL: Final = 0.02
+_GRIPPER_SPEED: Final = 0.1
+_WIDEST: Final = 0.08
+_AWAY: Final = (0.0, 0.0, -1.0)
+
+
+class MujocoArm:
+    """A `SimulatedRobot`."""
+
+    def __init__(self, clearance: float) -> None:
+        self.arm = PANDA
+        self._model = _mj.MjModel.from_xml_string(_xml(clearance))
+        self._data = _mj.MjData(self._model)
+        self._tool = {int(self._model.geom(name).id) for name in ("hand", "peg")}
+        self._gripper = self._wanted = _WIDEST
+        self._unplugged = False
+        self.place(np.array(PANDA.home), {})
+
+    def read(self) -> Reading:
+        if self._unplugged:
+            raise RobotFault("robot", "the arm doesn't answer", "Look at its plug and its network.")
+        data = self._data
+        return Reading(joints=data.qpos.copy(), velocity=data.qvel.copy(), force=self._force(), gripper=self._gripper)
+
+    def drive(self, velocity: Floats, gripper: float | None) -> None:
+        if self._unplugged:
+            raise RobotFault("robot", "the arm doesn't answer", "Look at its plug and its network.")
+        self._data.ctrl[:] = velocity
+        if gripper is not None:
+            self._wanted = min(max(gripper, 0.0), _WIDEST)
+
+    def brake(self) -> None:
+        # As an arm without power: its brakes fall in, whoever is connected.
+        self._data.ctrl[:] = 0.0
+
+    def recover(self) -> None:
+        self.read()
+
+    def close(self) -> None:
+        self.brake()
+
+    def advance(self, seconds: float) -> None:
+        for _ in range(round(seconds / _STEP_S)):
+            _mj.mj_step(self._model, self._data)
+        step = _GRIPPER_SPEED * seconds
+        self._gripper += min(max(self._wanted - self._gripper, -step), step)
+
+    def place(self, joints: Floats, scene: Mapping[str, Any]) -> None:
+        if unknown := set(scene) - {"socket"}:
+            raise ConfigError("robot", f"there is no object '{min(unknown)}' to place", "It has: socket.")
+        _mj.mj_resetData(self._model, self._data)
+        self._data.qpos[:] = joints
+        self._data.mocap_pos[0] = scene.get("socket", _AWAY)
+        self._gripper = self._wanted = _WIDEST
+        _mj.mj_forward(self._model, self._data)
+
+    def unplug(self, unplugged: bool) -> None:
+        self._unplugged = unplugged
+        self.brake()
+
+    def _force(self) -> Floats:
+        """What touches hand or peg, `[3]` newtons in the base frame."""
+        total, wrench = np.zeros(3), np.zeros(6)
+        for index in range(self._data.ncon):
+            contact = self._data.contact[index]
+            first, second = int(contact.geom1), int(contact.geom2)
+            if (first in self._tool) == (second in self._tool):
+                continue
+            _mj.mj_contactForce(self._model, self._data, index, wrench)
+            # It acts on the second one, in the contact's frame, whose axes are rows.
+            force = np.asarray(contact.frame).reshape(3, 3).T @ wrench[:3]
+            total += force if second in self._tool else -force
+        return total
+
+
+def _xml(clearance: float) -> str:
+    """The arm, the table and the socket in MuJoCo's words."""
+    links, ends = "", ""
+    for index, (a, d, alpha) in enumerate(PANDA.links):
+        turn = f"{np.cos(alpha / 2)} {np.sin(alpha / 2)} 0 0"
+        low, high, mass = PANDA.joint_low[index], PANDA.joint_high[index], _MASSES[index]
+        links += (
+            f'<body pos="{a} {-np.sin(alpha) * d} {np.cos(alpha) * d}" quat="{turn}" gravcomp="1">'
+            f'<inertial pos="0 0 0" mass="{mass}" diaginertia="{_INERTIA} {_INERTIA} {_INERTIA}"/>'
+            f'<joint name="joint{index}" axis="0 0 1" range="{low} {high}" limited="true" armature="{_ARMATURE}"/>'
+        )
+        ends += "</body>"
+    tip = PANDA.tool
+    hand = (
+        f'<geom name="hand" type="capsule" fromto="0 0 0.12 0 0 {tip - PEG_LENGTH - 0.03}" size="0.03" mass="0.7"/>'
+        f'<geom name="peg" type="capsule" fromto="0 0 {tip - PEG_LENGTH} 0 0 {tip - PEG_RADIUS}" size="{PEG_RADIUS}" mass="0.05"/>'
+    )
+    servos = "".join(
+        f'<velocity joint="joint{index}" kv="{_GAIN[index]}" forcelimited="true" forcerange="{-torque} {torque}"/>'
+        for index, torque in enumerate(PANDA.torque)
+    )
+    inner, half = PEG_RADIUS + clearance, SOCKET_DEPTH / 2
+    middle, outer = inner + _WALL / 2, inner + _WALL
+    walls = "".join(
+        f'<geom type="box" pos="{x} {y} {half}" size="{size_x} {size_y} {half}"/>'
+        for x, y, size_x, size_y in (
+            (middle, 0, _WALL / 2, outer),
+            (-middle, 0, _WALL / 2, outer),
+            (0, middle, inner, _WALL / 2),
+            (0, -middle, inner, _WALL / 2),
+        )
+    )
+    return (
+        f'<mujoco><compiler angle="radian"/><option timestep="{_STEP_S}" integrator="implicitfast"/>'
+        '<worldbody><geom name="table" type="plane" size="2 2 0.1"/>'
+        f'<body name="socket" mocap="true" pos="0 0 -1">{walls}</body>{links}{hand}{ends}</worldbody>'
+        f"<actuator>{servos}</actuator></mujoco>"
+    )

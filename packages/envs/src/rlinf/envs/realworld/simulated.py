@@ -1,0 +1,34 @@
+"""`SimulatedFranka`: a Franka arm in MuJoCo. Importing this imports no simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlinf.core.registry import require_modules
+from rlinf.envs.realworld.robot import SimulatedRobot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedFranka:
+    """A Franka arm with a peg in its hand, above a table with a socket; only what touches is simulated, nothing is drawn.
+
+    Dimensions, limits and torques are those of the data sheet; masses and the gains of its joints are near those of an arm.
+    """
+
+    socket_clearance: float = 0.004
+    """Metres by which the socket is wider than the peg, on each side."""
+
+    def check(self, place: str) -> None:
+        """Refuses early what `connect` would refuse late.
+
+        Raises:
+            MissingExtra: MuJoCo is not installed.
+        """
+        require_modules("mujoco", place=place, extra="rlinf-envs[mujoco]")
+
+    def connect(self) -> SimulatedRobot:
+        """The arm, at rest where an episode begins."""
+        self.check("robot")
+        from rlinf.envs.realworld._mujoco import MujocoArm
+
+        return MujocoArm(self.socket_clearance)

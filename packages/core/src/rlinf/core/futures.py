@@ -89,12 +89,21 @@ def gather(*futures: Future[Any], timeout: float) -> list[Any]:
     return gather_within(timeout, futures, remedy=LONGER)
 
 
-def gather_within(timeout: float, futures: Sequence[Future[Any]], *, remedy: str) -> list[Any]:
-    """`gather` for those whose timeout has a name: `remedy` is what the error of the deadline advises."""
+def gather_within(timeout: float, futures: Sequence[Future[Any]], *, remedy: str, beside: Sequence[Future[Any]] = ()) -> list[Any]:
+    """`gather` for those whose timeout has a name: `remedy` is what the error of the deadline advises.
+
+    A failure of a call that is under way `beside` them ends the wait, too; its result is not waited for.
+    """
     check_timeout(timeout, "gather(): timeout")
     deadline = time.monotonic() + timeout
-    pending = list(futures)
+    pending, running = list(futures), list(beside)
     while pending:
+        for future in [f for f in running if f.done()]:
+            running.remove(future)
+            try:
+                future.wait(timeout=0.0)
+            except Exception as error:  # noqa: BLE001 - as below
+                _raise_first_cause(error, [*pending, *running])
         # If none is done, the first is waited for, but only for a moment: then all are looked at again.
         for future in [f for f in pending if f.done()] or pending[:1]:
             was_done = future.done()
@@ -105,7 +114,7 @@ def gather_within(timeout: float, futures: Sequence[Future[Any]], *, remedy: str
                 if was_done:
                     raise
             except Exception as error:  # noqa: BLE001 - whatever a call raised is sorted, annotated and raised again
-                _raise_first_cause(error, [f for f in pending if f is not future])
+                _raise_first_cause(error, [f for f in [*pending, *running] if f is not future])
             else:
                 pending.remove(future)
         if pending and time.monotonic() >= deadline:

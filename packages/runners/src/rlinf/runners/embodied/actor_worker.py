@@ -45,6 +45,7 @@ class EmbodiedFSDPActor(Worker):
         self._topology: Topology | None = None
         self._policy: Any = None
         self._trainer: Trainer | None = None
+        self._arrivals = Arrivals(self.rank)
         self._trajectory: Trajectory[torch.Tensor] | None = None
         self._batch: Batch[torch.Tensor] | None = None
         self._metrics: list[Mapping[str, Statistic]] = []
@@ -174,10 +175,9 @@ class EmbodiedFSDPActor(Worker):
 
     def _rollout_epochs(self, trajectories: Channel, env_ranks: int) -> Iterator[Trajectory[torch.Tensor]]:
         """This rank's share of each rollout epoch, as soon as all env workers have sent it."""
-        arrivals = Arrivals(trajectories, self.rank, env_ranks)
         for _ in range(self.cfg.env.train.rollout_epoch):
             with self.worker_timer("wait_for_trajectories"):
-                parts = arrivals.next()
+                parts = self._arrivals.next(trajectories, env_ranks)
             yield Trajectory.concat(parts)
 
     def _keep(self, epochs: Sequence[Trajectory[torch.Tensor]]) -> int:

@@ -1,4 +1,4 @@
-"""What env workers send to an actor, put in order: one part for each rollout epoch."""
+"""What env workers send to an actor, put in order: one part for each rollout epoch, also of iterations that are played ahead."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ from rlinf.runners.training.tensors import to_torch
 
 
 class Arrivals:
-    """The trajectories of one iteration for one actor.
+    """The trajectories of a run for one actor.
 
     Args:
-        trajectories: where `(env rank, Trajectory)` come from, those of each env worker in the order of rollout epochs.
         rank: that of the actor, the key of its queue.
-        env_ranks: how many env workers send.
     """
 
-    def __init__(self, trajectories: Channel, rank: int, env_ranks: int) -> None:
-        self._trajectories, self._rank = trajectories, rank
-        self._waiting: list[deque[Trajectory[Any]]] = [deque() for _ in range(env_ranks)]
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._waiting: list[deque[Trajectory[Any]]] = []
 
-    def next(self) -> list[Trajectory[Tensor]]:
+    def next(self, trajectories: Channel, env_ranks: int) -> list[Trajectory[Tensor]]:
         """The next rollout epoch: what each env worker sent of it, in the order of their ranks; waits until all have.
+
+        Args:
+            trajectories: where `(env rank, Trajectory)` come from, those of each env worker in the order of rollout epochs.
+            env_ranks: how many env workers send.
 
         Raises:
             RLinfError: there is nothing in it for this actor.
         """
-        # A fast worker may be epochs ahead. By sender and not as they come, so that a run repeats exactly.
+        self._waiting = self._waiting or [deque() for _ in range(env_ranks)]
+        # A fast worker may be epochs ahead, which are kept. By sender and not as they come, so that a run repeats exactly.
         while not all(self._waiting):
-            env_rank, part = cast("tuple[int, Trajectory[Any]]", self._trajectories.get(key=self._rank))
+            env_rank, part = cast("tuple[int, Trajectory[Any]]", trajectories.get(key=self._rank))
             self._waiting[env_rank].append(part)
         parts = [part for part in (sent.popleft() for sent in self._waiting) if len(part)]
         if not parts:

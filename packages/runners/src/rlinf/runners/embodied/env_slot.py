@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,14 +30,14 @@ class RequestSender:
     """Sends the requests of a slot to the rollout worker that serves it."""
 
     requests: Channel
-    """Carries `Request`s, keyed by rollout rank."""
-    rollout_rank: int
-    """The worker that serves the slot."""
+    """Carries `Request`s."""
+    queue: Hashable
+    """The key of those to the worker that serves the slot; see `request_queue`."""
 
     def ask(self, slot: Slot, key: tuple[int, ...], obs: Any, remembered: Remembered | None = None) -> None:
         """Asks for actions for observations, each leaf `[n, *]`; None says that no more requests come."""
         request = Request(slot=slot.index, env_rank=slot.env_rank, key=key, obs=obs, remembered=remembered)
-        self.requests.put(request, key=self.rollout_rank)
+        self.requests.put(request, key=self.queue)
 
 
 Conversation = Generator[None, Reply, None]

@@ -8,7 +8,7 @@ Each slot goes this way by itself (`converse`): with several, one simulates whil
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -31,7 +31,7 @@ from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
 from rlinf.runners.embodied.slots import Slot
-from rlinf.runners.embodied.topology import Reply, Topology
+from rlinf.runners.embodied.topology import Reply, Topology, request_queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,8 @@ class Interaction:
     """The episodes that ended."""
     env_steps: int
     """Control steps that were executed."""
+    decisions: Mapping[int, int]
+    """How many decisions were sent to the actor, by the version of the weights that made them."""
 
 
 class EnvWorker(Worker):
@@ -107,7 +109,7 @@ class EnvWorker(Worker):
 
         Args:
             step: the iteration.
-            requests: where observations go, keyed by rollout rank.
+            requests: where observations go, by `request_queue`.
             answers: where decisions come from, keyed by env rank.
             trajectories: where `(env rank, Trajectory)` go, keyed by actor rank, one for each rollout epoch and in their order.
 
@@ -118,22 +120,26 @@ class EnvWorker(Worker):
         actors = self._connected().actor_ranks
         # As a rule this was done while the actor trained; not for the first iteration after a start.
         self.prepare(step)
-        played = [_Played() for _ in self._env_slots]
+        played, decisions = [_Played() for _ in self._env_slots], Counter[int]()
 
         def send_complete() -> None:
             if all(part.rows for part in played):
                 rows = Trajectory.concat([part.rows.popleft() for part in played])
+                decisions.update(rows.version[rows.mask].tolist())
                 for rank, share in enumerate(shares(rows, groups=self.cfg.env.train.groups, parts=actors)):
                     trajectories.put((self.rank, share), key=rank)
 
+        ahead = step if self.cfg.max_lag else None
+        senders = [self._sender(env_slot, requests, "train", ahead) for env_slot in self._env_slots]
         self._converse(
             {
-                env_slot.slot.index: self._roll_out(env_slot, self._sender(env_slot, requests, "train"), step, part, send_complete)
-                for env_slot, part in zip(self._env_slots, played, strict=True)
+                env_slot.slot.index: self._roll_out(env_slot, sender, step, part, send_complete)
+                for env_slot, sender, part in zip(self._env_slots, senders, played, strict=True)
             },
             answers,
         )
-        return Interaction(episodes=[result for part in played for result in part.episodes], env_steps=self._executed)
+        episodes = [result for part in played for result in part.episodes]
+        return Interaction(episodes=episodes, env_steps=self._executed, decisions=dict(decisions))
 
     def evaluate(
         self, protocol: EpisodeProtocol, requests: Channel, answers: Channel, video: str | None = None
@@ -324,8 +330,9 @@ class EnvWorker(Worker):
                 f"{', '.join(broken)}: advantages that compare the rows of a group compare different states"
             )
 
-    def _sender(self, env_slot: EnvSlot, requests: Channel, mode: Mode) -> RequestSender:
-        return RequestSender(requests=requests, rollout_rank=self._connected().rollout_rank(env_slot.slot, mode))
+    def _sender(self, env_slot: EnvSlot, requests: Channel, mode: Mode, iteration: int | None = None) -> RequestSender:
+        rank = self._connected().rollout_rank(env_slot.slot, mode)
+        return RequestSender(requests=requests, queue=request_queue(rank, iteration))
 
     def _connected(self) -> Topology:
         if self._topology is None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Protocol
 
 from rlinf.core.errors import ChannelEmpty, DeadlineExceeded
-from rlinf.core.protocols import Channel
 from rlinf.runners.embodied.schema import RolloutConfig
 from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import Request
@@ -14,24 +14,36 @@ from rlinf.runners.embodied.topology import Request
 Receive = Callable[[], Request]
 
 
+class Source(Protocol):
+    """What requests are taken from, such as a channel."""
+
+    def get(self, *, key: Hashable, timeout: float | None = None) -> Any:
+        """The next one; waits for it."""
+        ...
+
+    def get_nowait(self, *, key: Hashable) -> Any:
+        """The next one; `ChannelEmpty` if there is none."""
+        ...
+
+
 def request_batches(
-    requests: Channel, rank: int, slots: Sequence[Slot], config: RolloutConfig, receive: Receive
+    requests: Source, queue: Hashable, slots: Sequence[Slot], config: RolloutConfig, receive: Receive
 ) -> Iterator[list[Request]]:
     """Batches of requests, until every slot has said that it is done.
 
     Args:
-        requests: where they come from, keyed by rollout rank.
-        rank: whose they are.
+        requests: where they come from.
+        queue: their key; see `request_queue`.
         slots: those that the worker serves.
         config: says what goes together.
         receive: waits for the next one.
     """
     if config.batching == "stage":
         return _by_stage(slots, config.max_batched_requests, receive)
-    return _waiting(requests, rank, len(slots), config, receive)
+    return _waiting(requests, queue, len(slots), config, receive)
 
 
-def _waiting(requests: Channel, rank: int, slots: int, config: RolloutConfig, receive: Receive) -> Iterator[list[Request]]:
+def _waiting(requests: Source, queue: Hashable, slots: int, config: RolloutConfig, receive: Receive) -> Iterator[list[Request]]:
     """What waits when the worker is free, and what comes within a while; one at a time without batching."""
     most = (config.max_batched_requests or slots) if config.batching == "waiting" else 1
     while slots:
@@ -39,7 +51,7 @@ def _waiting(requests: Channel, rank: int, slots: int, config: RolloutConfig, re
         deadline: float | None = None
         # Each slot has one request at a time: when all have asked, nothing more can come.
         while slots and len(batch) < min(most, slots):
-            request = receive() if deadline is None else _next(requests, rank, deadline)
+            request = receive() if deadline is None else _next(requests, queue, deadline)
             if request is None:
                 break
             if request.obs is None:
@@ -52,16 +64,16 @@ def _waiting(requests: Channel, rank: int, slots: int, config: RolloutConfig, re
             yield batch
 
 
-def _next(requests: Channel, rank: int, deadline: float) -> Request | None:
+def _next(requests: Source, queue: Hashable, deadline: float) -> Request | None:
     """The next request if it is there, or comes before a moment of `time.monotonic()`."""
     try:
-        return requests.get_nowait(key=rank)
+        return requests.get_nowait(key=queue)
     except ChannelEmpty:
         left = deadline - time.monotonic()
     if left <= 0:
         return None
     try:
-        return requests.get(key=rank, timeout=left)
+        return requests.get(key=queue, timeout=left)
     except DeadlineExceeded:
         return None
 

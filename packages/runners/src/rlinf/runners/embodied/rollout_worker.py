@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.request_batches import request_batches
 from rlinf.runners.embodied.schema import PlayedConfig
 from rlinf.runners.embodied.slots import Slot
-from rlinf.runners.embodied.topology import Remembered, Reply, Request, Topology
+from rlinf.runners.embodied.topology import NewWeights, Remembered, Reply, Request, Topology, request_queue
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.tensors import observed, to_numpy, to_torch
 
@@ -39,6 +39,8 @@ class MultiStepRolloutWorker(Worker):
         self._wrap = wrap
         self._policy: Policy | None = None
         self._topology: Topology | None = None
+        self._taken = 0
+        """The number of the last weights that were taken."""
 
     def init_worker(self, topology: Topology) -> None:
         """Builds the policy; its weights are those of the actor only after the first synchronisation."""
@@ -49,9 +51,17 @@ class MultiStepRolloutWorker(Worker):
         policy = built if self._wrap is None else self._wrap(built, topology.spec)
         self._policy = policy if self.cfg.rollout.offload else placed(policy, self)
 
-    def sync_model_from_actor(self) -> int:
-        """Takes over the actor's weights; returns their version."""
+    def sync_model_from_actor(self, number: int | None = None) -> int:
+        """Takes over the actor's weights; returns their version.
+
+        Args:
+            number: which of the actor's publications this is, counted from 1: one that was taken while requests were answered is
+                not waited for again. None: the next one.
+        """
         policy, topology = self._ready()
+        if number is not None and number <= self._taken:
+            return policy.version
+        self._taken = number or self._taken
         received = self.cfg.actor.weight_syncer.sync.recv(self.messenger, policy.weights(), topology.actor, 0)
         policy.load(received)
         return received.version
@@ -66,11 +76,11 @@ class MultiStepRolloutWorker(Worker):
             load_starting_weights(policy, path, model=model, build=lambda config: config.build(topology.spec, seed=0))
 
     def generate(self, step: int, requests: Channel, answers: Channel, mode: Mode = "train") -> int:
-        """Answers requests until every slot that it serves is done.
+        """Answers requests until every slot that it serves is done; takes new weights in between, when it is told of them.
 
         Args:
             step: the iteration, which a policy's exploration may follow.
-            requests: where observations come from, keyed by rollout rank.
+            requests: where observations come from, by `request_queue`.
             answers: where decisions go, keyed by env rank.
             mode: "train" samples, "eval" takes the most likely action.
 
@@ -80,17 +90,18 @@ class MultiStepRolloutWorker(Worker):
         policy, topology = self._ready()
         if isinstance(policy, HasExplorationSchedule):
             policy.set_global_step(step)
-        return self._serve(requests, answers, topology.served_by(self.rank, "train"), mode)
+        queue = request_queue(self.rank, step if self.cfg.max_lag else None)
+        return self._serve(requests, queue, answers, topology.served_by(self.rank, "train"), mode)
 
     def evaluate(self, requests: Channel, answers: Channel, mode: Mode) -> int:
         """Answers the requests of an evaluation."""
         _, topology = self._ready()
-        return self._serve(requests, answers, topology.served_by(self.rank, "eval"), mode)
+        return self._serve(requests, request_queue(self.rank), answers, topology.served_by(self.rank, "eval"), mode)
 
-    def _serve(self, requests: Channel, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
+    def _serve(self, requests: Channel, queue: Hashable, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
         policy, _ = self._ready()
         with self._onloaded(policy):
-            return self._answer(requests, answers, slots, mode)
+            return self._answer(_Requests(requests, self.sync_model_from_actor), queue, answers, slots, mode)
 
     @contextmanager
     def _onloaded(self, policy: Policy) -> Generator[None]:
@@ -105,13 +116,13 @@ class MultiStepRolloutWorker(Worker):
             if isinstance(policy, torch.nn.Module):
                 policy.to("cpu")
 
-    def _answer(self, requests: Channel, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
+    def _answer(self, requests: _Requests, queue: Hashable, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
         def receive() -> Request:
             with self.worker_timer("wait_for_observations"):
-                return cast("Request", requests.get(key=self.rank))
+                return requests.get(key=queue)
 
         answered = 0
-        for batch in request_batches(requests, self.rank, slots, self.cfg.rollout, receive):
+        for batch in request_batches(requests, queue, slots, self.cfg.rollout, receive):
             with self.worker_timer("decide"):
                 replies = self._decide(batch, mode)
             for request, reply in zip(batch, replies, strict=True):
@@ -147,6 +158,29 @@ class MultiStepRolloutWorker(Worker):
         if self._policy is None or self._topology is None:
             raise RLinfError(f"rollout[{self.rank}]", "has no policy yet", "Call init_worker(topology) first.")
         return self._policy, self._topology
+
+
+class _Requests:
+    """The requests of a channel; weights that are announced among them are taken on the way.
+
+    Args:
+        channel: carries both.
+        take: receives the weights of that number.
+    """
+
+    def __init__(self, channel: Channel, take: Callable[[int], object]) -> None:
+        self._channel, self._take = channel, take
+
+    def get(self, *, key: Hashable, timeout: float | None = None) -> Request:
+        return self._next(lambda: self._channel.get(key=key, timeout=timeout))
+
+    def get_nowait(self, *, key: Hashable) -> Request:
+        return self._next(lambda: self._channel.get_nowait(key=key))
+
+    def _next(self, get: Callable[[], Request | NewWeights]) -> Request:
+        while isinstance(item := get(), NewWeights):
+            self._take(item.number)
+        return item
 
 
 def _memory(policy: RecurrentPolicy, asked: Sequence[tuple[int, Request]]) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.evaluation.results import TaskId
 from rlinf.core.sequences import Granularity
 from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, together, unmet_by_model, whole_batches
+from rlinf.runners.config.schema import ActorConfig
 from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.config.statistics import lacking_statistics
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
@@ -52,6 +53,25 @@ def _pipeline(cfg: EmbodiedConfig) -> ConfigError | None:
     if compares and cfg.env.train.auto_reset:
         problem = f"lets episodes go on into the next rollout epoch, and {key} compares the rows of a group within one"
         faults.append(ConfigError("env.train.auto_reset", problem, f"Set it to false, {remedy}"))
+    return together(faults)
+
+
+def _overlapped(cfg: PlayedConfig) -> ConfigError | None:
+    """What takes for granted that nobody plays while the actor trains."""
+    if not cfg.max_lag:
+        return None
+    remedy = "or set rollout.max_lag: 0."
+    because = f"and with rollout.max_lag {cfg.max_lag} environments are played while the actor trains"
+    faults: list[ConfigError] = []
+    if cfg.rollout.offload:
+        problem = f"leaves the devices to others while nobody decides, {because}"
+        faults.append(ConfigError("rollout.offload", problem, f"Set it to false, {remedy}"))
+    if isinstance(cfg.actor, ActorConfig) and cfg.actor.offload:
+        problem = f"leaves the devices to the rollout while nobody trains, {because}"
+        faults.append(ConfigError("actor.offload", problem, f"Set it to false, {remedy}"))
+    if cfg.trains_on_arrival:
+        problem = f"trains during the rollout of the same iteration, {because}: on an earlier one"
+        faults.append(ConfigError("runner.use_training_pipeline", problem, f"Set it to false, {remedy}"))
     return together(faults)
 
 
@@ -267,7 +287,16 @@ _FINER: Final = get_args(Granularity)
 """From the finest to the coarsest."""
 _EVALUATED: Final = "env.eval.env_type"
 _ALIKE: Final = "Evaluate in what the policy is trained for, or bring env.eval.init_params and env.eval.wrappers in line."
-PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (_placement, _batching, _acts, _observed, _evaluated_actions, _chunks, _tasks)
+PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (
+    _placement,
+    _batching,
+    _acts,
+    _observed,
+    _evaluated_actions,
+    _chunks,
+    _tasks,
+    _overlapped,
+)
 """What every run refuses that plays, however it learns."""
 EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     *PLAYED,

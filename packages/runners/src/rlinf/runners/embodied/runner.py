@@ -1,10 +1,10 @@
-"""`EmbodiedRunner`: the loop of on-policy learning from simulated robots.
+"""`EmbodiedRunner`: the loop of learning from simulated robots, synchronous or up to `rollout.max_lag` iterations behind.
 
     update_rollout_weights      actor ══weights══► rollout
     generate_rollouts           env ◄══actions══ rollout,  env ══observations══► rollout,  env ══trajectories══► actor
                                 (with runner.use_training_pipeline the actor trains on each rollout epoch as it comes)
     compute_advantages…         actor
-    run_training                actor          (meanwhile env resets for the next iteration)
+    run_training                actor          (meanwhile env resets for the next iteration, or plays it: see `collection`)
 
 Where each of them runs, and what overlaps, is decided by placement and channels, not here.
 """
@@ -23,7 +23,8 @@ from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
-from rlinf.runners.embodied.env_worker import EnvWorker, Interaction
+from rlinf.runners.embodied.collection import Collection
+from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import PlayedConfig
@@ -78,6 +79,8 @@ class EmbodiedRunner:
         self.step = 0
         self.env_steps = 0
         self.phases = Phases(cfg.runner.timeout_s)
+        channels = {"requests": self.requests, "answers": self.answers, "trajectories": self.trajectories}
+        self.collection = Collection(cfg, rollout, env, **channels, phases=self.phases)
         self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
 
     def init_workers(self) -> None:
@@ -102,6 +105,8 @@ class EmbodiedRunner:
         if checkpoint is not None:
             self.phases.wait(self.actor.load_checkpoint(str(checkpoint.folder / "actor")))
             self.step, self.env_steps = checkpoint.state["step"], checkpoint.state["env_steps"]
+            for version in checkpoint.state.get("versions", ()):
+                self.collection.versions.publish(version)
 
     def run(self) -> None:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
@@ -118,31 +123,35 @@ class EmbodiedRunner:
 
     def update_rollout_weights(self) -> None:
         """Gives the rollout workers the actor's weights."""
-        self.phases.timed("sync_weights", self.rollout.sync_model_from_actor(), self.actor.sync_model_to_rollout())
+        self.collection.give_weights(self.actor)
 
-    def generate_rollouts(self) -> list[EpisodeResult]:
-        """Lets env and rollout workers play, and the actor receive; returns the episodes that ended.
+    def generate_rollouts(self) -> dict[str, float]:
+        """Lets env and rollout workers play, and the actor receive; returns what is measured of it.
 
         With `runner.use_training_pipeline` the actor also trains on each rollout epoch while the next one is played.
         """
+        self.collection.run_ahead(self.step)
         if self.cfg.trains_on_arrival:
             received = self.actor.train_on_arrival(self.step, self.trajectories, self.env.world_size)
         else:
             received = self.actor.recv_rollout_batch(self.trajectories, self.env.world_size)
-        per_rank, *_ = self.phases.timed(
-            "generate_rollouts",
-            self.env.interact(self.step, self.requests, self.answers, self.trajectories),
-            self.rollout.generate(self.step, self.requests, self.answers),
-            received,
-        )
-        played: list[Interaction] = per_rank
+        played = self.collection.finish(self.step, received)
         self.env_steps += sum(part.env_steps for part in played)
-        return [result for part in played for result in part.episodes]
+        return {**_played([result for part in played for result in part.episodes]), **self.collection.lag(played)}
+
+    def run_training(self) -> dict[str, float]:
+        """Lets the actor train, while environments reset for the next iteration if they are not playing it."""
+        idle = self.cfg.max_lag or not self.cfg.plays(self.step + 1)
+        meanwhile = [] if idle else [self.env.prepare(self.step + 1)]
+        trained = self.actor.run_training(self.step)
+        training, *_ = self.phases.timed("actor_training", trained, *meanwhile, beside=self.collection.ahead)
+        return means(merge(training), "train/")
 
     def evaluate(self, protocol: EpisodeProtocol, video: Path | None = None) -> EvalReport[EpisodeResult]:
         """Evaluates the newest weights, and keeps them if they are the best so far."""
         with self.checkpoints.saved_if_it_fails():
             self.update_rollout_weights()
+            self.collection.drain()
             report = self.evaluator.run(protocol, video)
         self.checkpoints.evaluated(f"eval/{report.metric}", report.means[report.metric], protocol=protocol.hash)
         return report
@@ -167,20 +176,21 @@ class EmbodiedRunner:
     def _write_actor(self, folder: Path) -> None:
         self.phases.wait(self.actor.save_checkpoint(str(folder)))
 
-    def _state(self) -> dict[str, int]:
-        return {"step": self.step, "env_steps": self.env_steps}
+    def _state(self) -> dict[str, Any]:
+        versions = self.collection.versions.state(self.cfg.max_lag + 2)
+        return {"step": self.step, "env_steps": self.env_steps, "versions": versions}
 
     def _iterate(self) -> dict[str, float]:
         """One iteration; returns its scalars."""
+        if not self.cfg.plays(self.step):
+            return {"env/steps": float(self.env_steps), **self._learn(self), **self.phases.take([self.actor])}
         self.update_rollout_weights()
-        episodes = self.generate_rollouts()
+        measured = self.generate_rollouts()
         learned = self._learn(self)
-        return {
-            "env/steps": float(self.env_steps),
-            **_played(episodes),
-            **learned,
-            **self.phases.take([self.env, self.rollout, self.actor]),
-        }
+        # While they play on, env and rollout workers can't be asked.
+        asked = [self.actor] if self.cfg.max_lag else [self.env, self.rollout, self.actor]
+        times = self.collection.times if self.cfg.max_lag else {}
+        return {"env/steps": float(self.env_steps), **measured, **learned, **self.phases.take(asked), **times}
 
     def _finish(self, record: RunRecord, checkpoint: Path) -> None:
         video = self.folder.video if self.cfg.env.eval.video_cfg.save_video else None
@@ -198,10 +208,10 @@ class EmbodiedRunner:
 
 
 def on_policy_learning(runner: EmbodiedRunner) -> dict[str, float]:
-    """Credit for the decisions received last, and training on them, while environments reset for the next iteration."""
-    (credit,) = runner.phases.timed("cal_adv_and_returns", runner.actor.compute_advantages_and_returns())
-    training, _ = runner.phases.timed("actor_training", runner.actor.run_training(runner.step), runner.env.prepare(runner.step + 1))
-    return {**means(merge(credit), "rollout/"), **means(merge(training), "train/")}
+    """Credit for the decisions received last, and training on them."""
+    credited = runner.actor.compute_advantages_and_returns()
+    (credit,) = runner.phases.timed("cal_adv_and_returns", credited, beside=runner.collection.ahead)
+    return {**means(merge(credit), "rollout/"), **runner.run_training()}
 
 
 def _played(episodes: Sequence[EpisodeResult]) -> dict[str, float]:
@@ -219,6 +229,8 @@ def _played(episodes: Sequence[EpisodeResult]) -> dict[str, float]:
 
 def _told(scalars: Mapping[str, float]) -> list[str]:
     """What a person is shown of an iteration; return, and success where the task knows it, if an episode ended."""
+    if not scalars["time/env_steps_per_s"]:
+        return [f"critic loss {scalars['train/critic_loss']:.3g}"] if "train/critic_loss" in scalars else []
     parts = [f"{scalars['time/env_steps_per_s']:,.0f} steps/s"]
     if "env/return" in scalars:
         parts += [f"return {scalars['env/return']:.2f}"]

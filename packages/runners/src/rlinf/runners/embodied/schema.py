@@ -234,6 +234,19 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverlappedRolloutConfig(RolloutConfig):
+    """`rollout` of a run that goes on playing while it learns, if it is told so."""
+
+    max_lag: int = 0
+    """By how many weight updates a decision may be older than the weights that it trains; so many iterations are played ahead, with
+    the newest weights as soon as they are there. 0 is synchronous: environments wait while the actor trains."""
+
+    def __post_init__(self) -> None:
+        RolloutConfig.__post_init__(self)
+        not_negative(max_lag=self.max_lag)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbodiedAlgorithmConfig(AlgorithmConfig):
     """`algorithm`; its section also holds the fields of the advantage and of the loss."""
 
@@ -275,6 +288,15 @@ class PlayedConfig(RunConfig):
         return False
 
     @property
+    def max_lag(self) -> int:
+        """How many iterations are played ahead of the one that is trained on."""
+        return self.rollout.max_lag if isinstance(self.rollout, OverlappedRolloutConfig) else 0
+
+    def plays(self, step: int) -> bool:
+        """Whether iteration `step` collects anything; otherwise it learns from what was recorded before the run."""
+        return True
+
+    @property
     def decisions_per_rollout_epoch(self) -> int:
         """Decisions in one rollout epoch, over all environments."""
         return self.env.train.total_num_envs * self.env.train.max_steps_per_rollout_epoch
@@ -292,6 +314,11 @@ class PlayedConfig(RunConfig):
     @property
     def inexact_resume(self) -> str:
         """Why a run that resumes a checkpoint does not repeat the numbers of one without a break; "" where it does."""
+        if self.max_lag:
+            return (
+                f"what was played ahead is not saved, and is played again with the weights of the checkpoint (rollout.max_lag "
+                f"{self.max_lag}); numbers differ from those of a run without a break. rollout.max_lag=0 gives the same ones"
+            )
         if not self.env.train.auto_reset:
             return ""
         return (
@@ -314,6 +341,7 @@ class EmbodiedConfig(PlayedConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     runner: EmbodiedRunnerConfig
+    rollout: OverlappedRolloutConfig
     actor: ActorConfig
     algorithm: EmbodiedAlgorithmConfig
     reference: ReferenceConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,23 @@ class Topology:
     def served_by(self, rank: int, mode: Mode) -> tuple[Slot, ...]:
         """The slots that a rollout worker serves; their numbers differ by at most one between workers."""
         return tuple(slot for slot in self.slots[mode] if self.rollout_rank(slot, mode) == rank)
+
+
+def request_queue(rollout_rank: int, iteration: int | None = None) -> Hashable:
+    """The key of the requests to a rollout worker.
+
+    Iterations that are played ahead of others have a queue each: an env worker may begin the next one while another plays on, and
+    what a policy does may follow the iteration.
+    """
+    return rollout_rank if iteration is None else (rollout_rank, iteration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWeights:
+    """Goes among requests to a rollout worker that is serving: the actor is sending weights, which it takes before it goes on."""
+
+    number: int
+    """Of the publication, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ class OffPolicyActor(Worker):
         self.cfg = cfg
         self._topology: Topology | None = None
         self._trainer: OffPolicyTrainer
+        self._arrivals = Arrivals(self.rank)
         self._replay: ReplayBuffer
 
     def init_worker(self, topology: Topology) -> None:
@@ -76,10 +77,10 @@ class OffPolicyActor(Worker):
             env_ranks: how many env workers send.
         """
         self._ready()
-        arrivals, added = Arrivals(trajectories, self.rank, env_ranks), 0
+        added = 0
         for _ in range(self.cfg.env.train.rollout_epoch):
             with self.worker_timer("wait_for_trajectories"):
-                parts = arrivals.next()
+                parts = self._arrivals.next(trajectories, env_ranks)
             with self.worker_timer("store"):
                 added += sum(self._add(part) for part in parts)
         return added

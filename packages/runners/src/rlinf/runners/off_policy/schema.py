@@ -13,7 +13,7 @@ from rlinf.core.off_policy import Objective
 from rlinf.core.registry import OBJECTIVES
 from rlinf.core.replay import bytes_of_slot
 from rlinf.runners.config.schema import chosen, not_negative, positive
-from rlinf.runners.embodied.schema import PlayedConfig
+from rlinf.runners.embodied.schema import OverlappedRolloutConfig, PlayedConfig
 
 GIB = 2**30
 
@@ -93,6 +93,7 @@ class OffPolicyConfig(PlayedConfig):
         """What a transition takes in the replay buffer."""
         return bytes_of_slot(spec.observation, spec.action, chunk=traits_of(self.actor.model.config).chunk or 1)
 
+    rollout: OverlappedRolloutConfig
     def capacity(self, spec: EnvSpec) -> int:
         """How many transitions are kept over all actors.
 

@@ -9,7 +9,6 @@ Workers are imported when a run starts, because they load torch: help and most r
 
 from __future__ import annotations
 
-from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.embodied.runner import EmbodiedRunner
@@ -17,12 +16,6 @@ from rlinf.runners.embodied.task_type import evaluation
 from rlinf.runners.off_policy.rules import OFF_POLICY, TASK_TYPE, check_actions
 from rlinf.runners.off_policy.schema import OffPolicyConfig
 from rlinf.runners.task_types import launch, prepare, register_task_type
-
-
-def off_policy_learning(runner: EmbodiedRunner) -> dict[str, float]:
-    """Updates on what the buffer holds, while environments reset for the next iteration."""
-    training, _ = runner.phases.timed("actor_training", runner.actor.run_training(runner.step), runner.env.prepare(runner.step + 1))
-    return means(merge(training), "train/")
 
 
 @register_task_type(TASK_TYPE, config=OffPolicyConfig, rules=OFF_POLICY, evaluation=evaluation, inferred=False)
@@ -45,6 +38,6 @@ def embodied_off_policy(cfg: OffPolicyConfig, cluster: Cluster, folder: RunFolde
         rollout=launch(MultiStepRolloutWorker, cfg, cluster, "rollout", arguments=(exploration,)),
         env=launch(EnvWorker, cfg, cluster, "env"),
         folder=folder,
-        learn=off_policy_learning,
+        learn=EmbodiedRunner.run_training,
         check=lambda spec: check_actions(cfg, spec),
     )

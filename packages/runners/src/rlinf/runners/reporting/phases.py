@@ -11,14 +11,19 @@ from rlinf.core.futures import Future, gather_within
 from rlinf.core.protocols import WorkerGroup
 
 
-def within(timeout_s: float, *handles: Future[Any]) -> list[Any]:
+def within(timeout_s: float, *handles: Future[Any], beside: Sequence[Future[Any]] = ()) -> list[Any]:
     """What calls return within `runner.timeout_s`.
+
+    Args:
+        timeout_s: seconds.
+        handles: the calls that are waited for.
+        beside: calls that are under way meanwhile; should one of them fail, the wait ends.
 
     Raises:
         WorkerError: one failed; the first failure is the one that is raised.
         DeadlineExceeded: one took too long.
     """
-    return gather_within(timeout_s, handles, remedy="Raise runner.timeout_s if this is normal.")
+    return gather_within(timeout_s, handles, remedy="Raise runner.timeout_s if this is normal.", beside=beside)
 
 
 class Phases:
@@ -32,14 +37,14 @@ class Phases:
         self._timeout_s = timeout_s
         self._seconds: dict[str, float] = {}
 
-    def wait(self, *handles: Future[Any]) -> list[Any]:
+    def wait(self, *handles: Future[Any], beside: Sequence[Future[Any]] = ()) -> list[Any]:
         """What the calls return; see `within`."""
-        return within(self._timeout_s, *handles)
+        return within(self._timeout_s, *handles, beside=beside)
 
-    def timed(self, name: str, *handles: Future[Any]) -> list[Any]:
+    def timed(self, name: str, *handles: Future[Any], beside: Sequence[Future[Any]] = ()) -> list[Any]:
         """The same, as a phase of that name."""
         with self.phase(name):
-            return self.wait(*handles)
+            return self.wait(*handles, beside=beside)
 
     @contextmanager
     def phase(self, name: str) -> Generator[None]:

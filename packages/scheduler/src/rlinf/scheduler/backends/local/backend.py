@@ -110,6 +110,7 @@ class LocalBackend:
         self.timeout_s = config.timeout_s
         self.failures = Failures(lambda _: None)
         self.failures.explain = Stalls(self.wait_graph, self.stacks, config.log_dir).explain
+        self.ended = 0
         self.unseen: list[LocalCall] = []
         """Calls that failed, and nobody has waited for them yet."""
         self.scheduler = CooperativeScheduler(self._first_failure, self.wait_graph)

@@ -2,9 +2,10 @@
 
 A task lets another one run where it waits, and nowhere else. The next is the task that has waited longest among those whose
 condition holds, so that the order of a run depends on nothing but the run; but a wait that has reached its deadline comes before
-all others. It can't come before the task that runs waits, too, so that a wait may end late. When no condition holds,
-nothing can change any more: the wait with the nearest deadline of its own ends then and there, and if there is none, the run has
-come to a deadlock, which the driver is told at once.
+all others. It can't come before the task that runs waits, too, so that a wait may end late. Whoever waits for a call comes first
+when it has ended: how often it has looked in vain until then is the clock's affair, and must not change what follows. When no
+condition holds, nothing can change any more: the wait with the nearest deadline of its own ends then and there, and if there is
+none, the run has come to a deadlock, which the driver is told at once.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Task:
     """What it waits for; None while it runs, or while it has no work."""
     deadline: float | None = None
     """When its wait ends of itself, by `time.monotonic()`; None if the caller gave no timeout."""
+    urgent: Callable[[], bool] | None = None
+    """It waits for a call, and runs before all others once this holds."""
     joins: bool = False
     """It waits for a call to end, which its own timeout does not bring nearer: if nothing can run, that is a deadlock."""
     verdict: Exception | None = None
@@ -108,18 +111,22 @@ class CooperativeScheduler:
         """Waits for work; a task without work takes no part in a deadlock."""
         self._wait(ready, None)
 
-    def give_way(self) -> None:
-        """Lets the next task that can run do so."""
-        self._wait(lambda: True, None)
+    def give_way(self, until: Callable[[], bool] | None = None) -> None:
+        """Lets the tasks that can run do so, each once; with `until` no more of them as soon as that holds."""
+        self.me().urgent = until
+        try:
+            self._wait(lambda: True, None)
+        finally:
+            self.me().urgent = None
 
     def join(self, ready: Callable[[], bool], wait: Wait) -> None:
         """Waits for a call to end: as `wait_until`, but if nothing can run it is a deadlock, whatever the timeout."""
         if not ready():
-            self.me().joins = True
+            self.me().joins, self.me().urgent = True, ready
             try:
                 self._wait(ready, wait)
             finally:
-                self.me().joins = False
+                self.me().joins, self.me().urgent = False, None
 
     def wait_until(self, ready: Callable[[], bool], wait: Wait) -> None:
         """Lets others run until `ready()`.
@@ -187,6 +194,9 @@ class CooperativeScheduler:
                 # What it waits for may have come meanwhile.
                 if not task.ready():
                     task.verdict = task.wait.expired(task.wait.timeout or 0.0, self._late(now - task.deadline))
+                return task
+        for task in self._waiting:
+            if task.urgent is not None and task.urgent():
                 return task
         for task in self._waiting:
             if task.ready():

@@ -32,6 +32,8 @@ class Runtime(Protocol):
     failures: Failures
     recorder: Recorder | None
     timeout_s: float
+    ended: int
+    """How many calls have ended."""
     unseen: list[LocalCall]
     """Calls that failed, and nobody has waited for them yet."""
 
@@ -87,6 +89,7 @@ class LocalCall:
         if self.outcome is not None:
             return
         self.outcome = outcome
+        self._runtime.ended += 1
         # The launch waits for constructors itself.
         if outcome.failure is None or outcome.failure.secondary or self._forgiven or self.method == "__init__":
             return
@@ -97,9 +100,10 @@ class LocalCall:
             self._runtime.failures.announce(error)
 
     def done(self) -> bool:
-        """See `RankCall`; lets another task run first."""
+        """See `RankCall`; lets others run first, until any call has ended: whoever looks at several may wait for another one."""
         if self.outcome is None:
-            self._runtime.scheduler.give_way()
+            ended = self._runtime.ended
+            self._runtime.scheduler.give_way(lambda: self._runtime.ended != ended)
         return self.outcome is not None
 
 

@@ -1,0 +1,152 @@
+"""What env and rollout workers play: the iteration that is trained on, and `rollout.max_lag` ones ahead of it.
+
+    iteration          0        1        2        3             max_lag: 1
+    env ‖ rollout   ███████ ███████ ███████ ███████
+    actor                   ▒▒▒▒▒▒▒ ▒▒▒▒▒▒▒ ▒▒▒▒▒▒▒ ▒▒▒▒▒▒▒
+    weights         W₀      ·   W₁ →    W₂ →    W₃ →            taken between two decisions, as soon as they are there
+
+Iteration n is begun when the weights that iteration n − max_lag is trained from have been given out, and not before: that is the
+whole bound, whoever is slower. With `max_lag: 0` nothing is played ahead, and each waits for the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlinf.core.errors import RLinfError
+from rlinf.core.futures import Future
+from rlinf.core.protocols import Channel, WorkerGroup
+from rlinf.runners.embodied.schema import PlayedConfig
+from rlinf.runners.embodied.topology import NewWeights, request_queue
+from rlinf.runners.reporting.phases import Phases
+from rlinf.runners.training.versions import Versions, lag_scalars
+
+if TYPE_CHECKING:
+    from rlinf.runners.embodied.env_worker import EnvWorker, Interaction
+    from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
+
+
+@dataclass(frozen=True, slots=True)
+class _Iteration:
+    """One that is being played, or was and is not trained on yet."""
+
+    env: Any
+    rollout: Any
+
+    @property
+    def handles(self) -> list[Future[Any]]:
+        return [self.env, self.rollout]
+
+
+class Collection:
+    """Begins iterations, gives out weights while they are played, and hands them over in order.
+
+    Args:
+        cfg: the configuration of the run.
+        rollout: the group that decides.
+        env: the group that simulates.
+        requests: from env to rollout workers.
+        answers: from rollout to env workers.
+        trajectories: from env workers to the actor.
+        phases: by which the run waits.
+    """
+
+    def __init__(
+        self,
+        cfg: PlayedConfig,
+        rollout: WorkerGroup[MultiStepRolloutWorker],
+        env: WorkerGroup[EnvWorker],
+        *,
+        requests: Channel,
+        answers: Channel,
+        trajectories: Channel,
+        phases: Phases,
+    ) -> None:
+        self._cfg, self._rollout, self._env, self._phases = cfg, rollout, env, phases
+        self._requests, self._answers, self._trajectories = requests, answers, trajectories
+        self._iterations: dict[int, _Iteration] = {}
+        self._publications = 0
+        self._taking: list[Future[Any]] = []
+        """Calls that take weights in case that nobody was serving when they were announced."""
+        self.versions = Versions()
+        self.times: dict[str, float] = {}
+        """`time/<group>/<timer>` of the iteration handed over last, the seconds of the slowest rank."""
+
+    @property
+    def ahead(self) -> list[Future[Any]]:
+        """The calls that are under way beside what is waited for; a failure of theirs ends the run."""
+        handles = [handle for iteration in self._iterations.values() for handle in iteration.handles]
+        return [*handles, *self._taking]
+
+    def give_weights(self, actor: WorkerGroup[Any]) -> None:
+        """Gives the rollout workers the actor's weights, between two decisions where they are serving."""
+        self._publications += 1
+        playing = [step for step, iteration in self._iterations.items() if not iteration.rollout.done()]
+        # Lined up behind what is being played: whatever is begun later has these weights.
+        taking = self._rollout.sync_model_from_actor(self._publications)
+        sending = actor.sync_model_to_rollout()
+        for step in playing:
+            for rank in range(self._rollout.world_size):
+                self._requests.put(NewWeights(number=self._publications), key=request_queue(rank, step))
+        self._taking = [handle for handle in self._taking if not handle.done()]
+        versions, *_ = self._phases.timed("sync_weights", sending, *([] if playing else [taking]), beside=self.ahead)
+        if playing:
+            self._taking.append(taking)
+        self.versions.publish(versions[0])
+
+    def run_ahead(self, step: int) -> None:
+        """Begins iteration `step`, and those that may be played with the weights from which it is trained."""
+        for later in range(step, min(step + self._cfg.max_lag, self._cfg.runner.max_steps - 1) + 1):
+            if later not in self._iterations:
+                self._iterations[later] = _Iteration(
+                    self._env.interact(later, self._requests, self._answers, self._trajectories),
+                    self._rollout.generate(later, self._requests, self._answers),
+                )
+
+    def finish(self, step: int, received: Future[list[int]]) -> list[Interaction]:
+        """Waits until an iteration has been played and received.
+
+        Args:
+            step: the iteration, which was begun.
+            received: the actor's call that receives it; returns the number of decisions of each rank.
+
+        Returns:
+            What each env worker played.
+
+        Raises:
+            RLinfError: decisions were lost or came twice, or are older than they may be.
+        """
+        iteration = self._iterations.pop(step)
+        played, _, counts = self._phases.timed("generate_rollouts", *iteration.handles, received, beside=self.ahead)
+        self.times = {**_times(self._env.name, iteration.env), **_times(self._rollout.name, iteration.rollout)}
+        sent = sum(count for part in played for count in part.decisions.values())
+        if sent != sum(counts):
+            problem = f"env workers sent {sent:,} decisions of iteration {step}, and the actor received {sum(counts):,}"
+            raise RLinfError("generate_rollouts", problem, "A channel lost some, or gave some twice: please report it.")
+        return played
+
+    def lag(self, played: list[Interaction]) -> dict[str, float]:
+        """How old the decisions of an iteration are, now that it is trained on; nothing of a synchronous run, where all are new.
+
+        Raises:
+            RLinfError: some are older than they may be.
+        """
+        if not self._cfg.max_lag:
+            return {}
+        lags = self.versions.lags(sum((Counter(part.decisions) for part in played), Counter[int]()))
+        if max(lags, default=0) > self._cfg.max_lag:
+            problem = f"expected decisions at most {self._cfg.max_lag} weight updates old (rollout.max_lag), found {max(lags)}"
+            raise RLinfError("generate_rollouts", problem, "An iteration was begun too early: please report it.")
+        return lag_scalars(lags)
+
+    def drain(self) -> None:
+        """Waits until all that was begun has been played, so that workers are free for something else."""
+        self._phases.wait(*self.ahead)
+
+
+def _times(group: str, handle: Any) -> dict[str, float]:
+    """What the timers of the workers say of one call: they can't be asked while they play on."""
+    seconds: dict[str, float] = handle.consume_durations()
+    return {f"time/{group}/{timer}": taken for timer, taken in seconds.items() if not handle.label.endswith(f".{timer}()")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlinf.algorithms.off_policy import DQN, SAC, TD3
+from rlinf.algorithms.off_policy import DQN, SAC, TD3, CrossQ
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Explores, Learner
@@ -69,7 +70,7 @@ def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(7)
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "dqn"])
+@pytest.mark.parametrize("name", ["sac", "td3", "dqn", "crossq"])
 def test_each_has_its_name(name: str) -> None:
     objective = OBJECTIVES.build(name, {}, place="algorithm")
     assert set(objective.due(1)) <= {*objective.trained(Linear(0.0, [1.0])), *objective.parameters()}
@@ -128,6 +129,72 @@ def test_redq_asks_a_few_critics() -> None:
             found.add(round(float((wanted.sum - batch().reward.sum()) / seen.sum()), 3))
         assert found <= {float(n) for n in range(1, 9)}
         assert len(found) >= fewest
+
+
+class Normalized(Linear):
+    """Its critics subtract what they say on average of a batch, in training."""
+
+    def q_values(self, env_obs: Any, action: Any, *, training: bool = False) -> Any:
+        q = super().q_values(env_obs, action)
+        return q - q.mean(0) if training else q
+
+
+def test_crossq_judges_both_ends_in_one_pass() -> None:
+    policy, target = Normalized(0.5, [1.0, 2.0]), Normalized(9.0, [30.0, 40.0])
+    given = learner(policy, target, alpha=math.log(0.2))
+    output = CrossQ().loss("critic", given, batch(), generator=seeded())
+    with torch.no_grad():
+        action, logprob = policy.sample_action(batch().observation_next, generator=seeded())
+        ends = [
+            (batch().observation["states"] + batch().action[:, 0]) * policy.q_head,
+            (batch().observation_next["states"] + action[:, 0]) * policy.q_head,
+        ]
+        now, after = (torch.cat(ends) - torch.cat(ends).mean(0)).chunk(2)
+        follows = batch().discount * (after.amin(1) - 0.2 * logprob) * torch.tensor([1.0, 1.0, 0.0])
+        error = now - (batch().reward + follows)[:, None]
+    torch.testing.assert_close(output.total, 0.5 * error.square().sum())
+    output.total.backward()
+    assert policy.q_head.grad is not None
+    assert policy.actor.grad is None
+    # The actor climbs what the critics say by what they remember, not by this batch.
+    action, logprob = policy.sample_action(batch().observation, generator=seeded())
+    expected = (0.2 * logprob - policy.q_values(batch().observation, action).amin(1)).sum()
+    torch.testing.assert_close(CrossQ().loss("actor", given, batch(), generator=seeded()).total, expected)
+
+
+def test_crossq_has_no_targets_and_a_slow_actor() -> None:
+    assert CrossQ().moved({"w": torch.zeros(1)}, {"w": torch.ones(1)}, 1) is None
+    assert [CrossQ().due(update) for update in (1, 2, 3)] == [("critic",), ("critic",), ("critic", "actor", "alpha")]
+
+
+class Drops(Linear):
+    """Says of itself how often its critics were asked with the generator of the update."""
+
+    def dropped_q_values(self, env_obs: Any, action: Any, *, generator: Any = None) -> Any:
+        assert generator is not None
+        return self.q_values(env_obs, action) * 10
+
+
+def test_sac_drops_units_wherever_it_asks_critics() -> None:
+    """As DroQ does: those that learn, those of the target, and those that the actor climbs."""
+    policy, target = Drops(0.5, [1.0, 2.0]), Drops(0.5, [3.0, 4.0])
+    tenfold = Linear(0.5, [10.0, 20.0]), Linear(0.5, [30.0, 40.0])
+    for part in ("critic", "actor"):
+        found = SAC().loss(part, learner(policy, target, alpha=0.0), batch(), generator=seeded())
+        torch.testing.assert_close(found.total, SAC().loss(part, learner(*tenfold, alpha=0.0), batch(), generator=seeded()).total)
+
+
+def test_critics_count_transitions_by_their_weights() -> None:
+    policy, target = Normalized(0.5, [1.0, 2.0]), Normalized(0.5, [3.0, 4.0])
+    given = learner(policy, target, alpha=0.0)
+    for objective in (SAC(), CrossQ()):
+        alone = [
+            objective.loss("critic", given, replace(batch(), weight=torch.eye(3)[row]), generator=seeded()).total
+            for row in range(3)
+        ]
+        weighted = replace(batch(), weight=torch.tensor([1.0, 0.5, 0.25]))
+        total = objective.loss("critic", given, weighted, generator=seeded()).total
+        torch.testing.assert_close(total, alone[0] + 0.5 * alone[1] + 0.25 * alone[2])
 
 
 def test_td3_judges_by_the_target_actor_with_clipped_noise() -> None:

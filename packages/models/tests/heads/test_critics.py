@@ -3,6 +3,7 @@ import torch
 
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.models.heads import BatchRenorm, CrossQHead, MultiQHead
+from rlinf.models.heads.batched import SeededDropout
 
 
 def alone(head, n, x):
@@ -112,3 +113,25 @@ def test_what_they_refuse():
         head(torch.zeros(4, 3), torch.zeros(3, 2))
     with pytest.raises(ConfigError, match="found width 3, actions 2, count 0"):
         CrossQHead(3, 2, 0)
+
+
+def test_dropout_belongs_to_a_generator():
+    head = MultiQHead(3, 2, 2, (400,), layer_norm=True, dropout=0.25)
+    features, action = torch.randn(5, 3), torch.randn(5, 2)
+    torch.testing.assert_close(head(features, action), head(features, action))
+    drawn = [head(features, action, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert (drawn[0] - drawn[2]).abs().min() > 0
+
+
+def test_dropout_by_hand():
+    dropout, x = SeededDropout(0.25), torch.ones(100, 400)
+    found = dropout(x, torch.Generator().manual_seed(3))
+    # What is kept is scaled up, so that the mean stays.
+    assert sorted(set(found.flatten().tolist())) == pytest.approx([0.0, 4 / 3])
+    assert float((found == 0).float().mean()) == pytest.approx(0.25, abs=0.01)
+    assert float(found.mean()) == pytest.approx(1.0, abs=0.02)
+    assert dropout(x) is x
+    none = torch.Generator().manual_seed(3)
+    assert SeededDropout(0.0)(x, none) is x
+    assert torch.equal(torch.rand(2, generator=none), torch.rand(2, generator=torch.Generator().manual_seed(3)))

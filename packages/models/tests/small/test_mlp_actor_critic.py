@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rlinf.core import ArraySpec, EnvSpec
-from rlinf.core.capabilities import HasQFunctions, HasSFTLoss
+from rlinf.core.capabilities import HasQDropout, HasQFunctions, HasSFTLoss
 from rlinf.core.errors import ShapeError
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models import MLPPolicyConfig
@@ -51,6 +51,24 @@ def test_capabilities(bandit):
     assert action.requires_grad
     assert withq.q_values(observation, action).shape == (5, 2)
     assert withq.q_values(observation, action.detach().numpy()).shape == (5, 2)
+
+
+def test_dropout_is_that_of_training(bandit):
+    with_dropout = dataclasses.replace(TANH, num_q_heads=2, q_dropout=0.5).build(SPEC, seed=0)
+    observation = observe(bandit.seeded(), 5)
+    action, _ = with_dropout.sample_action(observation, generator=bandit.seeded(1))
+    whole = with_dropout.q_values(observation, action)
+    torch.testing.assert_close(whole, with_dropout.dropped_q_values(observation, action))
+    assert (whole != with_dropout.dropped_q_values(observation, action, generator=bandit.seeded(2))).all()
+    without, crossq = (dataclasses.replace(TANH, num_q_heads=2, q_head=head).build(SPEC, seed=0) for head in ("multi", "crossq"))
+    for policy in (without, crossq):
+        assert isinstance(policy, HasQDropout)
+        dropped = policy.dropped_q_values(observation, action, generator=bandit.seeded(2))
+        torch.testing.assert_close(policy.q_values(observation, action), dropped)
+
+
+def test_which_critics_normalise_batches():
+    assert [replaced.traits.q_batch_norm for replaced in (TANH, dataclasses.replace(TANH, q_head="crossq"))] == [False, True]
 
 
 def test_the_actor_follows_the_critics(bandit):

@@ -112,3 +112,32 @@ def test_what_a_configuration_refuses():
         MLPPolicyConfig(q_hidden_sizes=(0,))
     with pytest.raises(ConfigError, match="critics of CrossQ are normalised already"):
         MLPPolicyConfig(q_head="crossq", q_layer_norm=True)
+    with pytest.raises(ConfigError, match="q_dropout: critics of CrossQ have no dropout"):
+        MLPPolicyConfig(q_head="crossq", q_dropout=0.1)
+    with pytest.raises(ConfigError, match="q_dropout"):
+        MLPPolicyConfig(q_dropout=1.0)
+
+
+@pytest.mark.parametrize("distribution", ["gaussian", "tanh_gaussian"])
+def test_recorded_actions_are_scored_as_the_policy_would_score_its_own(distribution):
+    config = MLPPolicyConfig(distribution=distribution, num_action_chunks=2, state_dependent_std=True, num_q_heads=2)
+    policy = config.build(SPEC, seed=0)
+    seen = {"states": torch.randn(7, 4, generator=seeded())}
+    action, logprob = policy.sample_action(seen, generator=seeded(1))
+    torch.testing.assert_close(policy.action_logprob(seen, action), logprob, rtol=1e-3, atol=1e-3)
+    at_bounds = torch.as_tensor(HIGH).expand(7, 2, 3)
+    assert policy.action_logprob(seen, at_bounds).isfinite().all()
+
+
+def test_values_are_apart_from_critics_and_actor():
+    policy = MLPPolicyConfig(num_q_heads=2).build(SPEC, seed=0)
+    seen = {"states": torch.randn(7, 4, generator=seeded())}
+    policy.state_value(seen).sum().backward()
+    learned = {name for name, parameter in policy.named_parameters() if parameter.grad is not None}
+    assert learned == set(policy.value_parameters())
+    assert policy.state_value(seen).shape == (7,)
+    assert not learned & set(policy.actor_parameters())
+    bare = MLPPolicyConfig(num_q_heads=2, add_value_head=False).build(SPEC, seed=0)
+    assert bare.value_parameters() == []
+    with pytest.raises(ConfigError, match=r"add_value_head.*Set it to true"):
+        bare.state_value(seen)

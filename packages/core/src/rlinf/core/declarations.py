@@ -59,6 +59,8 @@ class PolicyTraits:
     """Whether its evaluations have an entropy."""
     q_functions: bool | None = None
     """Whether it has Q-functions (`rlinf.core.capabilities.HasQFunctions`), as soft actor-critic needs them."""
+    q_batch_norm: bool | None = None
+    """Whether its Q-functions normalise by the statistics of a batch, so that they learn without target networks (CrossQ)."""
     recurrent: bool | None = None
     """Whether it has a memory (`rlinf.core.capabilities.RecurrentPolicy`)."""
     discrete_actions: bool | None = None

@@ -11,9 +11,10 @@ from rlinf.core.data import ArraySpec, EnvSpec, LossOutput, Weights
 from rlinf.core.metrics import Statistic
 from rlinf.core.replay.transitions import Transitions
 
-Judges = Literal["q_functions", "action_values"]
-"""What an algorithm learns values with: Q-functions of vectors of numbers (`rlinf.core.capabilities.HasQFunctions`), or the value
-of each numbered action (`rlinf.core.capabilities.HasActionValues`)."""
+Judges = Literal["q_functions", "batch_normalized_q_functions", "action_values"]
+"""What an algorithm learns values with: Q-functions of vectors of numbers (`rlinf.core.capabilities.HasQFunctions`), those that
+normalise by the statistics of a batch (`PolicyTraits.q_batch_norm`), or the value of each numbered action
+(`rlinf.core.capabilities.HasActionValues`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,12 @@ class OffPolicyTrainer(Protocol):
     @property
     def version(self) -> int:
         """How many updates made these weights."""
+        ...
+
+    @property
+    def td_error(self) -> Any:
+        """`[B]` NumPy float32, |δ| of each row of the last update in the order of its micro-batches, by which prioritised replay
+        draws; None before one, and of an objective that compares no values."""
         ...
 
     def update(self, micro_batches: Sequence[Transitions[Any]]) -> Mapping[str, Statistic]:

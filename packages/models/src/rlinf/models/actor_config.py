@@ -12,6 +12,7 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
+from rlinf.core.generation import HOTTEST
 from rlinf.core.sequences import Granularity
 
 STATES = "states"
@@ -50,6 +51,8 @@ class ActorCriticConfig:
     """Units of each hidden layer of a Q-function."""
     q_layer_norm: bool = False
     """Whether the hidden layers of ordinary critics are normalised, which keeps their values bounded (RLPD)."""
+    q_dropout: float = 0.0
+    """The share of the hidden units of ordinary critics that are dropped at random in training (DroQ: 0.01, with `q_layer_norm`)."""
 
     def __post_init__(self) -> None:
         for name, least in (("num_action_chunks", 1), ("num_q_heads", 0)):
@@ -63,6 +66,9 @@ class ActorCriticConfig:
             raise ConfigError("logstd_init", found, "Move it, or widen the range.")
         if self.q_layer_norm and self.q_head == "crossq":
             raise ConfigError("q_layer_norm", "critics of CrossQ are normalised already", "Set q_layer_norm: false.")
+        expect_range("q_dropout", self.q_dropout, 0.0, 1.0, open_high=True)
+        if self.q_dropout and self.q_head == "crossq":
+            raise ConfigError("q_dropout", "critics of CrossQ have no dropout", "Set q_dropout: 0, or q_head: multi.")
 
     @property
     def traits(self) -> PolicyTraits:
@@ -71,6 +77,7 @@ class ActorCriticConfig:
             critic=self.add_value_head,
             entropy=self.distribution == "gaussian",
             q_functions=self.num_q_heads > 0,
+            q_batch_norm=self.q_head == "crossq",
             chunk=self.num_action_chunks,
         )
 
@@ -82,6 +89,7 @@ def acting(
     recurrent: bool = False,
     discrete_actions: bool = False,
     q_functions: bool | None = None,
+    q_batch_norm: bool | None = None,
     observations: tuple[str, ...] | None = None,
     any_observation: tuple[str, ...] = (),
     chunk: int | None = None,
@@ -94,6 +102,7 @@ def acting(
         recurrent=recurrent,
         discrete_actions=discrete_actions,
         q_functions=q_functions,
+        q_batch_norm=q_batch_norm,
         language=False,
         observations=observations,
         any_observation=any_observation,
@@ -132,6 +141,18 @@ def check_log_std(init: float | None, bounds: tuple[float, float] | None = None)
         expect_range("logstd_range", bound, -MOST_LOG_STD, MOST_LOG_STD)
     if bounds is not None and not bounds[0] < bounds[1]:
         raise ConfigError("logstd_range", f"expected low < high, found {list(bounds)}")
+
+
+def check_sampling(temperature: float, temperature_eval: float, top_k: int) -> None:
+    """Refuses settings of drawn action tokens that no distribution has.
+
+    Raises:
+        ConfigError: one of them.
+    """
+    expect_range("temperature", temperature, 0.0, HOTTEST, open_low=True)
+    expect_range("temperature_eval", temperature_eval, 0.0, HOTTEST)
+    if top_k < 0:
+        raise ConfigError("top_k", f"expected 0 for all bins, or a number of them, found {top_k}")
 
 
 def expect_sizes(place: str, sizes: tuple[int, ...]) -> None:

@@ -31,6 +31,28 @@ class BatchedLinear(nn.Module):
         return torch.einsum("bni,nio->bno", x, self.weight) + self.bias
 
 
+class SeededDropout(nn.Module):
+    """x ↦ x m / (1 − p), m ~ Bernoulli(1 − p) for each number, where there is a generator to draw m; x otherwise.
+
+    Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting" (2014), JMLR 15. torch's own draws from
+    its global generator, which no checkpoint of ours has.
+
+    Args:
+        share: p in [0, 1).
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The same shape."""
+        if generator is None or self.share == 0.0:
+            return x
+        kept = torch.rand(x.shape, generator=generator, device=x.device) >= self.share
+        return x * kept / (1.0 - self.share)
+
+
 class BatchedLayerNorm(nn.Module):
     """N layer normalisations side by side, each with a scale and a shift of its own.
 

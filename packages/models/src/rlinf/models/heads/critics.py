@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.models.heads.batch_renorm import BatchRenorm
-from rlinf.models.heads.batched import BatchedLayerNorm, BatchedLinear
+from rlinf.models.heads.batched import BatchedLayerNorm, BatchedLinear, SeededDropout
 from rlinf.models.layers.activations import Activation, make_activation
 
 
@@ -19,7 +19,8 @@ class MultiQHead(nn.Module):
     """Q₁ … Q_N (h, a): multi-layer perceptrons of the same size and different weights, run as one.
 
     Chen et al., "Randomized Ensembled Double Q-Learning" (2021), arXiv:2101.05982, for many critics; layer normalisation as in
-    Ball et al., "Efficient Online Reinforcement Learning with Offline Data" (2023), sec. 4.2, arXiv:2302.02948.
+    Ball et al., "Efficient Online Reinforcement Learning with Offline Data" (2023), sec. 4.2, arXiv:2302.02948; dropout before it
+    as in Hiraoka et al., "Dropout Q-Functions for Doubly Efficient Reinforcement Learning" (2021), sec. 4, arXiv:2110.02034.
 
     Args:
         width: W, of the features.
@@ -28,6 +29,7 @@ class MultiQHead(nn.Module):
         hidden: units of the hidden layers.
         activation: what follows each of them.
         layer_norm: whether each hidden layer is normalised before its activation.
+        dropout: the share of hidden units that are dropped before that, in a pass that is given a generator.
     """
 
     def __init__(
@@ -39,24 +41,28 @@ class MultiQHead(nn.Module):
         activation: Activation = "relu",
         *,
         layer_norm: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.sizes = _checked("MultiQHead", width, actions, count)
         layers: list[nn.Module] = []
         for size_in, size_out in pairwise((width + actions, *hidden)):
             layers.append(BatchedLinear(count, size_in, size_out))
+            if dropout:
+                layers.append(SeededDropout(dropout))
             if layer_norm:
                 layers.append(BatchedLayerNorm(count, size_out))
             layers.append(make_activation(activation, place="MultiQHead(activation)"))
         layers.append(BatchedLinear(count, (width + actions, *hidden)[-1], 1))
         self.critic = nn.Sequential(*layers)
 
-    def forward(self, features: Tensor, action: Tensor) -> Tensor:
+    def forward(self, features: Tensor, action: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """What each critic says.
 
         Args:
             features: `[B, W]`.
             action: `[B, K · A]`.
+            generator: drops units; without it all are there.
 
         Returns:
             `[B, N]`.
@@ -65,7 +71,9 @@ class MultiQHead(nn.Module):
             ShapeError: a shape disagrees; the message names the argument.
         """
         x = _joined("MultiQHead", self.sizes, features, action)
-        return cast("Tensor", self.critic(x)).squeeze(-1)
+        for layer in self.critic:
+            x = layer(x, generator) if isinstance(layer, SeededDropout) else layer(x)
+        return x.squeeze(-1)
 
 
 class CrossQHead(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlinf.core.data import Decision, LossOutput, Rescored
-from rlinf.core.errors import ShapeError
+from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.core.protocols import Mode
 from rlinf.core.trajectory import Batch
@@ -160,6 +160,27 @@ class QFunctions(ActorCritic):
         latent = self.distribution.draw(given, generator)
         return self.distribution.action(latent), self.distribution.logprob(latent, given, "chunk_level")
 
+    def value_parameters(self) -> list[str]:
+        """The names of what only values states; see `rlinf.core.capabilities.HasStateValue`."""
+        return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("critic", "value_head")]
+
+    def state_value(self, env_obs: Tree[Any]) -> Tensor:
+        """`[B]`, what a state is worth; no gradient reaches what makes the features, which the Q-functions learn.
+
+        Raises:
+            ConfigError: there is no value function.
+        """
+        value = self._judged(self._features(self._context(env_obs)).detach())
+        if value is None:
+            raise ConfigError("actor.model.add_value_head", "there is no value function, found false", "Set it to true.")
+        return value
+
+    def action_logprob(self, env_obs: Tree[Any], action: Any) -> Tensor:
+        """`[B]`, the log-probability of the chunk `[B, K, A]`; no gradient reaches what makes the features."""
+        features = self._features(self._context(env_obs)).detach()
+        latent = self.distribution.latent(torch.as_tensor(action, dtype=features.dtype, device=features.device))
+        return self.distribution.logprob(latent, self._given(features), "chunk_level")
+
     def q_values(self, env_obs: Tree[Any], action: Any, *, training: bool = False) -> Tensor:
         """`[B, N]`, what each critic says of an action `[B, K, A]` in the units of the environment; differentiable.
 
@@ -169,11 +190,22 @@ class QFunctions(ActorCritic):
             training: whether CrossQ's critics use the statistics of this batch and add them to the running ones; give both ends
                 of the transitions at once then. Ordinary critics have no statistics.
         """
-        features = self._features(self._context(env_obs))
-        unit = self.distribution.unit(torch.as_tensor(action, dtype=features.dtype, device=features.device))
+        features, unit = self._judged_by_critics(env_obs, action)
         if isinstance(self.q_head, CrossQHead):
             return self.q_head(features, unit, training=training)
         return self.q_head(features, unit)
+
+    def dropped_q_values(self, env_obs: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> Tensor:
+        """`[B, N]` with units dropped by the generator; see `rlinf.core.capabilities.HasQDropout`."""
+        features, unit = self._judged_by_critics(env_obs, action)
+        return (
+            self.q_head(features, unit) if isinstance(self.q_head, CrossQHead) else self.q_head(features, unit, generator=generator)
+        )
+
+    def _judged_by_critics(self, env_obs: Tree[Any], action: Any) -> tuple[Tensor, Tensor]:
+        """Features `[B, W]`, and the action `[B, K · A]` in units of its range."""
+        features = self._features(self._context(env_obs))
+        return features, self.distribution.unit(torch.as_tensor(action, dtype=features.dtype, device=features.device))
 
 
 class ActionValues(ActorCritic):
@@ -197,4 +229,6 @@ def make_q_head(config: ActorCriticConfig, width: int, actions: int) -> MultiQHe
     """
     if config.q_head == "crossq":
         return CrossQHead(width, actions, config.num_q_heads, config.q_hidden_sizes)
-    return MultiQHead(width, actions, config.num_q_heads, config.q_hidden_sizes, layer_norm=config.q_layer_norm)
+    return MultiQHead(
+        width, actions, config.num_q_heads, config.q_hidden_sizes, layer_norm=config.q_layer_norm, dropout=config.q_dropout
+    )

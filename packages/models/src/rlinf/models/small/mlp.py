@@ -41,6 +41,7 @@ class MLPPolicyConfig(ActorCriticConfig):
             entropy=self.distribution == "gaussian",
             discrete_actions=True,
             q_functions=self.num_q_heads > 0,
+            q_batch_norm=self.q_head == "crossq",
             observations=(STATES,),
             chunk=self.num_action_chunks,
         )

@@ -1,0 +1,107 @@
+"""What soft actor-critics have in common, however they learn their critics: the actor, the temperature, and when each is due."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlinf.algorithms.objectives.critic import Bootstrap
+from rlinf.algorithms.objectives.rows import Aggregate
+from rlinf.algorithms.objectives.sac import initial_temperature, sac_actor_loss, temperature, temperature_loss
+from rlinf.algorithms.objectives.targets import update_due
+from rlinf.algorithms.off_policy.settings import apart
+from rlinf.core.capabilities import HasQDropout
+from rlinf.core.config import expect_range
+from rlinf.core.data import LossOutput
+from rlinf.core.off_policy import Learner
+from rlinf.core.replay import Transitions
+
+ALPHA = "alpha"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftActorCritic(ABC):
+    """An actor that climbs Q − α log π, with a temperature α that is learned; a subclass says what the critics learn.
+
+    Haarnoja et al., "Soft Actor-Critic Algorithms and Applications" (2018), alg. 1, arXiv:1812.05905. An update is a step of the
+    critics, one of the actor on the critics after theirs, and one of the temperature.
+    """
+
+    agg_q: Aggregate = "min"
+    """How the critics of what follows become one value."""
+    actor_agg_q: Aggregate = "min"
+    """How critics become the value that the actor climbs."""
+    backup_entropy: bool = True
+    """Whether the entropy of what follows belongs to the value."""
+    bootstrap_type: Bootstrap = "standard"
+    """"standard" ends with a terminated episode; "always" counts what follows, too, for tasks that go on after success."""
+    critic_actor_ratio: int = 1
+    """Updates of the critics for one of the actor and of the temperature."""
+    auto_entropy_tuning: bool = True
+    """Whether the temperature is learned, so that the entropy stays at `target_entropy`."""
+    initial_alpha: float = 1.0
+    """The temperature at the start, or always."""
+    alpha_type: Literal["exp", "softplus"] = "exp"
+    """How the learned number becomes a temperature."""
+    target_entropy: float | None = None
+    """In nats; null is minus the numbers of a decision, K · A."""
+    huber_delta: float | None = None
+    """Beyond which error the critics' loss is linear; null for the square alone."""
+
+    def __post_init__(self) -> None:
+        expect_range("critic_actor_ratio", self.critic_actor_ratio, 1)
+        expect_range("initial_alpha", self.initial_alpha, 0.0, 1e6, open_low=self.auto_entropy_tuning)
+        expect_range("target_entropy", self.target_entropy, -1e4, 1e4)
+        expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
+
+    def parameters(self) -> Mapping[str, float]:
+        """The number that becomes the temperature, if it is learned."""
+        if not self.auto_entropy_tuning:
+            return {}
+        return {ALPHA: initial_temperature(self.initial_alpha, parametrisation=self.alpha_type)}
+
+    def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
+        """The critic, and the actor."""
+        return apart(policy)
+
+    def due(self, update: int) -> Sequence[str]:
+        """The critic always, the others every `critic_actor_ratio` updates."""
+        if not update_due(update, every=self.critic_actor_ratio):
+            return ("critic",)
+        return ("critic", "actor", ALPHA) if self.auto_entropy_tuning else ("critic", "actor")
+
+    def loss(
+        self, part: str, learner: Learner, batch: Transitions[Tensor], *, generator: torch.Generator | None
+    ) -> LossOutput[Tensor]:
+        if part == "critic":
+            return self.critic_loss(learner, batch, generator)
+        if part == "actor":
+            action, logprob = learner.policy.sample_action(batch.observation, generator=generator)
+            q = q_values(learner.policy, batch.observation, action, generator)
+            return sac_actor_loss(logprob, q, alpha=self.alpha(learner), aggregate=self.actor_agg_q)
+        with torch.no_grad():
+            action, logprob = learner.policy.sample_action(batch.observation, generator=generator)
+        target = -float(action[0].numel()) if self.target_entropy is None else self.target_entropy
+        return temperature_loss(self.alpha(learner), logprob, target_entropy=target)
+
+    @abstractmethod
+    def critic_loss(self, learner: Learner, batch: Transitions[Tensor], generator: torch.Generator | None) -> LossOutput[Tensor]:
+        """What the critics minimise."""
+
+    def alpha(self, learner: Learner) -> Tensor:
+        """The temperature, differentiable if it is learned."""
+        if not self.auto_entropy_tuning:
+            return torch.tensor(self.initial_alpha)
+        return temperature(learner.parameters[ALPHA], parametrisation=self.alpha_type)
+
+
+def q_values(policy: Any, observation: Any, action: Tensor, generator: torch.Generator | None) -> Tensor:
+    """`[B, N]`, what critics say in training: with dropout, where they have it."""
+    if isinstance(policy, HasQDropout):
+        return policy.dropped_q_values(observation, action, generator=generator)
+    return policy.q_values(observation, action)

@@ -61,6 +61,11 @@ class OfflineSource(Protocol):
         """All that it records, by its own names, whether or not somebody sees it."""
         ...
 
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What it does not record of rewards and of the ends of episodes, by its own names; () if nothing is missing."""
+        ...
+
     def __len__(self) -> int:
         """Episodes."""
         ...

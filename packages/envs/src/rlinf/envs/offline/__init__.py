@@ -1,4 +1,4 @@
-"""Recorded episodes as arrays: LeRobot's datasets, and Minari's."""
+"""Recorded episodes as arrays: LeRobot's datasets, Minari's, and NumPy files."""
 
 from rlinf.core.offline import OfflineEpisode as OfflineEpisode
 from rlinf.core.offline import OfflineSource as OfflineSource
@@ -7,3 +7,4 @@ from rlinf.envs.offline.episodes import transitions as transitions
 from rlinf.envs.offline.lerobot import LeRobot as LeRobot
 from rlinf.envs.offline.minari import Minari as Minari
 from rlinf.envs.offline.minari import minari_name as minari_name
+from rlinf.envs.offline.numpy_files import NumpyEpisodes as NumpyEpisodes

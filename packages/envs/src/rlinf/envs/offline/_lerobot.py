@@ -79,6 +79,11 @@ class LeRobotSource:
         return tuple(self._parts[0].features)
 
     @property
+    def lacks(self) -> tuple[str, ...]:
+        """Features that other tools leave out; without them rewards are 0 and episodes end by a cut."""
+        return tuple(name for name in ("next.reward", "next.done") if name not in self._parts[0].features)
+
+    @property
     def spec(self) -> EnvSpec:
         """By the names of environments; the bounds of actions are the least and the greatest that were recorded, if it says."""
         first = self._parts[0]

@@ -25,6 +25,8 @@ class MinariSource:
         config: which one.
     """
 
+    lacks: tuple[str, ...] = ()
+
     def __init__(self, config: Minari) -> None:
         self._data = _load(config)
         self._per_key = config.per_key

@@ -125,6 +125,9 @@ def test_critic_loss_by_hand():
     assert (output.total.item(), output.weight.item()) == (7.0, 2.0)
     assert q.grad.tolist() == [[1.0, -3.0], [0.0, 2.0]]
     assert means(output.metrics) == {"critic_loss": 3.5, "q": 3.0, "target": 3.0, "td_error": 1.5}
+    assert output.td_error is not None
+    assert output.td_error.tolist() == [2.0, 1.0]
+    assert not output.td_error.requires_grad
     assert td_error(q, target).tolist() == [2.0, 1.0] == reference.td_error(q.tolist(), target.tolist())
     assert not td_error(q, target).requires_grad
     # 0.5 + 2 (3 - 1) and 0 + ½ 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,24 @@ def test_micro_batches_make_the_same_step() -> None:
         other.update([batch.rows(slice(0, 1)), batch.rows(slice(1, 6))])
     for name, tensor in whole.state_dict().items():
         torch.testing.assert_close(parted.state_dict()[name], tensor)
+
+
+def test_it_tells_the_error_of_each_row_in_order() -> None:
+    class Compares(Pulls):
+        def loss(self, part: str, learner: Any, batch: Any, *, generator: Any) -> LossOutput[Any]:
+            output = super().loss(part, learner, batch, generator=generator)
+            error = learner.policy.critic.sum().detach() + batch.reward
+            return replace(output, td_error=error) if part == "critic" else output
+
+    trainer, batch = made(objective=Compares()), transitions(6)
+    assert trainer.td_error is None
+    trainer.update([batch.rows(slice(0, 1)), batch.rows(slice(1, 6))])
+    np.testing.assert_allclose(trainer.td_error, 2.0 + np.arange(6))
+    trainer.update([batch.rows(slice(0, 2))])
+    np.testing.assert_allclose(trainer.td_error, 2.02 + np.arange(2), rtol=1e-4)
+    plain = made()
+    plain.update([batch])
+    assert plain.td_error is None
 
 
 def test_it_goes_on_to_the_bit(tmp_path: Path) -> None:

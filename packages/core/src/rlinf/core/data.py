@@ -142,6 +142,8 @@ class LossOutput(Generic[A]):
     """`[]`, the sum of weights; the engine divides by its total over micro-batches and ranks."""
     metrics: Mapping[str, Statistic] = field(default_factory=dict[str, Statistic])
     """What to log, by name."""
+    td_error: A | None = None
+    """`[B]`, |δ| of each transition, by which prioritised replay draws; no gradient. None of a loss that compares no values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,8 +97,10 @@ class OffPolicyTrainer(Protocol):
 
     @property
     def td_error(self) -> Any:
-        """`[B]` NumPy float32, |δ| of each row of the last update in the order of its micro-batches, by which prioritised replay
-        draws; None before one, and of an objective that compares no values."""
+        """`[B]` NumPy float32, |δ| of each row of the last update in the order of its micro-batches.
+
+        Prioritised replay draws by it; None before an update, and of an objective that compares no values.
+        """
         ...
 
     def update(self, micro_batches: Sequence[Transitions[Any]]) -> Mapping[str, Statistic]:

@@ -101,7 +101,8 @@ def critic_loss(q: Tensor, target: Tensor, *, huber_delta: float | None = None, 
         weight: `[B]`, importance weights or a mask; see `Rows`.
 
     Returns:
-        The sum and its weight. Metrics: `critic_loss`; `q`, the mean over critics; `target`; `td_error`, the mean |Q − y|.
+        The sum and its weight, and of each row the mean |Q − y| over critics. Metrics: `critic_loss`; `q`, the mean over critics;
+        `target`; `td_error`, the mean |Q − y|.
 
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
@@ -112,8 +113,9 @@ def critic_loss(q: Tensor, target: Tensor, *, huber_delta: float | None = None, 
     q, target = rows.take("q", q, None), rows.take("target", target).detach()
     error = q - target[:, None]
     loss = distance(error, huber_delta).sum(1)
-    observed = {"critic_loss": loss, "q": q.mean(1), "target": target, "td_error": error.abs().mean(1)}
-    return rows.output(loss, observed)
+    distance_of_row = error.abs().mean(1)
+    observed = {"critic_loss": loss, "q": q.mean(1), "target": target, "td_error": distance_of_row}
+    return rows.output(loss, observed, td_error=distance_of_row)
 
 
 def td_error(q: Tensor, target: Tensor) -> Tensor:

@@ -62,19 +62,21 @@ class Rows:
         valid = (self.weight != 0).reshape(-1, *[1] * len(tail))
         return torch.where(valid, at_least_float32(x), 0.0)
 
-    def output(self, loss: Tensor, observed: Mapping[str, Tensor]) -> LossOutput[Tensor]:
+    def output(self, loss: Tensor, observed: Mapping[str, Tensor], *, td_error: Tensor | None = None) -> LossOutput[Tensor]:
         """The sum of losses with its weight; metrics are means over rows of weight ≠ 0, whatever their weight.
 
         Args:
             loss: `[B]`, differentiable and finite.
             observed: what to log of each row, `[B]`.
+            td_error: see `LossOutput`.
         """
         valid = self.weight != 0
         with torch.no_grad():
             sums = torch.stack([valid.sum().double(), *(torch.where(valid, x, 0.0).sum().double() for x in observed.values())])
         count, *rest = cast("list[float]", sums.tolist())  # pyright: ignore[reportUnknownMemberType]
         metrics = {name: Metric(value, count) for name, value in zip(observed, rest, strict=True)}
-        return LossOutput(total=(loss * self.weight).sum(), weight=valid.sum().to(loss.dtype), metrics=metrics)
+        error = None if td_error is None else td_error.detach()
+        return LossOutput(total=(loss * self.weight).sum(), weight=valid.sum().to(loss.dtype), metrics=metrics, td_error=error)
 
 
 def expect_rows(place: str, x: Tensor, rows: int, *tail: int | None) -> None:

@@ -84,7 +84,7 @@ class DQN:
             )
         q = learner.policy.action_values(batch.observation)
         chosen = batch.action.reshape(len(batch)) - _least(learner.action)
-        return q_learning_loss(q, chosen, target, huber_delta=self.huber_delta)
+        return q_learning_loss(q, chosen, target, huber_delta=self.huber_delta, weight=batch.weight)
 
     def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
         """θ̄ ← (1 − τ) θ̄ + τ θ, every `target_update_freq` updates."""

@@ -87,7 +87,7 @@ class TD3:
                 bootstrap=self.bootstrap_type,
             )
         q = learner.policy.q_values(batch.observation, batch.action)
-        return td3_critic_loss(q, target, huber_delta=self.huber_delta)
+        return td3_critic_loss(q, target, huber_delta=self.huber_delta, weight=batch.weight)
 
     def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
         """θ̄ ← (1 − τ) θ̄ + τ θ, whenever the actor was updated."""

@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor, nn
 
@@ -36,7 +38,7 @@ class TorchOffPolicyTrainer:
     """Owns a policy's weights, target weights, free parameters and the optimizer of each part.
 
     Args:
-        optim: of all optimizers; that of the part `critic` has `value_lr`, if it is set.
+        optim: of all optimizers; those of the parts `critic` and `value` have `value_lr`, if it is set.
         policy: rank 0's weights win.
         objective: what is learned.
         action: one control step.
@@ -60,6 +62,7 @@ class TorchOffPolicyTrainer:
         self._free = {name: nn.Parameter(torch.tensor(value, device=self._device)) for name, value in free.items()}
         self._learner = Learner(policy=policy, target=self._target, parameters=self._free, action=action)
         self._parts = self._made_parts()
+        self._td_errors: list[Tensor] = []
         self._version = 0
         cast("Any", policy).version = 0
 
@@ -67,6 +70,11 @@ class TorchOffPolicyTrainer:
     def version(self) -> int:
         """How many updates made these weights."""
         return self._version
+
+    @property
+    def td_error(self) -> NDArray[np.float32] | None:
+        """`[B]`, |δ| of each of this rank's rows in the last update, of its first part that compares values; None without one."""
+        return torch.cat(self._td_errors).float().cpu().numpy() if self._td_errors else None
 
     def update(self, micro_batches: Sequence[Transitions[Any]]) -> dict[str, Statistic]:
         """One update; every rank calls it, with at least one micro-batch each.
@@ -87,6 +95,7 @@ class TorchOffPolicyTrainer:
         number = self._version + 1
         found: list[Mapping[str, Statistic]] = []
         skipped = False
+        self._td_errors = []
         for name in self._objective.due(number):
             metrics, taken = self._step(self._parts[name], moved, number)
             found.append(metrics)
@@ -147,7 +156,7 @@ class TorchOffPolicyTrainer:
         if empty or len(set(held)) < len(held):
             problem = f"the part '{empty[0]}' trains nothing" if empty else "a parameter belongs to two parts"
             raise ConfigError("algorithm.loss_type", f"{problem} of {type(self._policy).__name__}", "Choose another model.")
-        rates = {"critic": self._optim.value_lr or self._optim.lr}
+        rates = dict.fromkeys(("critic", "value"), self._optim.value_lr or self._optim.lr)
         return {
             part: Part(part, adamw(parameters, rate := rates.get(part, self._optim.lr), self._optim), rate, 0)
             for part, parameters in trained.items()
@@ -160,7 +169,7 @@ class TorchOffPolicyTrainer:
         seed = keyed_seed(self._seed, f"update {part.name}", self._ranks.rank, number)
         generator = torch.Generator(self._device).manual_seed(seed)
         total = [torch.zeros_like(parameter) for parameter in parameters]
-        weight, metrics = 0.0, list[Mapping[str, Statistic]]()
+        weight, metrics, errors = 0.0, list[Mapping[str, Statistic]](), list[Tensor]()
         for batch in batches:
             output = self._objective.loss(part.name, self._learner, batch, generator=generator)
             # Of this part alone: what else the loss goes through, such as critics on the actor's way, keeps its gradients.
@@ -171,6 +180,9 @@ class TorchOffPolicyTrainer:
                     into += gradient
             weight += output.weight.item()
             metrics.append(output.metrics)
+            if output.td_error is not None:
+                errors.append(output.td_error)
+        self._td_errors = self._td_errors or errors
         summed, weight, observed = self._over_ranks(total, weight, merge(metrics))
         square = float(sum(float(gradient.double().square().sum()) for gradient in summed))
         factor, norm = division(square, weight, self._optim.clip_grad)

@@ -1,21 +1,23 @@
 """Records what a scripted expert does: `uv run apps/embodied/collect.py [--config-name RECIPE] [--episodes N] [key=value …]`.
 
-The environment is `env.eval` of a recipe of fine-tuning, and the LeRobot dataset goes where its `data.path` says, so that
-`apps/embodied/sft.py` with the same recipe finds it.
+The environment is `env.eval` of a recipe, and the LeRobot dataset goes where the recipe looks for it: `data.path` of one of
+fine-tuning (`apps/embodied/sft.py`), `algorithm.demo_buffer.path` of one with demonstrations (`apps/embodied/train.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.recording import lerobot_writer, record_expert
-from rlinf.runners import EmbodiedSFTConfig, compose_recipe, read_embodied_sft, run_app
+from rlinf.runners import compose_recipe, run_app
+from rlinf.runners.task_types import task_type_of
 
-CONFIG_DIR = Path(__file__).parent / "config_sft"
+CONFIG_DIRS = (Path(__file__).parent / "config_sft", Path(__file__).parent / "config")
 SIDE_BY_SIDE = 32
 """Environments that play together."""
 
@@ -23,12 +25,13 @@ SIDE_BY_SIDE = 32
 def main(argv: Sequence[str]) -> int:
     """Records what a recipe asks for, and says how many episodes were solved."""
     args = _parse(argv)
-    cfg = read_embodied_sft(compose_recipe(args.config_dir, args.config_name, args.overrides).data)
-    if cfg.env is None:
+    data = compose_recipe(args.config_dir or _folder_of(args.config_name), args.config_name, args.overrides).data
+    cfg = task_type_of(data).read(data)
+    if getattr(cfg, "env", None) is None:
         raise ConfigError("env", "this recipe names no environment to record in", "Set env.eval.env_type and env.eval.init_params.")
     config = cfg.env.eval
     config.init_params.check("env.eval.init_params")
-    folder = args.out or _path(cfg)
+    folder = args.out or _path(data)
     writer = lerobot_writer(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
     env = config.init_params.make(
         min(SIDE_BY_SIDE, args.episodes), max_episode_steps=config.max_episode_steps, ignore_terminations=False, render=False
@@ -48,18 +51,25 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _path(cfg: EmbodiedSFTConfig) -> str:
+def _folder_of(recipe: str) -> Path:
+    """That of recipes of fine-tuning, or else the one of all others."""
+    return next((folder for folder in CONFIG_DIRS if (folder / f"{recipe}.yaml").is_file()), CONFIG_DIRS[0])
+
+
+def _path(data: Mapping[str, Any]) -> str:
     """Where the recipe looks for its dataset."""
-    path = cfg.source["data"].get("path")
+    sections = (data.get("data"), (data.get("algorithm") or {}).get("demo_buffer"))
+    path = next((section["path"] for section in sections if section and "path" in section), None)
     if not isinstance(path, str):
-        raise ConfigError("data.path", "this recipe names no folder for its dataset", "Set it, or --out.")
+        problem = "this recipe names no folder for its dataset (nor algorithm.demo_buffer.path)"
+        raise ConfigError("data.path", problem, "Set it, or --out.")
     return path
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config-name", default="tabletop_openvla_oft_sft", help="the recipe (default: %(default)s)")
-    parser.add_argument("--config-dir", type=Path, default=CONFIG_DIR, help="where recipes are looked for")
+    parser.add_argument("--config-dir", type=Path, help="where the recipe is (default: config_sft or config, beside this script)")
     parser.add_argument("--episodes", type=int, default=24, help="how many (default: %(default)s)")
     parser.add_argument("--out", default=None, help="the folder of the dataset (default: data.path of the recipe)")
     parser.add_argument("--seed", type=int, default=0, help="of initial states and noise (default: %(default)s)")

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from off_policy_toy import Adds, ToyObjective, ToyValues
 from torch import nn
 
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
-from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.metrics import Metric
 from rlinf.core.random import RowGenerators
-from rlinf.core.registry import MODELS, OBJECTIVES, TRAINERS
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.slots import slot_layout
@@ -30,69 +27,6 @@ from rlinf.runners.off_policy.schema import OffPolicyConfig
 
 BOX = ArraySpec(shape=(1,), dtype="float32", low=np.full(1, -1.0, np.float32), high=np.full(1, 3.0, np.float32))
 STATES = {"states": ArraySpec(shape=(1,), dtype="float32")}
-
-
-@dataclass(frozen=True)
-class ToyObjective:
-    judges: ClassVar[str] = "q_functions"
-    tau: float = 0.1
-
-
-@dataclass(frozen=True)
-class ToyValues(ToyObjective):
-    judges: ClassVar[str] = "action_values"
-
-
-@dataclass(frozen=True)
-class Adds(ToyObjective):
-    """Explores by adding how many decisions there were, and a number of its own."""
-
-    def explored(self, action: Any, spec: ArraySpec, *, decisions: int, generator: Any) -> Any:
-        return action + decisions + torch.rand((), generator=generator)
-
-
-@dataclass
-class Sees:
-    """A trainer that keeps what it is given."""
-
-    version: int = 0
-    seen: list[Any] = field(default_factory=list[Any])
-
-    def update(self, micro_batches: Sequence[Any]) -> Mapping[str, Any]:
-        self.seen.append(micro_batches)
-        return {"critic_loss": Metric(1.0)}
-
-    def save(self, folder: Path) -> None:
-        (folder / "trainer").touch()
-
-    def load(self, folder: Path) -> None:
-        assert (folder / "trainer").exists()
-
-
-@dataclass(frozen=True)
-class SeesConfig:
-    def check_off_policy(self) -> None: ...
-
-    def build_off_policy(self, policy: Any, objective: Any, spec: Any, **given: Any) -> Sees:
-        return Sees()
-
-
-@dataclass(frozen=True)
-class WithQ:
-    heads: int = 2
-
-    @property
-    def traits(self) -> PolicyTraits:
-        return PolicyTraits(q_functions=self.heads > 0, recurrent=False)
-
-    def build(self, spec: Any, *, seed: int) -> Any:
-        return nn.Linear(1, 1)
-
-
-OBJECTIVES.register("toy_objective")(ToyObjective)
-OBJECTIVES.register("toy_values")(ToyValues)
-TRAINERS.register("toy_sees")(SeesConfig)
-MODELS.register("toy_q")(WithQ)
 
 
 @pytest.fixture

@@ -14,12 +14,13 @@ from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.off_policy import OffPolicyTrainer, TrainsOffPolicy
 from rlinf.core.protocols import Channel
 from rlinf.core.random import keyed_seed
-from rlinf.core.replay import ReplayBuffer
+from rlinf.core.replay import ReplayBuffer, Transitions
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.arrivals import Arrivals
 from rlinf.runners.embodied.topology import Topology
+from rlinf.runners.off_policy.demo_buffer import Demonstrations
 from rlinf.runners.off_policy.schema import OffPolicyConfig
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.finite import check_finite
@@ -32,9 +33,10 @@ class OffPolicyActor(Worker):
     def __init__(self, cfg: OffPolicyConfig) -> None:
         self.cfg = cfg
         self._topology: Topology | None = None
-        self._trainer: OffPolicyTrainer
         self._arrivals = Arrivals(self.rank)
+        self._trainer: OffPolicyTrainer
         self._replay: ReplayBuffer
+        self._demonstrations: Demonstrations | None = None
 
     def init_worker(self, topology: Topology) -> None:
         """Builds the policy, its trainer and the replay buffer; every rank calls it.
@@ -45,6 +47,7 @@ class OffPolicyActor(Worker):
         # By default torch takes all cores of the machine, which the workers on it share.
         torch.set_num_threads(self.threads)
         self._replay = self._buffer(topology.spec)
+        self._demonstrations = Demonstrations.of(self.cfg, topology.spec, rank=self.rank, world_size=self.world_size)
         config, seed = self.cfg.actor, self.cfg.runner.seed
         policy = placed(config.model.build(topology.spec, seed=keyed_seed(seed, "model")), self)
         if self.cfg.runner.ckpt_path is not None:
@@ -95,13 +98,19 @@ class OffPolicyActor(Worker):
         share = self.cfg.actor.global_batch_size // self.world_size
         size = self.cfg.actor.micro_batch_size or share
         metrics: list[Mapping[str, Statistic]] = [{"replay_buffer/size": Metric(float(len(self._replay)))}]
+        if self._demonstrations is not None:
+            metrics.append(self._demonstrations.described())
         for _ in range(self.cfg.updates(step)):
             with self.worker_timer("sample"):
-                drawn = self._replay.sample(share)
+                drawn = self._drawn(share)
             parts = [drawn.rows(slice(begin, begin + size)) for begin in range(0, share, size)]
             with self.worker_timer("update"):
                 metrics.append(self._trainer.update(parts))
         return merge(metrics)
+
+    def receive_ahead(self, epochs: int, trajectories: Channel, env_ranks: int) -> None:
+        """Waits for rollout epochs of later iterations, which have been played: a checkpoint has them, too."""
+        self._arrivals.wait_for(epochs, trajectories, env_ranks)
 
     def save_checkpoint(self, folder: str) -> None:
         """Writes this rank's share of a checkpoint into a folder that exists; every rank calls it."""
@@ -110,17 +119,25 @@ class OffPolicyActor(Worker):
         own = self._replay_folder(folder)
         own.mkdir()
         self._replay.save(own)
+        self._arrivals.save(Path(folder))
 
     def load_checkpoint(self, folder: str) -> None:
         """Restores what `save_checkpoint` wrote; every rank calls it."""
         self._ready()
         self._trainer.load(Path(folder))
         self._replay.load(self._replay_folder(folder))
+        self._arrivals.load(Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""
         self._ready()
         self._trainer.close()
+
+    def _drawn(self, size: int) -> Transitions[Any]:
+        """This rank's share of a batch."""
+        if self._demonstrations is None:
+            return self._replay.sample(size)
+        return self._demonstrations.batch(self._replay, size, self._trainer.version)
 
     def _add(self, rows: Trajectory[Any]) -> int:
         check_finite("reward", rows.reward, rows, place=f"actor[{self.rank}]", remedy="Look at the reward of env.train.env_type.")

@@ -27,6 +27,8 @@ class Exploration:
     """Decisions at the start that are drawn uniformly."""
     decisions_per_iteration: int
     """By which iterations become decisions."""
+    first_step: int = 0
+    """The first iteration that makes any."""
 
     def __call__(self, policy: nn.Module, spec: EnvSpec) -> ExploringPolicy:
         """The policy with exploration around it."""
@@ -58,7 +60,7 @@ class ExploringPolicy(nn.Module):
 
     def set_global_step(self, step: int) -> None:
         """Tells the iteration, from which follows how many decisions came before."""
-        self._decisions = step * self._exploration.decisions_per_iteration
+        self._decisions = max(0, step - self._exploration.first_step) * self._exploration.decisions_per_iteration
         if isinstance(self.policy, HasExplorationSchedule):
             self.policy.set_global_step(step)
 

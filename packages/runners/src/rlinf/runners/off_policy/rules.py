@@ -9,26 +9,34 @@ import numpy as np
 
 from rlinf.core.arrays import as_numpy
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import traits_of
+from rlinf.core.declarations import needs_of, traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.off_policy import TrainsOffPolicy
 from rlinf.core.replay import available_memory
 from rlinf.runners.config.rules import Rule
-from rlinf.runners.config.sections import Section
+from rlinf.runners.config.sections import Section, resolved
 from rlinf.runners.embodied.rules import PLAYED
+from rlinf.runners.off_policy.demo_buffer import unfit_demonstrations
 from rlinf.runners.off_policy.schema import GIB, OffPolicyConfig
 from rlinf.runners.task_types import read_run
 
 TASK_TYPE: Final = "embodied_off_policy"
 _LOSS: Final = "algorithm.loss_type"
+_HEAD: Final = "actor.model.q_head"
 _BUFFER: Final = "algorithm.replay_buffer"
 
 
 def _judged(cfg: OffPolicyConfig) -> ConfigError | None:
     traits, model, loss = traits_of(cfg.actor.model.config), f"'{cfg.actor.model.model_type}'", f"'{cfg.algorithm.loss_type}'"
     judges = cfg.algorithm.objective.judges
-    if judges == "q_functions" and traits.q_functions is False:
+    if judges != "action_values" and traits.q_functions is False:
         return ConfigError("actor.model.num_q_heads", f"{loss} learns Q-functions, and {model} has none", "Set it to 2.")
+    if judges == "q_functions" and traits.q_batch_norm:
+        problem = f"{loss} learns from target networks, and these critics are made to learn without"
+        return ConfigError(_HEAD, problem, f"Set it to multi, or {_LOSS}: crossq.")
+    if judges == "batch_normalized_q_functions" and traits.q_batch_norm is False:
+        problem = f"{loss} learns without target networks, which critics without the statistics of batches can't"
+        return ConfigError(_HEAD, problem, f"Set it to crossq, or {_LOSS}: sac.")
     if judges == "action_values" and traits.discrete_actions is False:
         problem = f"{loss} chooses among numbered actions, and {model} makes vectors of numbers"
         return ConfigError(_LOSS, problem, "Choose sac or td3, or actor.model.model_type mlp_policy.")
@@ -40,6 +48,25 @@ def _remembers(cfg: OffPolicyConfig) -> ConfigError | None:
         return None
     problem = f"'{cfg.actor.model.model_type}' has a memory, and a replay buffer draws single transitions"
     return ConfigError("actor.model.model_type", problem, "Choose a policy without, such as mlp_policy or cnn_policy.")
+
+
+def _normalized(cfg: OffPolicyConfig) -> ConfigError | None:
+    if not resolved(cfg.actor.model).get("normalize_observations"):
+        return None
+    problem = "statistics of observations grow with a rollout, and what a replay buffer keeps would be seen in ever other units"
+    return ConfigError(
+        "actor.model.normalize_observations", problem, "Set it to false; critics have q_layer_norm, or q_head: crossq."
+    )
+
+
+def _whole_batches(cfg: OffPolicyConfig) -> ConfigError | None:
+    size, batch = cfg.actor.micro_batch_size, cfg.actor.global_batch_size
+    if cfg.algorithm.objective.judges != "batch_normalized_q_functions" or size is None or size >= batch:
+        return None
+    problem = (
+        f"{size} of {batch} transitions, and critics of '{cfg.algorithm.loss_type}' normalise by the statistics of a whole batch"
+    )
+    return ConfigError("actor.micro_batch_size", problem, "Leave it out.")
 
 
 def _trains(cfg: OffPolicyConfig) -> ConfigError | None:
@@ -63,31 +90,61 @@ def _held(cfg: OffPolicyConfig) -> ConfigError | None:
     return None
 
 
+def _recorded(cfg: OffPolicyConfig) -> ConfigError | None:
+    if not cfg.algorithm.offline_steps or cfg.algorithm.demo_buffer is not None:
+        return None
+    problem = f"{cfg.algorithm.offline_steps} iterations are to learn from a dataset, and there is none"
+    return ConfigError("algorithm.offline_steps", problem, "Set algorithm.demo_buffer.type and the fields of the dataset.")
+
+
+def _valued(cfg: OffPolicyConfig) -> ConfigError | None:
+    if "value" not in needs_of(cfg.algorithm.objective) or traits_of(cfg.actor.model.config).critic is not False:
+        return None
+    problem = f"'{cfg.algorithm.loss_type}' learns what a state is worth, and '{cfg.actor.model.model_type}' has no value function"
+    return ConfigError("actor.model.add_value_head", problem, "Set it to true.")
+
+
 def _updated(cfg: OffPolicyConfig) -> ConfigError | None:
-    made = cfg.decisions_per_iteration * cfg.runner.max_steps
-    if made >= cfg.min_transitions:
+    offline = cfg.algorithm.offline_steps
+    if offline > cfg.runner.max_steps:
+        problem = f"{offline} iterations at the start are more than the {cfg.runner.max_steps} of the run (runner.max_steps)"
+        return ConfigError("algorithm.offline_steps", problem, "Lower it, or raise runner.max_steps.")
+    made = cfg.decisions_per_iteration * (cfg.runner.max_steps - offline)
+    if made >= cfg.min_transitions or offline == cfg.runner.max_steps:
         return None
     problem = f"the run collects {made} transitions, and the first update needs {cfg.min_transitions}: nothing would be learned"
     return ConfigError("runner.max_steps", problem, f"Raise it, or lower {_BUFFER}.min_buffer_size or algorithm.start_steps.")
 
 
-OFF_POLICY: Final[Sequence[Rule[OffPolicyConfig]]] = (*PLAYED, _judged, _remembers, _trains, _held, _updated)
+OFF_POLICY: Final[Sequence[Rule[OffPolicyConfig]]] = (
+    *PLAYED,
+    _judged,
+    _normalized,
+    _whole_batches,
+    _remembers,
+    _trains,
+    _held,
+    _recorded,
+    _valued,
+    _updated,
+)
 
 
 def check_actions(cfg: OffPolicyConfig, spec: EnvSpec) -> None:
-    """Refuses an algorithm that can't learn the actions of an environment, and a buffer that is larger than the free memory.
+    """Refuses an algorithm that can't learn what an environment takes, demonstrations of another one, and too large a buffer.
 
     Raises:
         ConfigError: one line for each of them, with its key.
     """
-    refuse([fault for fault in (_numbered(cfg, spec), _unbounded(cfg, spec), _too_large(cfg, spec)) if fault is not None])
+    own = (_numbered(cfg, spec), _unbounded(cfg, spec), _too_large(cfg, spec))
+    refuse([*(fault for fault in own if fault is not None), *unfit_demonstrations(cfg, spec)])
 
 
 def _numbered(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
     env, loss = f"env.train.env_type '{cfg.env.train.env_type}'", f"'{cfg.algorithm.loss_type}'"
     numbered = np.issubdtype(np.dtype(spec.action.dtype), np.integer)
     single = numbered and not spec.action.shape and traits_of(cfg.actor.model.config).chunk in (None, 1)
-    if cfg.algorithm.objective.judges == "q_functions" and numbered:
+    if cfg.algorithm.objective.judges != "action_values" and numbered:
         return ConfigError(_LOSS, f"{loss} learns vectors of numbers, and {env} takes numbered actions", "Choose dqn.")
     if cfg.algorithm.objective.judges == "action_values" and not single:
         found = "several numbers" if numbered else "vectors of numbers"

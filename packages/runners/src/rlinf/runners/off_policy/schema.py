@@ -10,7 +10,8 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import traits_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Objective
-from rlinf.core.registry import OBJECTIVES
+from rlinf.core.offline import OfflineConfig
+from rlinf.core.registry import DATASETS, OBJECTIVES
 from rlinf.core.replay import bytes_of_slot
 from rlinf.runners.config.schema import chosen, not_negative, positive
 from rlinf.runners.embodied.schema import OverlappedRolloutConfig, PlayedConfig
@@ -39,6 +40,25 @@ class ReplayBufferConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DemoBufferConfig:
+    """`algorithm.demo_buffer`: demonstrations, of which a share of every batch is drawn (RLPD); it also holds a dataset's fields.
+
+    Ball et al., "Efficient Online Reinforcement Learning with Offline Data" (2023), alg. 1, arXiv:2302.02948.
+    """
+
+    type: str = "lerobot"
+    """A registered dataset of episodes."""
+    dataset: OfflineConfig = field(metadata=chosen(DATASETS, "type", trains=True))
+    """The dataset's own fields."""
+    fraction: float | None = 0.5
+    """The share of a batch that is drawn from it, rounded down to whole transitions; the rest is drawn from the replay buffer. null:
+    each transition of either is as likely as any other, as in one buffer that begins with the dataset (IQL, AWAC)."""
+
+    def __post_init__(self) -> None:
+        expect_range("fraction", self.fraction, 0.0, 1.0, open_low=True, open_high=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffPolicyAlgorithmConfig:
     """`algorithm`; its section also holds the fields of the objective."""
 
@@ -53,11 +73,19 @@ class OffPolicyAlgorithmConfig:
     start_steps: int = 0
     """Decisions at the start of the run that are drawn uniformly within the bounds of actions, rounded up to a whole iteration."""
     replay_buffer: ReplayBufferConfig = field(default_factory=ReplayBufferConfig)
+    demo_buffer: DemoBufferConfig | None = None
+    """Demonstrations beside what the run collects; null for none."""
+    offline_steps: int = 0
+    """Iterations at the start of the run that learn from `demo_buffer` alone, while nothing is played; as many as `runner.max_steps`
+    for a run that is offline from start to end."""
+    offline_updates: int = 1000
+    """Updates in each of these iterations."""
 
     def __post_init__(self) -> None:
         expect_range("gamma", self.gamma, 0.0, 1.0)
         expect_range("utd", self.utd, 0.0, 1e4)
-        not_negative(start_steps=self.start_steps)
+        not_negative(start_steps=self.start_steps, offline_steps=self.offline_steps)
+        positive(offline_updates=self.offline_updates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +93,15 @@ class OffPolicyConfig(PlayedConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     algorithm: OffPolicyAlgorithmConfig
+    rollout: OverlappedRolloutConfig
 
     @property
     def keeps_observations(self) -> bool:
         """A replay buffer needs what was seen, final observations too."""
         return True
+
+    def plays(self, step: int) -> bool:
+        return step >= self.algorithm.offline_steps
 
     @property
     def min_transitions(self) -> int:
@@ -84,7 +116,9 @@ class OffPolicyConfig(PlayedConfig):
 
     def updates(self, step: int) -> int:
         """Updates in iteration `step`, counted from 0: by what was collected, so that a run that resumes makes the same ones."""
-        made = self.decisions_per_iteration
+        if not self.plays(step):
+            return self.algorithm.offline_updates
+        step, made = step - self.algorithm.offline_steps, self.decisions_per_iteration
         if (step + 1) * made < self.min_transitions:
             return 0
         return math.floor((step + 1) * made * self.algorithm.utd) - math.floor(step * made * self.algorithm.utd)
@@ -93,7 +127,6 @@ class OffPolicyConfig(PlayedConfig):
         """What a transition takes in the replay buffer."""
         return bytes_of_slot(spec.observation, spec.action, chunk=traits_of(self.actor.model.config).chunk or 1)
 
-    rollout: OverlappedRolloutConfig
     def capacity(self, spec: EnvSpec) -> int:
         """How many transitions are kept over all actors.
 

@@ -30,6 +30,7 @@ def embodied_off_policy(cfg: OffPolicyConfig, cluster: Cluster, folder: RunFolde
         objective=cfg.algorithm.objective,
         start_steps=cfg.algorithm.start_steps,
         decisions_per_iteration=cfg.decisions_per_iteration,
+        first_step=cfg.algorithm.offline_steps,
     )
     prepare(cluster, actor=OffPolicyActor, rollout=MultiStepRolloutWorker, env=EnvWorker)
     return EmbodiedRunner(

@@ -1,0 +1,120 @@
+"""Recorded episodes beside the replay buffer, from which a share of every batch is drawn, or the whole of it.
+
+    batch = ⌊fraction · B⌋ demonstrations + the rest from the replay buffer
+
+Ball et al., "Efficient Online Reinforcement Learning with Offline Data" (2023), alg. 1, arXiv:2302.02948. Without a fraction both are
+drawn from as if they were one, as in Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning" (2021), sec. 5.2,
+arXiv:2110.06169. While nothing was played, all of it is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.declarations import traits_of
+from rlinf.core.errors import ConfigError
+from rlinf.core.metrics import Metric, Statistic
+from rlinf.core.random import keyed_generator
+from rlinf.core.replay import RecordedTransitions, ReplayBuffer, Transitions
+from rlinf.runners.off_policy.schema import OffPolicyConfig
+
+PLACE: Final = "algorithm.demo_buffer"
+_TEXTS: Final = "task_descriptions"
+_ROUNDING: Final = 1e-9
+"""0.3 · 10 is a little less than 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrations:
+    """The share of one actor in the demonstrations of a run."""
+
+    recorded: RecordedTransitions
+    fraction: float | None
+    """Of a batch; None for that of all transitions there are."""
+    seed: int
+    """Of the run."""
+    rank: int
+
+    @staticmethod
+    def of(cfg: OffPolicyConfig, spec: EnvSpec, *, rank: int, world_size: int) -> Demonstrations | None:
+        """Reads every `world_size`-th episode, from number `rank` on; None where a run has no demonstrations.
+
+        Raises:
+            ConfigError: there is nothing to learn from, or it does not fit into memory.
+        """
+        config = cfg.algorithm.demo_buffer
+        if config is None:
+            return None
+        source = config.dataset.open()
+        recorded = RecordedTransitions(
+            islice(source.episodes(), rank, None, world_size),
+            spec,
+            chunk=traits_of(cfg.actor.model.config).chunk or 1,
+            n_step=cfg.algorithm.replay_buffer.n_step,
+            gamma=cfg.algorithm.gamma,
+            bootstrap_truncated=cfg.env.train.bootstrap_truncated,
+            place=PLACE,
+            name=source.name,
+        )
+        return Demonstrations(recorded, config.fraction, cfg.runner.seed, rank)
+
+    def batch(self, online: ReplayBuffer, size: int, update: int) -> Transitions[NDArray[Any]]:
+        """`size` transitions, those of the replay buffer first.
+
+        Args:
+            online: the replay buffer.
+            size: of the batch.
+            update: its number. What is drawn follows from it, so that a checkpoint need not keep a generator.
+        """
+        generator = keyed_generator(self.seed, "demonstrations", self.rank, update)
+        demonstrated = self._demonstrated(len(online), size, generator)
+        if not demonstrated:
+            return online.sample(size)
+        recorded = self.recorded.sample(demonstrated, generator)
+        return recorded if demonstrated == size else Transitions.concat([online.sample(size - demonstrated), recorded])
+
+    def described(self) -> Mapping[str, Statistic]:
+        """How much there is, and what those who acted in it achieved; the same in every iteration."""
+        recorded = self.recorded
+        returns = Metric(recorded.mean_return * recorded.episodes, float(recorded.episodes))
+        return {"demo_buffer/size": Metric(float(len(recorded))), "demo_buffer/return": returns}
+
+    def _demonstrated(self, online: int, size: int, generator: np.random.Generator) -> int:
+        """How many of `size` transitions are demonstrations, beside a replay buffer of `online`."""
+        if not online:
+            return size
+        if self.fraction is None:
+            return int(generator.binomial(size, len(self.recorded) / (len(self.recorded) + online)))
+        return int(self.fraction * size + _ROUNDING)
+
+
+def unfit_demonstrations(cfg: OffPolicyConfig, spec: EnvSpec) -> Iterator[ConfigError]:
+    """What of the demonstrations does not fit the environment, by what describes both."""
+    if cfg.algorithm.demo_buffer is None:
+        return
+    source = cfg.algorithm.demo_buffer.dataset.open()
+    if source.lacks:
+        problem = f"'{source.name}' records no {' and no '.join(source.lacks)}, without which nobody knows what was good"
+        yield ConfigError(PLACE, problem, "Record it, or imitate: apps/embodied/sft.py needs neither.")
+    ours, theirs = f"'{source.name}'", f"env.train.env_type '{cfg.env.train.env_type}'"
+    remedy = "Choose the environment that it was recorded in, or another dataset."
+    if source.spec.action.shape != spec.action.shape:
+        problem = f"actions of {ours} have the shape {list(source.spec.action.shape)}, those of {theirs} {list(spec.action.shape)}"
+        yield ConfigError(f"{PLACE}.action", problem, remedy)
+    for key, shown in spec.observation.items():
+        recorded = source.spec.observation.get(key)
+        if key == _TEXTS:
+            continue
+        if recorded is None:
+            problem = f"{theirs} shows '{key}', and {ours} has {', '.join(sorted(source.spec.observation))}"
+            yield ConfigError(f"{PLACE}.keys", problem, f"Name the feature; its features are {', '.join(source.features)}.")
+        elif recorded.shape != shown.shape:
+            problem = f"'{key}' of {ours} has the shape {list(recorded.shape)}, that of {theirs} {list(shown.shape)}"
+            yield ConfigError(f"{PLACE}.keys.{key}", problem, remedy)

@@ -161,7 +161,7 @@ def test_weights_that_do_not_arrive_are_noticed_before_the_first_update(app: Rea
     async def loses(self: HFGenerator, weights: object) -> None: ...
 
     monkeypatch.setattr(HFGenerator, "load", loses)
-    monkeypatch.setattr("rlinf.runners.reasoning.rollout_worker.build_policy", other_weights)
+    monkeypatch.setattr("rlinf.runners.reasoning.generation.rollout.build_policy", other_weights)
     with pytest.raises(RLinfError, match=r"actor\[0\].*expected ratios of 1 ± 0.001 before any update, found"):
         app.train("runner.val_check_interval=0")
 

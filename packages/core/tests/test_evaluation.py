@@ -43,6 +43,7 @@ OTHER = {
 }
 ASKED = {"data": {"type": "arithmetic"}, "problems": (0, 1, 2), "sampling": {"temperature": 0.0}, "reward": {"success": 1.0}}
 OTHERWISE = {
+    "agent": {"workflow_type": "tools"},
     "data": {"type": "countdown"},
     "split": "test",
     "problems": (0, 1),

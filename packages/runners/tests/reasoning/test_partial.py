@@ -17,7 +17,8 @@ from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.generation.experience import Generation
 from rlinf.runners.reasoning.generation.jobs import JobResult
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
-from rlinf.runners.reasoning.rollout_worker import Generated, ReasoningRolloutWorker
+from rlinf.runners.reasoning.generation.rollout import Generated
+from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
 from rlinf.runners.training.versions import Versions
@@ -124,7 +125,7 @@ def test_an_engine_that_does_not_abort_is_not_waited_for_without_an_end(harness:
     async def forever(*_: Any, **__: Any) -> Any:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("rlinf.runners.reasoning.rollout_worker.ABORT_S", 0.05)
+    monkeypatch.setattr("rlinf.runners.reasoning.generation.rollout.ABORT_S", 0.05)
     monkeypatch.setattr(harness.engine, "generate", forever)
     ended = PromptGroup(group=1, problem=1, partial=(piece(2, 1, finish="stop"),) * 2)
     found, _ = harness.write(job("k", [PromptGroup(group=2, problem=2, partial=(piece(3), piece())), ended], 1))

@@ -19,7 +19,7 @@ from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.generation.experience import Generation
 from rlinf.runners.reasoning.generation.jobs import GenerationJob, JobResult
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
-from rlinf.runners.reasoning.rollout_worker import Generated
+from rlinf.runners.reasoning.generation.rollout import Generated
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.training.versions import Versions
 

@@ -14,9 +14,10 @@ from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
+from rlinf.runners.reasoning.generation.rollout import Generated
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer
 from rlinf.runners.reasoning.reward_worker import RewardWorker
-from rlinf.runners.reasoning.rollout_worker import Generated, ReasoningRolloutWorker
+from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, WrittenGroup
 

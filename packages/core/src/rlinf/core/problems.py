@@ -6,9 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from rlinf.core.tool_calls import ToolCall, ToolResult
+
 Message = Mapping[str, str]
 """`role` ("system", "user", "assistant") and `content`."""
 Split = Literal["train", "validation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkedTurn:
+    """A turn of a worked response that uses tools."""
+
+    text: str = ""
+    """What is written before the calls."""
+    calls: tuple[ToolCall, ...] = ()
+    """The calls; () for the last turn."""
+    results: tuple[ToolResult, ...] = ()
+    """What each of them came to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +37,8 @@ class Problem:
     """Unique in its split."""
     solution: str | None = None
     """A worked response, for supervised fine-tuning; None if there is none."""
+    turns: tuple[WorkedTurn, ...] = ()
+    """A worked response that uses tools, in place of `solution`; () if there is none."""
     images: tuple[Any, ...] = ()
     """Each `[H, W, 3]` uint8, in the order of the prompt's image marks."""
     place: str = field(default="", compare=False)

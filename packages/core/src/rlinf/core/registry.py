@@ -236,6 +236,9 @@ CLUSTERS: Registry[Any] = Registry("cluster", "rlinf.clusters")
 WEIGHT_LAYOUTS: Registry[Any] = Registry("layout of weights", "rlinf.weight_layouts")
 DATASETS: Registry[Any] = Registry("dataset of episodes", "rlinf.datasets")
 SANDBOXES: Registry[Any] = Registry("sandbox", "rlinf.sandboxes")
+TOOLS: Registry[Any] = Registry("tool", "rlinf.tools", adapter=("function", "function"))
+TOOL_FORMATS: Registry[Any] = Registry("format of tool calls", "rlinf.tool_formats")
+WORKFLOWS: Registry[Any] = Registry("workflow", "rlinf.workflows")
 
 register_advantage = ADVANTAGES.register
 register_policy_loss = LOSSES.register
@@ -245,3 +248,5 @@ register_model = MODELS.register
 register_env = ENVS.register
 register_env_wrapper = ENV_WRAPPERS.register
 register_sandbox = SANDBOXES.register
+register_tool = TOOLS.register
+register_workflow = WORKFLOWS.register

@@ -21,6 +21,8 @@ _FORMAT: Final = 2
 """Changed whenever the same fields come to mean something else, so that old hashes never meet new ones."""
 _REPORTED: Final = {"hashed": False}
 """Metadata of a field that says what is reported of the same measurement; it is no part of the hash."""
+_LATER: Final = {"later": True}
+"""Metadata of a field that is no part of the hash while it is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,9 @@ class EvalProtocol(ABC):
     @property
     def hash(self) -> str:
         """12 hexadecimal digits, the same in every process and on every machine; another one if any field differs."""
-        hashed = [field.name for field in dataclasses.fields(self) if field.metadata.get("hashed", True)]
+        fields = [field for field in dataclasses.fields(self) if field.metadata.get("hashed", True)]
+        # What came later and is left out changes no hash.
+        hashed = [field.name for field in fields if getattr(self, field.name) is not None or not field.metadata.get("later")]
         return canonical_hash({"format": _FORMAT, "kind": self.kind, **{name: getattr(self, name) for name in hashed}})
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,9 +158,11 @@ class ProblemProtocol(EvalProtocol):
     """What scores a response, and from which reward on it is right."""
     pass_k: tuple[int, ...] = dataclasses.field(default=(1,), metadata=_REPORTED)
     """For which k it is estimated how many problems one of k responses solves."""
+    agent: Any = dataclasses.field(default=None, metadata=_LATER)
+    """How an agent answers: its workflow, its tools and how they are called; None for single responses."""
 
     def __post_init__(self) -> None:
-        for name in ("data", "sampling", "reward"):
+        for name in ("data", "sampling", "reward", "agent"):
             object.__setattr__(self, name, canonical(getattr(self, name)))
         _expect_numbers("problems", self.problems, 1)
         for k in (self.samples, *self.pass_k):

@@ -2,6 +2,8 @@
 
 from rlinf.envs.tasks.arithmetic import Arithmetic as Arithmetic
 from rlinf.envs.tasks.arithmetic import Expression as Expression
+from rlinf.envs.tasks.calculation import Calculation as Calculation
+from rlinf.envs.tasks.calculation import Chain as Chain
 from rlinf.envs.tasks.countdown import Countdown as Countdown
 from rlinf.envs.tasks.countdown import Puzzle as Puzzle
 from rlinf.envs.tasks.countdown import solve as solve

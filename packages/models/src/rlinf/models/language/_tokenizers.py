@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import transformers
-from tokenizers import Regex, Tokenizer
+from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.decoders import Fuse
 from tokenizers.models import BPE, WordLevel
@@ -35,7 +36,11 @@ def made(config: TokensConfig, corpus: Iterable[str]) -> Any:
     Raises:
         ConfigError: a text has characters that are not in the alphabet.
     """
-    own = _characters(config.alphabet, corpus) if config.kind == "characters" else _bytes(config.size, corpus)
+    texts = list(_without(corpus, config.words)) if config.words else corpus
+    own: Any = _characters(config.alphabet, texts) if config.kind == "characters" else _bytes(config.size, texts)
+    if config.words:
+        _fill_up(own, config.vocabulary - len(config.words))
+        own.add_tokens([AddedToken(word, normalized=False) for word in config.words])
     pad, bos, eos, _ = SPECIAL
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=own, pad_token=pad, bos_token=bos, eos_token=eos)
     return _chatting(tokenizer)
@@ -65,6 +70,17 @@ def _chatting(tokenizer: Any) -> Any:
     if tokenizer.chat_template is None:
         tokenizer.chat_template = CHAT
     return tokenizer
+
+
+def _without(corpus: Iterable[str], words: Sequence[str]) -> Iterator[str]:
+    """The texts between words."""
+    between = re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)))
+    return (part for text in corpus for part in between.split(text) if part)
+
+
+def _fill_up(tokenizer: Any, size: int) -> None:
+    """Gives a tokenizer so many entries, so that words have the same ids whatever the texts are."""
+    tokenizer.add_tokens([f"<unused {number}>" for number in range(tokenizer.get_vocab_size(), size)])
 
 
 def _characters(alphabet: str, corpus: Iterable[str]) -> Tokenizer:

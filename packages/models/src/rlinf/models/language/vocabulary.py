@@ -28,9 +28,14 @@ class TokensConfig:
     alphabet: str = PRINTABLE
     """What "characters" can write."""
     size: int = 384
-    """The most entries that "bytes" may have, special ones included; the model has this many."""
+    """The most entries that "bytes" may have, special ones included; the model has this many, and one for each of `words`."""
+    words: tuple[str, ...] = ()
+    """Texts that are one token each, as the tags of tool calls are in many models."""
 
     def __post_init__(self) -> None:
+        known = {*SPECIAL, *(self.alphabet if self.kind == "characters" else "")}
+        if len(set(self.words)) != len(self.words) or not all(self.words) or known & set(self.words):
+            raise ConfigError("words", f"expected different texts that are no tokens yet, found {list(self.words)}")
         if len(set(self.alphabet)) != len(self.alphabet) or not self.alphabet:
             raise ConfigError("alphabet", f"expected different characters, found {self.alphabet!r}")
         if self.size < BYTES + len(SPECIAL):
@@ -39,7 +44,7 @@ class TokensConfig:
     @property
     def vocabulary(self) -> int:
         """How many tokens the model has."""
-        return self.size if self.kind == "bytes" else len(SPECIAL) + len(self.alphabet)
+        return (self.size if self.kind == "bytes" else len(SPECIAL) + len(self.alphabet)) + len(self.words)
 
 
 def folder_end_tokens(folder: Path) -> tuple[int, ...]:

@@ -25,8 +25,8 @@ from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.reporting.summary import write_report
 
 if TYPE_CHECKING:
-    from rlinf.runners.reasoning.reward_worker import RewardWorker
-    from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
+    from rlinf.runners.reasoning.generation.reward import LanguageRewardWorker
+    from rlinf.runners.reasoning.generation.rollout import LanguageRolloutWorker
 
 _SPLIT: Split = "validation"
 _NOT_MEASURED = (
@@ -146,8 +146,8 @@ class ReasoningEvalRunner:
         self,
         cfg: ReasoningConfig,
         policy: EvaluatedPolicy,
-        rollout: WorkerGroup[ReasoningRolloutWorker],
-        reward: WorkerGroup[RewardWorker],
+        rollout: WorkerGroup[LanguageRolloutWorker],
+        reward: WorkerGroup[LanguageRewardWorker],
     ) -> None:
         self.cfg, self.policy, self.rollout, self.reward = cfg, policy, rollout, reward
         self.phases = Phases(cfg.runner.timeout_s)

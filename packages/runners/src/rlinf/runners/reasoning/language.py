@@ -92,6 +92,16 @@ async def complete(
     return await generator.generate(prompt.tokens, sampling, seed=seed, request_id=request_id, partial=partial)
 
 
+def as_numpy(completion: Completion[Any]) -> Completion[Any]:
+    """A completion without tensors, which travels to any process."""
+    if isinstance(completion.tokens, np.ndarray):
+        return completion
+    from rlinf.runners.training.tensors import to_numpy  # loads torch
+
+    tokens, logprob, version = (to_numpy(x) for x in (completion.tokens, completion.logprob, completion.version))
+    return Completion(tokens=tokens, logprob=logprob, version=version, finish=completion.finish)
+
+
 def build_tokenizer(cfg: ReasoningConfig) -> Tokenizer:
     """The model's tokenizer; one that has to be made is made from the training problems.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,26 +44,68 @@ def group_rows(
     if not prompt.tokens or len(completions) != len(rewards):
         found = f"a prompt of {len(prompt.tokens)} tokens, {len(completions)} completions and {len(rewards)} rewards"
         raise ShapeError("group_rows", f"expected a prompt, and a reward for each completion, found {found}")
-    rows, before = len(completions), len(prompt.tokens) - 1
+    rows = [_row(prompt, completion, score) for completion, score in zip(completions, rewards, strict=True)]
+    return token_rows(rows, group=group, task=task, pad_id=pad_id, prompt=prompt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """A sequence of N tokens, some of which a policy wrote; NumPy."""
+
+    tokens: NDArray[np.int64]
+    """`[N]`."""
+    written: NDArray[np.bool_]
+    """`[N]`, which of them the policy wrote and is trained on; never the first."""
+    logprob: NDArray[np.float32]
+    """`[N]`, where it wrote them; anything elsewhere."""
+    version: NDArray[np.int64]
+    """`[N]`, the weights that wrote them; anything elsewhere."""
+    reward: NDArray[np.float32]
+    """`[N]`, what came with each token; 0 where none was written."""
+    cut: bool = False
+    """Whether a limit of length ended it."""
+
+
+def token_rows(
+    rows: Sequence[TokenRow],
+    *,
+    group: int,
+    task: int = 0,
+    pad_id: int,
+    prompt: ShownPrompt | None = None,
+    episode: NDArray[np.int64] | None = None,
+) -> Trajectory[Any]:
+    """Sequences of tokens as a trajectory, padded on the right.
+
+    Column t has seen `input_ids[:, : t + 1]` and decides the token that comes next, so that N tokens take N − 1 columns.
+
+    Args:
+        rows: at least one; what was not written is masked.
+        group: the group's number.
+        task: which task it is of.
+        pad_id: fills rows up.
+        prompt: with which all rows begin, and what it shows; None where nothing is shown.
+        episode: `[B]`, the episode of each row; None where each is one of its own.
+    """
     # A prompt of one token with empty responses would have no column.
-    horizon = max(1, before + max(len(c) for c in completions))
-    ids, action = (np.full((rows, horizon), pad_id, np.int64) for _ in range(2))
-    segment, version = np.zeros((rows, horizon), np.int64), np.zeros((rows, horizon), np.int64)
-    logprob, reward = np.zeros((rows, horizon), np.float32), np.zeros((rows, horizon), np.float32)
-    mask, terminated, truncated = (np.zeros((rows, horizon), bool) for _ in range(3))
-    for row, (completion, score) in enumerate(zip(completions, rewards, strict=True)):
-        tokens = np.concatenate([np.asarray(prompt.tokens, np.int64), np.asarray(completion.tokens, np.int64)])
-        end = len(tokens) - 1
-        ids[row, :end], action[row, :end], segment[row, :end] = tokens[:-1], tokens[1:], 1
-        written = slice(before, end)
-        mask[row, written] = True
-        logprob[row, written], version[row, written] = completion.logprob, completion.version
-        # An empty response has no decision that its reward could come with.
-        if len(completion):
-            reward[row, end - 1] = score
-            (truncated if completion.finish == "length" else terminated)[row, end - 1] = True
+    horizon = max(1, *(len(row.tokens) - 1 for row in rows))
+    shape = (len(rows), horizon)
+    ids, action = (np.full(shape, pad_id, np.int64) for _ in range(2))
+    segment, version = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    logprob, reward = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    mask, terminated, truncated = (np.zeros(shape, bool) for _ in range(3))
+    for number, row in enumerate(rows):
+        end, written = len(row.tokens) - 1, row.written[1:]
+        ids[number, :end], action[number, :end], segment[number, :end] = row.tokens[:-1], row.tokens[1:], 1
+        mask[number, :end] = written
+        logprob[number, :end] = np.where(written, row.logprob[1:], 0.0)
+        version[number, :end] = np.where(written, row.version[1:], 0)
+        reward[number, :end] = row.reward[1:]
+        # Without a decision there is nothing that its reward could come with, and no end.
+        if written.any():
+            (truncated if row.cut else terminated)[number, int(np.flatnonzero(written)[-1])] = True
     return Trajectory(
-        context={"input_ids": ids, "segment_ids": segment, **_leaves(prompt, rows, horizon)},
+        context={"input_ids": ids, "segment_ids": segment, **({} if prompt is None else _leaves(prompt, len(rows), horizon))},
         action=action[..., None, None],
         logprob=logprob,
         reward=reward,
@@ -70,8 +113,25 @@ def group_rows(
         truncated=truncated,
         mask=mask,
         version=version,
-        group=np.full(rows, group, np.int64),
-        task=np.full(rows, task, np.int64),
+        group=np.full(len(rows), group, np.int64),
+        task=np.full(len(rows), task, np.int64),
+        episode=episode,
+    )
+
+
+def _row(prompt: ShownPrompt, completion: Completion[Any], score: float) -> TokenRow:
+    """A prompt and a response, whose reward comes with its last token."""
+    before, count = len(prompt.tokens), len(completion)
+    reward = np.zeros(before + count, np.float32)
+    if count:
+        reward[-1] = score
+    return TokenRow(
+        tokens=np.concatenate([np.asarray(prompt.tokens, np.int64), np.asarray(completion.tokens, np.int64)]),
+        written=np.arange(before + count) >= before,
+        logprob=np.concatenate([np.zeros(before, np.float32), np.asarray(completion.logprob, np.float32)]),
+        version=np.concatenate([np.zeros(before, np.int64), np.asarray(completion.version, np.int64)]),
+        reward=reward,
+        cut=completion.finish == "length",
     )
 
 

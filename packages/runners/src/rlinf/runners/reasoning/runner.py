@@ -40,9 +40,9 @@ from rlinf.runners.training.versions import Versions
 
 if TYPE_CHECKING:
     from rlinf.runners.reasoning.actor_worker import ReasoningActor
+    from rlinf.runners.reasoning.generation.reward import LanguageRewardWorker
+    from rlinf.runners.reasoning.generation.rollout import LanguageRolloutWorker
     from rlinf.runners.reasoning.inference_worker import InferenceWorker
-    from rlinf.runners.reasoning.reward_worker import RewardWorker
-    from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 
 SHOWN = 3
 """How many samples are shown on the screen."""
@@ -64,8 +64,8 @@ class ReasoningRunner:
         self,
         cfg: ReasoningConfig,
         actor: WorkerGroup[ReasoningActor],
-        rollout: WorkerGroup[ReasoningRolloutWorker],
-        reward: WorkerGroup[RewardWorker],
+        rollout: WorkerGroup[LanguageRolloutWorker],
+        reward: WorkerGroup[LanguageRewardWorker],
         inference: WorkerGroup[InferenceWorker] | None = None,
         folder: RunFolder | None = None,
     ) -> None:

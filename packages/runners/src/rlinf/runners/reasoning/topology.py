@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rlinf.core.agents import Episode
 from rlinf.core.data import Completion
 from rlinf.core.protocols import Channel
 from rlinf.core.trajectory import Trajectory
 from rlinf.runners.reasoning.generation.prompt_groups import PromptGroup
+
+Written = Completion[Any] | Episode
+"""A member of a group: one completion, or the episode of an agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ class WrittenGroup:
 
     prompt_group: PromptGroup
     """What was asked."""
-    completions: tuple[Completion[Any], ...]
+    completions: tuple[Written, ...]
     """One for each member, NumPy."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlinf.runners.training.versions import Versions
 
@@ -23,6 +23,8 @@ class Response:
     """As `Completion.finish`."""
     text: str | None = None
     """What it says; None where the report carries no texts."""
+    measured: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What else is known of it, by name; the means are logged as `rollout/<name>`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlinf.core.errors import RLinfError
-from rlinf.runners.reasoning.generation.admission import GroupReport, admit, wave_size
+from rlinf.runners.reasoning.generation.admission import GroupReport, Response, admit, wave_size
 from rlinf.runners.reasoning.generation.jobs import GenerationJob, GenerationJobs, JobResult
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
 from rlinf.runners.reasoning.schema import ReasoningConfig
@@ -144,4 +144,10 @@ class Generation:
             "rollout/truncated": sum(r.finish == "length" for r in responses) / count,
             "rollout/lag": sum(lags) / max(1, len(lags)),
             "rollout/lag_max": float(max(lags, default=0)),
+            **{f"rollout/{name}": math.fsum(r.measured[name] for r in responses) / count for name in _measured(responses)},
         }
+
+
+def _measured(responses: Sequence[Response]) -> Sequence[str]:
+    """What is known of all of them, by name."""
+    return sorted(set.intersection(*(set(response.measured) for response in responses))) if responses else ()

@@ -15,7 +15,7 @@ from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
 from rlinf.runners.reporting.phases import within
 
 if TYPE_CHECKING:
-    from rlinf.runners.reasoning.rollout_worker import Generated
+    from rlinf.runners.reasoning.generation.rollout import Generated
 
 REST_S = 30.0
 """How long the rest of a synchronisation may take in which a rollout worker was restarted."""

@@ -11,18 +11,18 @@ from rlinf.runners.training.data_shares import share_of
 
 if TYPE_CHECKING:
     from rlinf.runners.reasoning.actor_worker import ReasoningActor
+    from rlinf.runners.reasoning.generation.reward import LanguageRewardWorker
+    from rlinf.runners.reasoning.generation.rollout import LanguageRolloutWorker
     from rlinf.runners.reasoning.inference_worker import InferenceWorker
-    from rlinf.runners.reasoning.reward_worker import RewardWorker
-    from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerGroups:
     """The groups of a run."""
 
-    rollout: WorkerGroup[ReasoningRolloutWorker]
+    rollout: WorkerGroup[LanguageRolloutWorker]
     """Writes."""
-    reward: WorkerGroup[RewardWorker]
+    reward: WorkerGroup[LanguageRewardWorker]
     """Scores."""
     actor: WorkerGroup[ReasoningActor] | None = None
     """Trains; None where nothing does."""

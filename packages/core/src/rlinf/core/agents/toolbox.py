@@ -1,0 +1,161 @@
+"""`ToolBox`: calls tools for many episodes at once; whatever goes wrong becomes a message to the model."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlinf.core.agents.schema import ArgumentError, check_arguments
+from rlinf.core.agents.tools import Tool, ToolError, ToolLimits, awaited, result_text
+from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.tool_calls import ToolCall, ToolResult
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A tool with its limits, and what is known of it."""
+
+    tool: Tool
+    limits: ToolLimits
+    kept: OrderedDict[str, ToolResult] = field(default_factory=OrderedDict[str, ToolResult])
+    places: asyncio.Semaphore | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def place(self) -> asyncio.Semaphore | None:
+        """The places of the loop that runs now; another loop, as in the next test, begins anew."""
+        if self.limits.max_concurrent is None:
+            return None
+        loop = asyncio.get_running_loop()
+        if self.places is None or self.loop is not loop:
+            self.places, self.loop = asyncio.Semaphore(self.limits.max_concurrent), loop
+        return self.places
+
+
+class ToolBox:
+    """Some tools with their limits.
+
+    Args:
+        tools: each with what it may take.
+
+    Raises:
+        ConfigError: two have one name.
+    """
+
+    def __init__(self, tools: Sequence[Tool | tuple[Tool, ToolLimits]] = ()) -> None:
+        self._entries: dict[str, _Entry] = {}
+        for each in tools:
+            tool, limits = each if isinstance(each, tuple) else (each, ToolLimits())
+            if tool.name in self._entries:
+                raise ConfigError("tools", f"two of them are called '{tool.name}'", "Give one of them another name.")
+            self._entries[tool.name] = _Entry(tool, limits)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools, in order."""
+        return tuple(entry.tool for entry in self._entries.values())
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """What a model is told of its call; never raises for what the model or the tool did."""
+        if call.fault:
+            return ToolResult(text=f"error: {call.fault}", outcome="malformed", name=call.name)
+        entry = self._entries.get(call.name)
+        if entry is None:
+            hint = did_you_mean(call.name, list(self._entries), label="Tools")
+            return ToolResult(text=f"error: no tool named '{call.name}'. {hint}", outcome="unknown", name=call.name)
+        try:
+            arguments = check_arguments(call.arguments, entry.tool.parameters)
+        except ArgumentError as error:
+            return ToolResult(text=f"error: {error}", outcome="arguments", name=call.name)
+        key = json.dumps(arguments, sort_keys=True, default=str) if entry.limits.cache else ""
+        if key in entry.kept:
+            entry.kept.move_to_end(key)
+            return replace(entry.kept[key], cached=True)
+        result = await self._answered(entry, arguments)
+        if entry.limits.cache and result.outcome == "ok":
+            entry.kept[key] = result
+            if len(entry.kept) > entry.limits.cache:
+                entry.kept.popitem(last=False)
+        return result
+
+    async def call_all(self, calls: Sequence[ToolCall]) -> tuple[ToolResult, ...]:
+        """The results of several calls, which run at the same time."""
+        return tuple(await asyncio.gather(*map(self.call, calls)))
+
+    async def _answered(self, entry: _Entry, arguments: Mapping[str, Any]) -> ToolResult:
+        name, limits = entry.tool.name, entry.limits
+        try:
+            async with asyncio.timeout(limits.timeout_s):
+                return ToolResult(text=await _retried(entry, arguments), name=name)
+        except TimeoutError:
+            text = f"error: '{name}' did not answer within {limits.timeout_s:g} s"
+            return ToolResult(text=text, outcome="timeout", name=name)
+        except ToolError as error:
+            return ToolResult(text=f"error: {error}", outcome="error", name=name)
+        except Exception as error:  # noqa: BLE001  (whatever a tool raises is an answer to the model)
+            return ToolResult(text=f"error: {type(error).__name__}: {error}", outcome="error", name=name)
+
+
+async def _retried(entry: _Entry, arguments: Mapping[str, Any]) -> str:
+    for left in range(entry.limits.retries, -1, -1):
+        try:
+            return result_text(await _placed(entry, arguments))
+        except (ToolError, TimeoutError):
+            raise
+        except Exception:
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _placed(entry: _Entry, arguments: Mapping[str, Any]) -> object:
+    """One run of a tool, in a place of its own where they are limited."""
+    places = entry.place()
+    if places is None:
+        return await _run(entry.tool, arguments, None)
+    await places.acquire()
+    loop = asyncio.get_running_loop()
+    if entry.tool.inline or inspect.iscoroutinefunction(entry.tool.function):
+        try:
+            return await _run(entry.tool, arguments, None)
+        finally:
+            places.release()
+
+    def left() -> None:
+        # Only when the thread ends: a call that timed out goes on, and still takes its place.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(places.release)
+
+    return await _run(entry.tool, arguments, left)
+
+
+async def _run(tool: Tool, arguments: Mapping[str, Any], left: Any) -> object:
+    if tool.inline or inspect.iscoroutinefunction(tool.function):
+        return await awaited(tool.function(**arguments))
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[object] = loop.create_future()
+
+    def settle(value: object, error: BaseException | None) -> None:
+        if not answer.done():
+            answer.set_exception(error) if error is not None else answer.set_result(value)
+
+    def work() -> None:
+        value: object = None
+        fault: BaseException | None = None
+        try:
+            value = tool.function(**arguments)
+        except BaseException as error:  # noqa: BLE001  (it belongs to the call, not to this thread)
+            fault = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, value, fault)
+        if left is not None:
+            left()
+
+    # A daemon of its own, not the loop's pool: a tool that hangs must neither keep others waiting nor the process from ending.
+    threading.Thread(target=work, daemon=True, name=f"tool {tool.name}").start()
+    return await awaited(await answer)

@@ -1,0 +1,75 @@
+"""What an ordinary async function needs to be a workflow: a task, and something that writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rlinf.core.agents.episodes import Branch, Episode, Turn
+from rlinf.core.agents.toolbox import ToolBox
+from rlinf.core.problems import Problem
+from rlinf.core.tool_calls import ToolResult
+
+
+class Conversation(Protocol):
+    """What a model reads and writes, as exact tokens: what it wrote is never tokenised again."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """All of it."""
+        ...
+
+    def add(self, results: Sequence[ToolResult]) -> None:
+        """Puts results of the last turn's calls before the model."""
+        ...
+
+    def reward(self, value: float) -> None:
+        """Gives the last turn a reward of its own."""
+        ...
+
+    def branch(self, agent: str = "") -> Conversation:
+        """A conversation that goes on from here on its own; what both share is trained on once."""
+        ...
+
+    def closed(self) -> Branch:
+        """The turns so far."""
+        ...
+
+
+class AgentTask(Protocol):
+    """What a workflow is given."""
+
+    @property
+    def problem(self) -> Problem:
+        """What is to be solved."""
+        ...
+
+    @property
+    def tools(self) -> ToolBox:
+        """What may be called."""
+        ...
+
+    @property
+    def max_turns(self) -> int:
+        """How many turns a conversation may have."""
+        ...
+
+    def conversation(self, agent: str = "") -> Conversation:
+        """A new conversation that begins with the problem."""
+        ...
+
+
+class Generate(Protocol):
+    """Writes the next turn of a conversation."""
+
+    async def __call__(self, conversation: Conversation) -> Turn:
+        """The turn, which the conversation has from now on; its calls are parsed and not yet made."""
+        ...
+
+
+class Workflow(Protocol):
+    """From a task to an episode: an ordinary async function."""
+
+    async def __call__(self, task: AgentTask, generate: Generate) -> Episode:
+        """Plays one episode. An error that it raises makes a failed episode, not a failed run."""
+        ...

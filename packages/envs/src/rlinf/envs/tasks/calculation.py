@@ -1,0 +1,131 @@
+"""Operations on large numbers, one after the other, for an agent with a calculator: `47*8;-95;*3=` is ((47 · 8) − 95) · 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.problems import Problem, Split, WorkedTurn
+from rlinf.core.random import keyed_generator, keyed_seed
+from rlinf.core.tool_calls import ToolCall, ToolResult
+from rlinf.envs.tasks.splits import check_sizes, distinct
+
+Operation = Literal["+", "-", "*"]
+_DRAWS = 4096
+_PARTS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A number and what is done to it, from left to right, without precedence."""
+
+    first: int
+    steps: tuple[tuple[str, int], ...]
+    """Operation and number, at least one."""
+
+    def __str__(self) -> str:
+        return f"{self.first}" + ";".join(f"{operation}{number}" for operation, number in self.steps)
+
+    def results(self) -> list[int]:
+        """What each step comes to."""
+        found: list[int] = []
+        value = self.first
+        for operation, number in self.steps:
+            value = value + number if operation == "+" else value - number if operation == "-" else value * number
+            found.append(value)
+        return found
+
+    def expressions(self) -> list[str]:
+        """What a calculator is asked, step by step."""
+        before = [self.first, *self.results()[:-1]]
+        return [f"{value}{operation}{number}" for value, (operation, number) in zip(before, self.steps, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calculation:
+    """Generated chains of operations, by name: `data.type: calculation`.
+
+    A share of the worked examples asks a calculator step by step, each step with the result of the one before; the others state
+    the answer at once, as somebody does who can work it out in his head. A small model can't: if it imitates both, it calls the
+    calculator now and then, and has to find out by itself that it pays. The answer follows a `#` (the reward `exact_match` with
+    `after: "#"`).
+    """
+
+    operations: tuple[Operation, ...] = ("+", "-", "*")
+    """Those that occur, each equally often."""
+    steps: int = 3
+    """Operations in a problem, at least 1."""
+    digits: int = 2
+    """Digits of each number, of which the first is not 0."""
+    largest: int = 9999
+    """No result on the way is larger; none is below 0."""
+    worked_share: float = 0.35
+    """The share of problems whose worked example calls the calculator."""
+    tool: str = "calculator"
+    """The name of the calculator in worked examples; it takes an argument `expression`."""
+    train: int = 20_000
+    """Problems to train on, all different."""
+    validation: int = 512
+    """Problems held out, all different; none of them is a problem to train on."""
+    validation_share: float = 0.1
+    """The share of all there could be from which those held out are taken."""
+    seed: int = 0
+    """Decides the problems, their splits and their worked examples."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self.train, self.validation, self.validation_share)
+        for name, value in (("steps", self.steps), ("digits", self.digits), ("operations", len(self.operations))):
+            if value < 1:
+                raise ConfigError(name, f"expected at least 1, found {value}")
+        if self.largest < 1:
+            raise ConfigError("largest", f"expected at least 1, found {self.largest}")
+        if not 0 <= self.worked_share <= 1:
+            raise ConfigError("worked_share", f"expected a share from 0 to 1, found {self.worked_share:g}")
+
+    def check(self, place: str) -> None:
+        """Nothing has to be installed."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split.
+
+        Raises:
+            ConfigError: there are not so many different ones.
+        """
+        count = self.train if split == "train" else self.validation
+        share, place = self.validation_share, "calculation"
+        chains = distinct(self._drawn(), str, split, count, seed=self.seed, validation_share=share, place=place)
+        return [self._problem(number, chain) for number, chain in enumerate(chains)]
+
+    def _problem(self, number: int, chain: Chain) -> Problem:
+        answer = str(chain.results()[-1])
+        # By the chain alone, so that its example stays the same whatever else is drawn.
+        worked = keyed_seed(self.seed, f"worked {chain}") % _PARTS < self.worked_share * _PARTS
+        calls = zip(chain.expressions(), chain.results(), strict=True) if worked else ()
+        turns = [
+            WorkedTurn(
+                calls=(ToolCall(name=self.tool, arguments={"expression": expression}),),
+                results=(ToolResult(text=str(result), name=self.tool),),
+            )
+            for expression, result in calls
+        ]
+        return Problem(prompt=f"{chain}=", answer=answer, id=number, turns=(*turns, WorkedTurn(text=f"#{answer}")))
+
+    def _drawn(self) -> Iterator[Chain]:
+        """Chains without end, from one stream for all splits; those with forbidden results are left out."""
+        generator = keyed_generator(self.seed, "calculation")
+        low = 10 ** (self.digits - 1)
+        while True:
+            numbers: list[list[int]] = generator.integers(low, 10 * low, size=(_DRAWS, self.steps + 1)).tolist()
+            chosen: list[list[int]] = generator.integers(len(self.operations), size=(_DRAWS, self.steps)).tolist()
+            allowed = 0
+            for row, picks in zip(numbers, chosen, strict=True):
+                operations = (self.operations[pick] for pick in picks)
+                chain = Chain(row[0], tuple(zip(operations, row[1:], strict=True)))
+                if all(0 <= result <= self.largest for result in chain.results()):
+                    allowed += 1
+                    yield chain
+            if not allowed:
+                found = f"no result on the way may exceed {self.largest}, found {_DRAWS} problems of which none is so small"
+                raise ConfigError("calculation.largest", found, "Raise it, or use fewer steps or digits.")

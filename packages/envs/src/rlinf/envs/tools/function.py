@@ -1,0 +1,42 @@
+"""Tools that nobody registered: a typed function of yours, as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rlinf.core.agents import Tool
+from rlinf.core.errors import ConfigError
+from rlinf.core.registry import TOOLS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionTool:
+    """A function, or a `Tool`, of yours by name: `agent.tools: [{type: my_module:my_function}]`."""
+
+    function: str
+    """`module:attr`, or the name under which it was registered."""
+    name: str | None = None
+    """By which the model calls it; null for the function's own."""
+    inline: bool = False
+    """Whether it is so quick that it runs on the event loop itself, not in a thread; it can't time out then."""
+
+    def check(self, place: str) -> None:
+        """Imports the function and reads its signature.
+
+        Raises:
+            ConfigError: there is no such function, or it can't be a tool.
+        """
+        self._tool(f"{place}.function")
+
+    def build(self) -> Tool:
+        """The tool."""
+        return self._tool("tools.function")
+
+    def _tool(self, place: str) -> Tool:
+        found: Any = TOOLS.get(self.function, place=place)
+        if isinstance(found, Tool):
+            return found
+        if not callable(found):
+            raise ConfigError(place, f"expected a function, found {found!r:.80}", "Name a typed function.")
+        return Tool.of(found, name=self.name, inline=self.inline)

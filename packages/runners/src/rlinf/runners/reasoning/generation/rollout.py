@@ -1,0 +1,206 @@
+"""`LanguageRolloutWorker`: holds a generator and answers problems with groups, whatever a member of a group is.
+
+job ──► groups ──► all at once ──► a group is complete ──► reward worker
+                                                   └► enough are ──► the rest is aborted; what it wrote goes back to the runner
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
+
+from rlinf.core.data import Completion, Weights
+from rlinf.core.errors import RLinfError
+from rlinf.core.generation import Generator
+from rlinf.core.problems import Split, Tokenizer
+from rlinf.core.protocols import Work
+from rlinf.core.worker import Worker, idempotent
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
+from rlinf.runners.reasoning.generation.prompt_lengths import PromptLengths, longest_prompt, measure
+from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_images, check_temperature
+from rlinf.runners.reasoning.schema import ReasoningConfig
+from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, Written, WrittenGroup, queue_name
+
+ABORT_S = 60.0
+"""How long requests may take to end after they were aborted; what they had written is lost if they take longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """What a worker wrote for a job."""
+
+    tokens: int
+    """How many, without those of aborted groups."""
+    resumed: int
+    """How many of them an earlier job had written, before it was aborted."""
+    aborted: tuple[PromptGroup, ...]
+    """The groups that were cut short, with what they had written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What a worker writes with."""
+
+    generator: Generator
+    topology: ReasoningTopology
+    tokenizer: Tokenizer
+    problems: Problems
+
+
+class LanguageRolloutWorker(Worker, ABC):
+    """One generator and its share of the problems.
+
+    Args:
+        cfg: the configuration of the run.
+    """
+
+    def __init__(self, cfg: ReasoningConfig) -> None:
+        self.cfg = cfg
+        self._engine: Engine | None = None
+        self._held: Weights[Any] | None = None
+        self._turn = asyncio.Lock()
+
+    @abstractmethod
+    async def write_group(self, job: JobSpec, prompt_group: PromptGroup) -> tuple[Written, ...]:
+        """The members of a group; where requests are aborted, they hold what was written."""
+
+    @abstractmethod
+    def requests(self, job: JobSpec, prompt_group: PromptGroup) -> Iterable[str]:
+        """The ids of a group's requests, so that they can be aborted."""
+
+    @abstractmethod
+    def partial(self, members: tuple[Written, ...]) -> tuple[Completion[Any], ...]:
+        """What can be gone on with of a group that was aborted; () begins anew."""
+
+    @idempotent
+    def init_worker(self, topology: ReasoningTopology) -> None:
+        """Builds the generator, once; its weights are those of the actor only after the first synchronisation."""
+        if self._engine is not None:
+            return
+        torch.set_num_threads(self.threads)
+        policy = build_policy(self.cfg, starting_weights=False, rollout=True).eval()
+        check_temperature(policy, self.cfg.rollout.sampling_params)
+        self._held = policy.weights()
+        generator = self.cfg.rollout.generator.build(policy, rank=self.rank, world_size=self.world_size)
+        tokenizer = build_tokenizer(self.cfg)
+        problems = Problems(self.cfg, tokenizer)
+        check_images(problems, generator)
+        self._engine = Engine(generator, topology, tokenizer, problems)
+
+    def measure_prompts(self, splits: Sequence[Split]) -> list[PromptLengths]:
+        """Which prompts of its share of these splits are too long, one answer for each split."""
+        engine, _ = self._ready()
+        limit = longest_prompt(self.cfg, engine.generator)
+        return [measure(engine.problems, split, limit, rank=self.rank, ranks=self.world_size) for split in splits]
+
+    async def sync_model_from_actor(self) -> int:
+        """Takes over the actor's weights, also while responses are being written; returns their version."""
+        engine, held = self._ready()
+        received = self.cfg.weight_sync.recv(self.messenger, held, engine.topology.actor, 0)
+        await self._take(received)
+        return received.version
+
+    async def load_weights(self, checkpoint_file: str | None, version: int) -> None:
+        """Takes the weights of a checkpoint, or those that a run would start from."""
+        if checkpoint_file is not None:
+            weights = Weights(tensors=load_file(Path(checkpoint_file)), version=version)
+        else:
+            # Not every generator has the weights of the policy that it was built from, so all of them are given.
+            weights = build_policy(self.cfg, starting_weights=True, rollout=True).weights()
+        await self._take(weights)
+
+    async def generate(self, job: JobSpec, channels: Channels) -> Generated:
+        """Answers its share of a job; several jobs may be under way.
+
+        Args:
+            job: what is asked of all rollout workers.
+            channels: `completions` takes each group as soon as it is complete.
+        """
+        if not self.cfg.actor.offload:
+            return await self._generate(job, channels)
+        async with self._turn, self.device_lock:  # one job after the other, as the lock belongs to a task
+            return await self._generate(job, channels)
+
+    async def _generate(self, job: JobSpec, channels: Channels) -> Generated:
+        engine, _ = self._ready()
+        prompt_groups, needed = job.share(self.rank, self.world_size)
+        if not needed:
+            return Generated(tokens=0, resumed=0, aborted=prompt_groups)
+        # Groups that were aborted before have a place for certain; the rest goes to the first of the others that are done.
+        free = max(0, needed - sum(prompt_group.again for prompt_group in prompt_groups))
+        queue = queue_name(job.key, engine.topology.reward_rank(self.rank))
+        groups = {asyncio.ensure_future(self.write_group(job, prompt_group)): prompt_group for prompt_group in prompt_groups}
+        running, tokens, resumed = set(groups), 0, 0
+        sent: list[Work[None]] = []
+        try:
+            while needed:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                # A set has no order, and which of them find a place must not depend on chance.
+                for task in sorted(done, key=lambda task: groups[task].group):
+                    # Done, but without a place: it stays in `groups`, and what it wrote goes back to the runner with the aborted
+                    # ones.
+                    if not needed or not (groups[task].again or free):
+                        continue
+                    prompt_group = groups.pop(task)
+                    # What was written before is part of the completions, and need not travel twice.
+                    written = WrittenGroup(prompt_group=prompt_group.anew(), completions=task.result())
+                    sent.append(channels.completions.put(written, key=queue, async_op=True))
+                    free, needed = free - (not prompt_group.again), needed - 1
+                    tokens, resumed = tokens + sum(map(len, written.completions)), resumed + prompt_group.written
+            aborted = await self._abort(job, groups)
+            # Waited for at the end only, so that sending does not hold up the groups that are still written.
+            for work in sent:
+                await work
+            return Generated(tokens=tokens, resumed=resumed, aborted=aborted)
+        finally:
+            for task in groups:
+                task.cancel()
+
+    @property
+    def engine(self) -> Engine:
+        """What it writes with; there is one after `init_worker`."""
+        return self._ready()[0]
+
+    async def close(self) -> None:
+        """Ends the generator."""
+        await self._ready()[0].generator.close()
+
+    async def _abort(
+        self, job: JobSpec, groups: Mapping[asyncio.Task[tuple[Written, ...]], PromptGroup]
+    ) -> tuple[PromptGroup, ...]:
+        """Ends groups that are under way; returns them by their numbers, with what they had written if that came in time."""
+        engine, _ = self._ready()
+        engine.generator.abort([each for prompt_group in groups.values() for each in self.requests(job, prompt_group)])
+        if groups:
+            await asyncio.wait(groups, timeout=ABORT_S)
+        found = [
+            replace(prompt_group, partial=_any(self.partial(task.result())) if task.done() else prompt_group.partial)
+            for task, prompt_group in groups.items()
+        ]
+        return tuple(sorted(found, key=_number))
+
+    async def _take(self, weights: Weights[Any]) -> None:
+        engine, _ = self._ready()
+        await engine.generator.load(weights)
+        self._held = weights
+
+    def _ready(self) -> tuple[Engine, Weights[Any]]:
+        if self._engine is None or self._held is None:
+            raise RLinfError(f"rollout[{self.rank}]", "has no generator yet", "Call init_worker(topology) first.")
+        return self._engine, self._held
+
+
+def _any(partial: tuple[Completion[Any], ...]) -> tuple[Completion[Any], ...]:
+    """What was written; () if nothing was."""
+    return partial if any(map(len, partial)) else ()
+
+
+def _number(prompt_group: PromptGroup) -> int:
+    return prompt_group.group

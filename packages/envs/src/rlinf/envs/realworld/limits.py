@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
@@ -14,6 +15,8 @@ from rlinf.envs.realworld.robot import KINDS, Command, Reading
 
 _LOOK_AHEAD_S: Final = 0.1
 """An arm at full speed needs about as long to stand still."""
+_SLACK: Final = 1e-3
+"""Metres by which a motion may lead out of the workspace, as its correction is not exact."""
 _VALUES: Final = {"joint_velocity": 0, "joint_position": 0, "tool_motion": 6, "hold": None}
 """How many values a command has; 0: one for each joint."""
 
@@ -95,12 +98,17 @@ class Guard:
         if slowed is not velocity:
             self._meet("velocity")
             velocity = slowed
-        ahead = reading.joints + _LOOK_AHEAD_S * velocity
-        outward = ((ahead < self._low) & (velocity < 0)) | ((ahead > self._high) & (velocity > 0))
+        outward = self._out_of_range(velocity, reading)
         if outward.any():
             self._meet("joint")
             velocity = np.where(outward, 0.0, velocity)
-        return self._inside(velocity, pose)
+        if self._leaves(velocity, pose):
+            self._meet("workspace")
+            velocity = self._inside(velocity, pose)
+            # What mends the one may break the other; then nothing is right but to stand still.
+            if self._leaves(velocity, pose) or self._out_of_range(velocity, reading).any():
+                return np.zeros_like(velocity)
+        return velocity
 
     def slowed(self, velocity: Floats, pose: Pose) -> Floats:
         """The same motion `[D]`, no faster than joints and tool may be; the same array if it is slow enough."""
@@ -128,19 +136,24 @@ class Guard:
             motion[:3] = kept - pose.position
         return motion
 
+    def _out_of_range(self, velocity: Floats, reading: Reading) -> NDArray[np.bool_]:
+        """`[D]`, which joints would come too near to the ends of their ranges."""
+        ahead = reading.joints + _LOOK_AHEAD_S * velocity
+        return ((ahead < self._low) & (velocity < 0)) | ((ahead > self._high) & (velocity > 0))
+
+    def _leaves(self, velocity: Floats, pose: Pose) -> bool:
+        """Whether the tool would leave the workspace, or go further away from it."""
+        tool = pose.jacobian[:3] @ velocity
+        ahead, (low, high) = pose.position + _LOOK_AHEAD_S * tool, self._box
+        return bool((((ahead < low - _SLACK) & (tool < 0)) | ((ahead > high + _SLACK) & (tool > 0))).any())
+
     def _inside(self, velocity: Floats, pose: Pose) -> Floats:
         """Takes from a velocity what would bring the tool out of the workspace within the time that it needs to stop."""
-        tool = pose.jacobian[:3] @ velocity
-        ahead = pose.position + _LOOK_AHEAD_S * tool
-        low, high = self._box
-        nearest, furthest = (low - pose.position) / _LOOK_AHEAD_S, (high - pose.position) / _LOOK_AHEAD_S
-        allowed = np.clip(tool, np.minimum(0.0, nearest), np.maximum(0.0, furthest))
-        if not (((ahead < low - 1e-3) & (tool < 0)) | ((ahead > high + 1e-3) & (tool > 0))).any():
-            return velocity
-        self._meet("workspace")
-        change = allowed - tool
-        jacobian = pose.jacobian[:3]
-        corrected = velocity + jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + 1e-4 * np.eye(3), change)
+        jacobian, (low, high) = pose.jacobian[:3], self._box
+        tool = jacobian @ velocity
+        slowest, fastest = (low - pose.position) / _LOOK_AHEAD_S, (high - pose.position) / _LOOK_AHEAD_S
+        change = np.clip(tool, np.minimum(0.0, slowest), np.maximum(0.0, fastest)) - tool
+        corrected = velocity + jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + 1e-6 * np.eye(3), change)
         return np.clip(corrected, -self._speed, self._speed)
 
     def _malformed(self, command: Command) -> str:

@@ -43,8 +43,8 @@ class RealWorld:
     """A robot that a controller drives: a real one, whose controller runs beside it, or a simulated one behind the same interface.
 
     Actions in [−1, 1]: a motion of the tool in the base frame (× `max_translation`), with `max_rotation` a turn as axis times
-    angle, with `grips` the gripper, open above 0. `states` `[23]`: tool and goal, relative to the workspace; what is left of the way;
-    the tool's velocity and the force on it, relative to their limits; joints, relative to where an episode begins; the gripper.
+    angle, with `grips` the gripper, open above 0. `states` `[23]`: tool and goal, relative to the workspace; what is left of
+    the way; velocity of the tool and force on it, relative to their limits; joints, relative to where an episode begins; gripper.
 
     Where the controllers are: `controllers`; or the `controller` of the worker's hardware (`cluster.node_groups[].hardware`); or
     else each environment starts a simulated robot.

@@ -157,17 +157,24 @@ class EmbodiedFSDPActor(Worker):
                 self._policy.observe(batch, all_reduce=self._all_reduce(trainer))
         return merge(metrics)
 
+    def receive_ahead(self, epochs: int, trajectories: Channel, env_ranks: int) -> None:
+        """Waits for rollout epochs of later iterations, which have been played: a checkpoint has them, too."""
+        self._arrivals.wait_for(epochs, trajectories, env_ranks)
+
     def save_checkpoint(self, folder: str) -> None:
         """Writes this rank's share of a checkpoint into a folder that exists; every rank calls it."""
         trainer = self._ready()[1]
         with self._offloading.onloaded():
             trainer.save(Path(folder))
+        self._arrivals.save(Path(folder))
 
     def load_checkpoint(self, folder: str) -> None:
         """Restores what `save_checkpoint` wrote; every rank calls it."""
         trainer = self._ready()[1]
         with self._offloading.onloaded():
             trainer.load(Path(folder))
+        # What was played ahead was decided by weights that are gone; the gate was passed before.
+        self._checked = self._arrivals.load(Path(folder))
 
     def close(self) -> None:
         """Leaves the other ranks; every rank calls it, last."""

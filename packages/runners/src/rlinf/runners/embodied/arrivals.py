@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 from torch import Tensor
 
 from rlinf.core.errors import RLinfError
@@ -36,16 +40,66 @@ class Arrivals:
         Raises:
             RLinfError: there is nothing in it for this actor.
         """
-        self._waiting = self._waiting or [deque() for _ in range(env_ranks)]
-        # A fast worker may be epochs ahead, which are kept. By sender and not as they come, so that a run repeats exactly.
-        while not all(self._waiting):
-            env_rank, part = cast("tuple[int, Trajectory[Any]]", trajectories.get(key=self._rank))
-            self._waiting[env_rank].append(part)
+        # By sender and not as they come, so that a run repeats exactly.
+        self.wait_for(1, trajectories, env_ranks)
         parts = [part for part in (sent.popleft() for sent in self._waiting) if len(part)]
         if not parts:
             problem = "no trajectories for this rank: there are fewer groups of environments than actors"
             raise RLinfError(f"actor[{self._rank}]", problem, "Raise env.train.total_num_envs or place fewer actors.")
         return [part.map(to_torch) for part in parts]
+
+    def wait_for(self, epochs: int, trajectories: Channel, env_ranks: int) -> None:
+        """Waits until so many rollout epochs are there; further ones of a worker that is faster are kept, too."""
+        self._waiting = self._waiting or [deque() for _ in range(env_ranks)]
+        while any(len(sent) < epochs for sent in self._waiting):
+            env_rank, part = cast("tuple[int, Trajectory[Any]]", trajectories.get(key=self._rank))
+            self._waiting[env_rank].append(part)
+
+    def save(self, folder: Path) -> None:
+        """Writes what has come and was not asked for yet; nothing if there is nothing."""
+        arrays: dict[str, Any] = {}
+        for env_rank, sent in enumerate(self._waiting):
+            for number, part in enumerate(sent):
+                named = {field.name: getattr(part, field.name) for field in fields(part)}
+                leaves = _leaves({name: tree for name, tree in named.items() if tree is not None})
+                arrays |= {f"{env_rank}/{number}/{path}": np.ascontiguousarray(leaf) for path, leaf in leaves}
+        if arrays:
+            save_file(arrays, self._file(folder))
+
+    def load(self, folder: Path) -> bool:
+        """Restores what `save` wrote; returns whether there was anything."""
+        file = self._file(folder)
+        if not file.exists():
+            return False
+        senders = _nested(load_file(file))
+        # Every env worker has sent at least as many rollout epochs as were waited for.
+        ordered = [senders[env_rank] for env_rank in sorted(senders, key=int)]
+        self._waiting = [deque(Trajectory(**parts[number]) for number in sorted(parts, key=int)) for parts in ordered]
+        return True
+
+    def _file(self, folder: Path) -> Path:
+        return folder / f"played_ahead_{self._rank}.safetensors"
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves by their keys, parted by slashes."""
+    if not isinstance(tree, Mapping):
+        yield path, tree
+        return
+    for key, branch in cast("Mapping[str, Any]", tree).items():
+        yield from _leaves(branch, f"{path}/{key}" if path else key)
+
+
+def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """What `_leaves` came from; keys in sorted order."""
+    found: dict[str, Any] = {}
+    for path in sorted(leaves):
+        *keys, last = path.split("/")
+        branch = found
+        for key in keys:
+            branch = branch.setdefault(key, {})
+        branch[last] = leaves[path]
+    return found
 
 
 def joined(epochs: Sequence[Trajectory[Tensor]], *, groups: int) -> Trajectory[Tensor]:

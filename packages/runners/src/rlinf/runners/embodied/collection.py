@@ -11,21 +11,27 @@ whole bound, whoever is slower. With `max_lag: 0` nothing is played ahead, and e
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from rlinf.core.errors import RLinfError
+from rlinf.core.evaluation import EpisodeResult
 from rlinf.core.futures import Future
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.embodied.schema import PlayedConfig
-from rlinf.runners.embodied.topology import NewWeights, request_queue
+from rlinf.runners.embodied.topology import Interaction, NewWeights, request_queue
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.training.versions import Versions, lag_scalars
 
 if TYPE_CHECKING:
-    from rlinf.runners.embodied.env_worker import EnvWorker, Interaction
+    from rlinf.runners.embodied.env_worker import EnvWorker
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
+
+_PLAYED: Final = "played_ahead.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,23 @@ class _Iteration:
     @property
     def handles(self) -> list[Future[Any]]:
         return [self.env, self.rollout]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The handle of a call that ended before the run was resumed."""
+
+    result: Any
+    label: str = "resumed"
+
+    def wait(self, timeout: float | None = None) -> Any:
+        return self.result
+
+    def done(self) -> bool:
+        return True
+
+    def consume_durations(self) -> dict[str, float]:
+        return {}
 
 
 class Collection:
@@ -141,12 +164,42 @@ class Collection:
             raise RLinfError("generate_rollouts", problem, "An iteration was begun too early: please report it.")
         return lag_scalars(lags)
 
-    def drain(self) -> None:
-        """Waits until all that was begun has been played, so that workers are free for something else."""
+    def drain(self) -> list[list[Interaction]]:
+        """Waits until all that was begun has been played, so that workers are free for something else.
+
+        Returns:
+            What each env worker played in the iterations that are not trained on yet, in order.
+        """
         self._phases.wait(*self.ahead)
+        return [self._iterations[step].env.wait() for step in sorted(self._iterations)]
+
+    def restore(self, step: int, played: Sequence[list[Interaction]]) -> None:
+        """Goes on from what `drain` returned after iteration `step`, whose trajectories the actor has."""
+        for later, interactions in enumerate(played, start=step):
+            self._iterations[later] = _Iteration(_Known(interactions), _Known(()))
 
 
 def _times(group: str, handle: Any) -> dict[str, float]:
     """What the timers of the workers say of one call: they can't be asked while they play on."""
     seconds: dict[str, float] = handle.consume_durations()
     return {f"time/{group}/{timer}": taken for timer, taken in seconds.items() if not handle.label.endswith(f".{timer}()")}
+
+
+def write_played(folder: Path, played: Sequence[list[Interaction]]) -> None:
+    """Writes what `Collection.drain` returned beside the trajectories."""
+    (folder / _PLAYED).write_text(json.dumps([[asdict(part) for part in parts] for parts in played]) + "\n")
+
+
+def read_played(folder: Path) -> list[list[Interaction]]:
+    """What `write_played` wrote; nothing if it did not."""
+    if not (folder / _PLAYED).exists():
+        return []
+    return [[_interaction(part) for part in parts] for parts in json.loads((folder / _PLAYED).read_text())]
+
+
+def _interaction(part: Mapping[str, Any]) -> Interaction:
+    return Interaction(
+        episodes=[EpisodeResult(**episode) for episode in part["episodes"]],
+        env_steps=part["env_steps"],
+        decisions={int(version): count for version, count in part["decisions"].items()},
+    )

@@ -31,19 +31,7 @@ from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
 from rlinf.runners.embodied.slots import Slot
-from rlinf.runners.embodied.topology import Reply, Topology, request_queue
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interaction:
-    """What a worker's environments played in one iteration."""
-
-    episodes: list[EpisodeResult]
-    """The episodes that ended."""
-    env_steps: int
-    """Control steps that were executed."""
-    decisions: Mapping[int, int]
-    """How many decisions were sent to the actor, by the version of the weights that made them."""
+from rlinf.runners.embodied.topology import Interaction, Reply, Topology, request_queue
 
 
 class EnvWorker(Worker):

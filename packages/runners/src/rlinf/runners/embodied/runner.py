@@ -23,7 +23,7 @@ from rlinf.core.protocols import WorkerGroup
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
-from rlinf.runners.embodied.collection import Collection
+from rlinf.runners.embodied.collection import Collection, read_played, write_played
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
 from rlinf.runners.embodied.rules import check_spec
@@ -107,6 +107,7 @@ class EmbodiedRunner:
             self.step, self.env_steps = checkpoint.state["step"], checkpoint.state["env_steps"]
             for version in checkpoint.state.get("versions", ()):
                 self.collection.versions.publish(version)
+            self.collection.restore(self.step, read_played(checkpoint.folder / "actor"))
 
     def run(self) -> None:
         """Runs the loop to its end, then saves, evaluates and writes the summary."""
@@ -174,6 +175,11 @@ class EmbodiedRunner:
         return report.scalars(), report.brief
 
     def _write_actor(self, folder: Path) -> None:
+        ahead = self.collection.drain()
+        if ahead:
+            epochs = len(ahead) * self.cfg.env.train.rollout_epoch
+            self.phases.wait(self.actor.receive_ahead(epochs, self.trajectories, self.env.world_size))
+            write_played(folder, ahead)
         self.phases.wait(self.actor.save_checkpoint(str(folder)))
 
     def _state(self) -> dict[str, Any]:

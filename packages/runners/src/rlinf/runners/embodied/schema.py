@@ -314,10 +314,10 @@ class PlayedConfig(RunConfig):
     @property
     def inexact_resume(self) -> str:
         """Why a run that resumes a checkpoint does not repeat the numbers of one without a break; "" where it does."""
-        if self.max_lag:
+        if self.max_lag and self.cluster.get("backend") != "local":
             return (
-                f"what was played ahead is not saved, and is played again with the weights of the checkpoint (rollout.max_lag "
-                f"{self.max_lag}); numbers differ from those of a run without a break. rollout.max_lag=0 gives the same ones"
+                f"which weights decide depends on the clock (rollout.max_lag {self.max_lag}), so that no two runs have the same "
+                "numbers. rollout.max_lag=0 or cluster.backend=local give the same ones"
             )
         if not self.env.train.auto_reset:
             return ""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.data import Decision, EnvSpec
+from rlinf.core.evaluation import EpisodeResult
 from rlinf.core.protocols import Mode
 from rlinf.core.tree import Tree
 from rlinf.runners.embodied.slots import Slot
@@ -94,3 +95,15 @@ class Reply:
     """For each observation."""
     memory: Tree[Any] | None = None
     """What the policy wants to see with the observations that follow, each leaf `[n, *]`; None if it has no memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """What a worker's environments played in one iteration."""
+
+    episodes: list[EpisodeResult]
+    """The episodes that ended."""
+    env_steps: int
+    """Control steps that were executed."""
+    decisions: Mapping[int, int]
+    """How many decisions were sent to the actor, by the version of the weights that made them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from off_policy_toy import Adds, ToyObjective, ToyValues
+from off_policy_toy import Adds, Sees, ToyObjective, ToyValues
 from torch import nn
 
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
@@ -135,6 +136,49 @@ def test_what_is_drawn_after_a_break_is_the_same(data: dict[str, Any], channels:
         np.testing.assert_array_equal(first[0].observation["states"], second[0].observation["states"])
 
 
+class Judges(Sees):
+    """Errs by what was seen before each transition."""
+
+    @property
+    def td_error(self) -> Any:
+        return np.concatenate([part.observation["states"][:, 0] for part in self.seen[-1]])
+
+
+def test_priorities_follow_errors_and_weights_follow_the_run(data: dict[str, Any], channels: Any, queues: Any) -> None:
+    sampling = {"type": "prioritized", "alpha": 1.0, "beta": 0.2, "final_beta": 0.6, "epsilon": 1e-9}
+    data["algorithm"]["replay_buffer"] |= {"sampling": sampling}
+    data["algorithm"]["utd"] = 4
+    data["actor"]["micro_batch_size"] = 5
+    data["runner"]["max_steps"] = 2
+    cfg = read_off_policy(data)
+    sent, worker = trajectories(cfg, channels, queues, steps=2), actor(cfg)
+    worker.recv_rollout_batch(sent, 1)
+    worker._trainer = Judges()
+    worker.run_training(0)
+    for update, parts in enumerate(worker._trainer.seen):
+        assert [len(part) for part in parts] == [5, 5, 2]
+        weight = np.concatenate([part.weight for part in parts])
+        assert weight.max() == 1.0
+        if update > 60:
+            # By now each was drawn; with α = 1 its priority is its error.
+            seen = np.concatenate([part.observation["states"][:, 0] for part in parts])
+            beta = 0.2 + 0.4 * update / cfg.optimizer_steps
+            np.testing.assert_allclose(weight, (seen / seen.min()) ** -beta, rtol=1e-4)
+    held = np.argwhere(worker._replay._columns["decided"])
+    powers = worker._replay._priorities.powers.reshape(4, -1)[held[:, 0], held[:, 1]]
+    np.testing.assert_allclose(powers, worker._replay.take(held).observation["states"][:, 0], rtol=1e-6)
+
+
+def test_observations_lie_in_the_folder_of_the_run(data: dict[str, Any], channels: Any, queues: Any, tmp_path: Path) -> None:
+    data["algorithm"]["replay_buffer"] |= {"storage": "disk"}
+    data["runner"]["logger"] = {"log_path": str(tmp_path)}
+    cfg = read_off_policy(data)
+    sent, worker = trajectories(cfg, channels, queues), actor(cfg)
+    worker.recv_rollout_batch(sent, 1)
+    assert isinstance(worker._replay._columns["observation.states"].base, np.memmap)
+    assert (tmp_path / cfg.runner.experiment_name / "replay").is_dir()
+
+
 @pytest.mark.parametrize(
     ("section", "changes", "said"),
     [
@@ -186,6 +230,21 @@ def test_what_the_simulator_tells_is_refused(data: dict[str, Any], monkeypatch: 
     monkeypatch.setattr("rlinf.runners.off_policy.rules.available_memory", lambda: 60 * 15 - 1)
     with pytest.raises(ConfigError, match=r"algorithm\.replay_buffer\.capacity: 60 transitions of 15 bytes.*at most 53"):
         check_actions(cfg, spec)
+
+
+def test_a_disk_without_room_is_refused_before_the_run(
+    data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = EnvSpec(observation=STATES, action=BOX, max_episode_steps=9)
+    data["runner"] |= {"logger": {"log_path": str(tmp_path / "new")}, "save_interval": 1, "max_steps": 2}
+    for storage, needed in (("memory", 2 * 60 * 15), ("disk", 60 * 4 + 2 * 60 * 15)):
+        data["algorithm"]["replay_buffer"] |= {"storage": storage}
+        cfg = read_off_policy(data)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=needed: SimpleNamespace(free=free))
+        check_actions(cfg, spec)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=needed: SimpleNamespace(free=free - 1))
+        with pytest.raises(ConfigError, match=rf"capacity: 60 transitions and their checkpoints.*disk of '{tmp_path}'"):
+            check_actions(cfg, spec)
 
 
 def test_memory_lowers_the_capacity(data: dict[str, Any]) -> None:

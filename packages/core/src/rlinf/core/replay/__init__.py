@@ -6,5 +6,6 @@ from rlinf.core.replay.recorded import RecordedTransitions as RecordedTransition
 from rlinf.core.replay.sampling import Sampling as Sampling
 from rlinf.core.replay.saved import SavedBuffer as SavedBuffer
 from rlinf.core.replay.sizes import available_memory as available_memory
+from rlinf.core.replay.sizes import bytes_of_observation as bytes_of_observation
 from rlinf.core.replay.sizes import bytes_of_slot as bytes_of_slot
 from rlinf.core.replay.transitions import Transitions as Transitions

@@ -15,17 +15,27 @@ _FLAGS = 4 + 3
 """Bytes of a slot's reward (float32) and of its three flags."""
 
 
-def bytes_of_slot(observation: Mapping[str, ArraySpec], action: ArraySpec, *, chunk: int = 1) -> int:
+_PRIORITY = 18
+"""Bytes of a priority in a sum tree: itself, a running sum, and its share of the nodes above."""
+
+
+def bytes_of_slot(observation: Mapping[str, ArraySpec], action: ArraySpec, *, chunk: int = 1, prioritized: bool = False) -> int:
     """What one slot of a replay buffer takes: an observation in its own type, an action, a reward and flags.
 
     Args:
         observation: by key, what is kept.
         action: one control step; vectors are kept in float32, numbers in int64.
         chunk: K, control steps in one decision.
+        prioritized: whether it is sampled by priority.
     """
-    seen = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in observation.values())
+    seen = bytes_of_observation(observation) + (_PRIORITY if prioritized else 0)
     numbered = np.issubdtype(np.dtype(action.dtype), np.integer)
     return seen + chunk * math.prod(action.shape) * (8 if numbered else 4) + _FLAGS
+
+
+def bytes_of_observation(observation: Mapping[str, ArraySpec]) -> int:
+    """What the observation of a slot takes of it, which may be on a disk."""
+    return sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in observation.values())
 
 
 def available_memory() -> int:

@@ -21,6 +21,7 @@ from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.arrivals import Arrivals
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.off_policy.demo_buffer import Demonstrations
+from rlinf.runners.off_policy.drawing import Drawing
 from rlinf.runners.off_policy.schema import OffPolicyConfig
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.finite import check_finite
@@ -37,6 +38,8 @@ class OffPolicyActor(Worker):
         self._trainer: OffPolicyTrainer
         self._replay: ReplayBuffer
         self._demonstrations: Demonstrations | None = None
+        # A sum over all iterations.
+        self._optimizer_steps = cfg.optimizer_steps
 
     def init_worker(self, topology: Topology) -> None:
         """Builds the policy, its trainer and the replay buffer; every rank calls it.
@@ -101,11 +104,14 @@ class OffPolicyActor(Worker):
         if self._demonstrations is not None:
             metrics.append(self._demonstrations.described())
         for _ in range(self.cfg.updates(step)):
+            drawing = Drawing(self._replay, self._beta())
             with self.worker_timer("sample"):
-                drawn = self._drawn(share)
+                drawn = self._drawn(drawing, share)
             parts = [drawn.rows(slice(begin, begin + size)) for begin in range(0, share, size)]
             with self.worker_timer("update"):
                 metrics.append(self._trainer.update(parts))
+                if self._prioritized:
+                    drawing.learned(self._trainer.td_error)
         return merge(metrics)
 
     def receive_ahead(self, epochs: int, trajectories: Channel, env_ranks: int) -> None:
@@ -133,11 +139,20 @@ class OffPolicyActor(Worker):
         self._ready()
         self._trainer.close()
 
-    def _drawn(self, size: int) -> Transitions[Any]:
+    def _drawn(self, online: Drawing, size: int) -> Transitions[Any]:
         """This rank's share of a batch."""
         if self._demonstrations is None:
-            return self._replay.sample(size)
-        return self._demonstrations.batch(self._replay, size, self._trainer.version)
+            return online.sample(size)
+        return self._demonstrations.batch(online, size, self._trainer.version)
+
+    @property
+    def _prioritized(self) -> bool:
+        return self.cfg.algorithm.replay_buffer.sampling.type == "prioritized"
+
+    def _beta(self) -> float:
+        """β of the next update."""
+        sampling = self.cfg.algorithm.replay_buffer.sampling
+        return sampling.beta_at(self._trainer.version / max(1, self._optimizer_steps)) if self._prioritized else 1.0
 
     def _add(self, rows: Trajectory[Any]) -> int:
         check_finite("reward", rows.reward, rows, place=f"actor[{self.rank}]", remedy="Look at the reward of env.train.env_type.")
@@ -160,6 +175,8 @@ class OffPolicyActor(Worker):
             producers=own,
             n_step=config.replay_buffer.n_step,
             gamma=config.gamma,
+            sampling=config.replay_buffer.sampling,
+            folder=self.cfg.replay_folder,
             seed=keyed_seed(self.cfg.runner.seed, "replay", self.rank),
         )
 

@@ -23,6 +23,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.random import keyed_generator
 from rlinf.core.replay import RecordedTransitions, ReplayBuffer, Transitions
+from rlinf.runners.off_policy.drawing import Drawing
 from rlinf.runners.off_policy.schema import OffPolicyConfig
 
 PLACE: Final = "algorithm.demo_buffer"
@@ -65,7 +66,7 @@ class Demonstrations:
         )
         return Demonstrations(recorded, config.fraction, cfg.runner.seed, rank)
 
-    def batch(self, online: ReplayBuffer, size: int, update: int) -> Transitions[NDArray[Any]]:
+    def batch(self, online: ReplayBuffer | Drawing, size: int, update: int) -> Transitions[NDArray[Any]]:
         """`size` transitions, those of the replay buffer first.
 
         Args:

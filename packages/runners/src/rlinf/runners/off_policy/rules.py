@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +14,7 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import needs_of, traits_of
 from rlinf.core.errors import ConfigError, refuse
 from rlinf.core.off_policy import TrainsOffPolicy
-from rlinf.core.replay import available_memory
+from rlinf.core.replay import available_memory, bytes_of_observation
 from rlinf.runners.config.rules import Rule
 from rlinf.runners.config.sections import Section, resolved
 from rlinf.runners.embodied.rules import PLAYED
@@ -136,7 +138,7 @@ def check_actions(cfg: OffPolicyConfig, spec: EnvSpec) -> None:
     Raises:
         ConfigError: one line for each of them, with its key.
     """
-    own = (_numbered(cfg, spec), _unbounded(cfg, spec), _too_large(cfg, spec))
+    own = (_numbered(cfg, spec), _unbounded(cfg, spec), _too_large(cfg, spec), _too_large_for_disk(cfg, spec))
     refuse([*(fault for fault in own if fault is not None), *unfit_demonstrations(cfg, spec)])
 
 
@@ -160,12 +162,29 @@ def _unbounded(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
 
 
 def _too_large(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
-    capacity, size, free = cfg.capacity(spec), cfg.transition_bytes(spec), available_memory()
+    on_disk = bytes_of_observation(spec.observation) if cfg.replay_folder is not None else 0
+    capacity, size, free = cfg.capacity(spec), cfg.transition_bytes(spec) - on_disk, available_memory()
     if capacity * size <= free:
         return None
     problem = f"{capacity:,} transitions of {size:,} bytes take {capacity * size / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
-    remedy = f"Use at most {free * 9 // 10 // size:,}, or set {_BUFFER}.max_gib."
+    remedy = f"Use at most {free * 9 // 10 // size:,}, or set {_BUFFER}.max_gib{'' if on_disk else ' or .storage: disk'}."
     return ConfigError(f"{_BUFFER}.capacity", problem, remedy)
+
+
+def _too_large_for_disk(cfg: OffPolicyConfig, spec: EnvSpec) -> ConfigError | None:
+    """What lies on the disk during the run, and the checkpoints: two, while one replaces the other, of what was collected."""
+    path = next(each for each in (Path(cfg.runner.logger.log_path).absolute() / "run").parents if each.exists())
+    capacity, size, free = cfg.capacity(spec), cfg.transition_bytes(spec), shutil.disk_usage(path).free
+    used = capacity * bytes_of_observation(spec.observation) if cfg.replay_folder is not None else 0
+    # Each decision may end an episode, whose final observation takes a slot, too.
+    filled = min(capacity, 2 * cfg.decisions_per_iteration * cfg.runner.max_steps)
+    checkpoints = 2 if 0 < cfg.runner.save_interval < cfg.runner.max_steps else 1
+    needed = used + checkpoints * filled * size
+    if needed <= free:
+        return None
+    found = f"{needed / GIB:.1f} GiB of the disk of '{path}', and {free / GIB:.1f} GiB are free"
+    problem = f"{capacity:,} transitions and their checkpoints take {found}"
+    return ConfigError(f"{_BUFFER}.capacity", problem, f"Lower it, set {_BUFFER}.max_gib, or name another runner.logger.log_path.")
 
 
 def _bounded(low: Any, high: Any) -> bool:

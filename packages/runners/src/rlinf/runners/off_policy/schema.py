@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
@@ -12,7 +14,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Objective
 from rlinf.core.offline import OfflineConfig
 from rlinf.core.registry import DATASETS, OBJECTIVES
-from rlinf.core.replay import bytes_of_slot
+from rlinf.core.replay import Sampling, bytes_of_slot
 from rlinf.runners.config.schema import chosen, not_negative, positive
 from rlinf.runners.embodied.schema import OverlappedRolloutConfig, PlayedConfig
 
@@ -27,10 +29,16 @@ class ReplayBufferConfig:
     """How many transitions are kept; each environment has the same share, of which the oldest are overwritten. The final
     observation of an episode takes the place of one, as no other is kept twice."""
     max_gib: float | None = None
-    """Memory in GiB that they may take at most, which lowers `capacity` where a transition is large; null for any."""
+    """GiB that they may take at most, in memory and on the disk together, which lowers `capacity` where a transition is large; null
+    for any."""
     n_step: int = 1
     """Over how many decisions a transition goes at most: its reward is their discounted sum, and what follows them counts γᵏ. Where
     an episode ends earlier it ends there, a truncated one with the value of its final observation."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """Which transitions are drawn, and what each then counts."""
+    storage: Literal["memory", "disk"] = "memory"
+    """Where observations are kept: "memory", or "disk" for more than fit into it, in the folder of the run, where all of their
+    place is taken at once. Both are gone when the run ends; checkpoints have a copy."""
     min_buffer_size: int | None = None
     """How many transitions there must be before the first update; null: `algorithm.start_steps`, at least one batch."""
 
@@ -125,7 +133,16 @@ class OffPolicyConfig(PlayedConfig):
 
     def transition_bytes(self, spec: EnvSpec) -> int:
         """What a transition takes in the replay buffer."""
-        return bytes_of_slot(spec.observation, spec.action, chunk=traits_of(self.actor.model.config).chunk or 1)
+        prioritized = self.algorithm.replay_buffer.sampling.type == "prioritized"
+        chunk = traits_of(self.actor.model.config).chunk or 1
+        return bytes_of_slot(spec.observation, spec.action, chunk=chunk, prioritized=prioritized)
+
+    @property
+    def replay_folder(self) -> Path | None:
+        """Where observations are kept; None: in memory."""
+        if self.algorithm.replay_buffer.storage == "memory":
+            return None
+        return Path(self.runner.logger.log_path) / self.runner.experiment_name / "replay"
 
     def capacity(self, spec: EnvSpec) -> int:
         """How many transitions are kept over all actors.

@@ -1,1 +1,1 @@
-"""What `ppo_comparison.py` compares."""
+"""What `ppo_comparison.py` and `off_policy_comparison.py` compare."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 from rlinf.core.evaluation import EpisodeProtocol
 from rlinf.envs import evaluate
 from rlinf.envs.parallel import Parallel
-from rlinf.runners import EmbodiedConfig, compose_recipe, read_embodied
+from rlinf.runners import EmbodiedConfig, compose_recipe
 from rlinf.runners.embodied.evaluation import episode_protocol
+from rlinf.runners.embodied.schema import PlayedConfig
+from rlinf.runners.task_types import task_type_of
 
 APP = Path(__file__).parents[2] / "apps/embodied"
 PROCESSES = 2
@@ -46,7 +48,7 @@ class Measured:
     start_s: float = 0.0
     """From the command to the first step."""
     evaluations: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])
-    """Steps, seconds and the share of episodes that succeeded."""
+    """Steps, seconds and the metric of the comparison, such as the share of episodes that succeeded."""
     protocol: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -57,13 +59,18 @@ class Course:
         protocol: of each evaluation.
         sizes: when there is one.
         began: `time.time()` of the command.
+        env: what is evaluated in; None for ManiSkill's in two processes.
+        metric: of the evaluations.
     """
 
-    def __init__(self, protocol: EpisodeProtocol, sizes: Sizes, began: float) -> None:
+    def __init__(
+        self, protocol: EpisodeProtocol, sizes: Sizes, began: float, *, env: Any = None, metric: str = "success_once"
+    ) -> None:
         self.measured = Measured(protocol=protocol.to_dict())
-        self._protocol, self._sizes, self._began = protocol, sizes, began
+        self._protocol, self._sizes, self._began, self._metric = protocol, sizes, began, metric
         self._since: float | None = None
-        self._env = Parallel(env="maniskill", params=protocol.env["init_params"], processes=PROCESSES).make(
+        maker = env or Parallel(env="maniskill", params=protocol.env["init_params"], processes=PROCESSES)
+        self._env = maker.make(
             EVALUATED_ENVS,
             max_episode_steps=protocol.max_episode_steps,
             ignore_terminations=protocol.ignore_terminations,
@@ -81,8 +88,9 @@ class Course:
             measured.steps = steps
             if due or steps >= self._sizes.max_steps:
                 report = evaluate(self._env, lambda observed, turns: decide(observed["states"]), self._protocol)
-                measured.evaluations.append((steps, measured.seconds, report.means["success_once"]))
-                print(f"{steps:8} steps {measured.seconds:7.1f} s  success {report.means['success_once']:.1%}", flush=True)
+                found = report.means[self._metric]
+                measured.evaluations.append((steps, measured.seconds, found))
+                print(f"{steps:8} steps {measured.seconds:7.1f} s  {self._metric} {found:.3f}", flush=True)
         self._since = time.monotonic()
 
     def close(self) -> Measured:
@@ -102,14 +110,16 @@ def simulated(cfg: EmbodiedConfig) -> Any:
     )
 
 
-def config(sizes: Sizes, seed: int) -> EmbodiedConfig:
-    """The recipe's configuration with the seed, and with the evaluations of the comparison."""
-    return read_embodied(compose_recipe(APP / "config", sizes.recipe, overrides(sizes, seed)).data)
+def config(sizes: Sizes, seed: int, further: Sequence[str] = ()) -> Any:
+    """The recipe's configuration with the seed, with the evaluations of the comparison, and with what else is overridden."""
+    data = compose_recipe(APP / "config", sizes.recipe, [*overrides(sizes, seed), *further]).data
+    return task_type_of(data).read(data)
 
 
 def overrides(sizes: Sizes, seed: int) -> list[str]:
     """What a comparison changes in the recipe."""
-    train = read_embodied(compose_recipe(APP / "config", sizes.recipe, []).data)
+    data = compose_recipe(APP / "config", sizes.recipe, []).data
+    train = task_type_of(data).read(data)
     steps = train.decisions_per_iteration
     if sizes.max_steps % steps or sizes.interval % steps:
         raise SystemExit(f"--max-steps and --interval: expected multiples of the {steps} steps of an iteration")
@@ -123,7 +133,7 @@ def overrides(sizes: Sizes, seed: int) -> list[str]:
     ]
 
 
-def protocol_of(cfg: EmbodiedConfig) -> EpisodeProtocol:
+def protocol_of(cfg: PlayedConfig) -> EpisodeProtocol:
     """What the recipe's own evaluations measure."""
     from rlinf.runners.embodied.evaluation import episode_protocol
 

@@ -22,14 +22,23 @@ from comparison.course import APP, Course, Measured, Sizes, overrides, protocol_
 from rlinf.envs import ManiSkill
 from rlinf.envs.interop import as_sb3_vec_env, as_single_env
 from rlinf.runners import EmbodiedConfig
+from rlinf.runners.embodied.schema import PlayedConfig
 
 
-def rlinf(cfg: EmbodiedConfig, sizes: Sizes, began: float) -> Measured:
+def rlinf(cfg: PlayedConfig, sizes: Sizes, began: float, *, metric: str = "success_once", further: Sequence[str] = ()) -> Measured:
     """The app, whose own evaluations play the protocol; the clock is that of its iterations, `time/step`."""
     protocol = protocol_of(cfg)
     with tempfile.TemporaryDirectory() as folder:
         names = ["runner.experiment_name=rlinf", f"runner.logger.log_path={folder}"]
-        command = [sys.executable, str(APP / "train.py"), "--config-name", sizes.recipe, *overrides(sizes, cfg.runner.seed), *names]
+        command = [
+            sys.executable,
+            str(APP / "train.py"),
+            "--config-name",
+            sizes.recipe,
+            *overrides(sizes, cfg.runner.seed),
+            *further,
+            *names,
+        ]
         metrics = Path(folder) / "rlinf/metrics.jsonl"
         with subprocess.Popen(command) as run:
             first = first_line(metrics, run)
@@ -44,8 +53,8 @@ def rlinf(cfg: EmbodiedConfig, sizes: Sizes, began: float) -> Measured:
         if "time/step" in row:
             measured.seconds += row["time/step"]
             measured.steps = int(row["env/steps"])
-        if "eval/success_once" in row:
-            measured.evaluations.append((measured.steps, measured.seconds, row["eval/success_once"]))
+        if f"eval/{metric}" in row:
+            measured.evaluations.append((measured.steps, measured.seconds, row[f"eval/{metric}"]))
     measured.start_s = first - began - rows[0]["time/step"]
     return measured
 

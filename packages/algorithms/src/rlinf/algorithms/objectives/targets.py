@@ -39,7 +39,18 @@ def polyak(target: Mapping[str, Tensor], online: Mapping[str, Tensor], *, tau: f
         raise ShapeError("polyak(online)", f"expected the names of the target, found a difference in {', '.join(alone)}")
     for name, x in target.items():
         expect_shape(f"polyak(online.{name})", online[name], x.shape)
+    if all(x.dtype == torch.float32 == online[name].dtype and x.device == online[name].device for name, x in target.items()):
+        return _all_towards(target, online, tau)
     return {name: _towards(x, online[name], tau) for name, x in target.items()}
+
+
+def _all_towards(target: Mapping[str, Tensor], online: Mapping[str, Tensor], tau: float) -> dict[str, Tensor]:
+    """All at once: one at a time the calls take longer than the sums."""
+    if not target:
+        return {}
+    moved = torch._foreach_mul(list(target.values()), 1.0 - tau)  # pyright: ignore[reportPrivateUsage]
+    torch._foreach_add_(moved, [online[name] for name in target], alpha=tau)  # pyright: ignore[reportPrivateUsage]
+    return dict(zip(target, moved, strict=True))
 
 
 def _towards(target: Tensor, online: Tensor, tau: float) -> Tensor:

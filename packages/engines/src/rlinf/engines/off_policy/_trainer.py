@@ -57,6 +57,9 @@ class TorchOffPolicyTrainer:
         for tensor in policy.state_dict().values():
             ranks.broadcast(tensor)
         self._target = copy.deepcopy(policy).requires_grad_(False)
+        # The memory that the modules train and move: to ask for it in each update takes longer than to move it.
+        self._policy_state: dict[str, Tensor] = policy.state_dict()
+        self._target_state: dict[str, Tensor] = self._target.state_dict()
         self._device = next(policy.parameters()).device
         free = objective.parameters()
         self._free = {name: nn.Parameter(torch.tensor(value, device=self._device)) for name, value in free.items()}
@@ -168,30 +171,27 @@ class TorchOffPolicyTrainer:
         # Keyed, so that what is drawn needs no state in a checkpoint; ranks differ, as their transitions do.
         seed = keyed_seed(self._seed, f"update {part.name}", self._ranks.rank, number)
         generator = torch.Generator(self._device).manual_seed(seed)
-        total = [torch.zeros_like(parameter) for parameter in parameters]
+        total = list[Tensor]()
         weight, metrics, errors = 0.0, list[Mapping[str, Statistic]](), list[Tensor]()
         for batch in batches:
             output = self._objective.loss(part.name, self._learner, batch, generator=generator)
             # Of this part alone: what else the loss goes through, such as critics on the actor's way, keeps its gradients.
             found = torch.autograd.grad(output.total, parameters, allow_unused=True)
-            gradients = cast("Sequence[Tensor | None]", found)
-            for into, gradient in zip(total, gradients, strict=True):
-                if gradient is not None:
-                    into += gradient
+            total = _added(total, cast("Sequence[Tensor | None]", found), parameters)
             weight += output.weight.item()
             metrics.append(output.metrics)
             if output.td_error is not None:
                 errors.append(output.td_error)
         self._td_errors = self._td_errors or errors
         summed, weight, observed = self._over_ranks(total, weight, merge(metrics))
-        square = float(sum(float(gradient.double().square().sum()) for gradient in summed))
+        square = nn.utils.get_total_norm(summed).item() ** 2
         factor, norm = division(square, weight, self._optim.clip_grad)
         taken = math.isfinite(norm)
         if taken:
             for group in part.optimizer.param_groups:
                 group["lr"] = part.lr * self._optim.factor(number - 1)
             for parameter, gradient in zip(parameters, summed, strict=True):
-                parameter.grad = gradient.mul_(factor)
+                parameter.grad = gradient * factor
             part.optimizer.step()  # pyright: ignore[reportUnknownMemberType]
             part.optimizer.zero_grad(set_to_none=True)
         return {**observed, f"{part.name}_grad_norm": Metric(norm)}, taken
@@ -215,10 +215,9 @@ class TorchOffPolicyTrainer:
 
     @torch.no_grad()
     def _move_target(self, number: int) -> None:
-        target: dict[str, Tensor] = self._target.state_dict()
-        moved = self._objective.moved(target, self._policy.state_dict(), number)
+        moved = self._objective.moved(self._target_state, self._policy_state, number)
         for name, tensor in (moved or {}).items():
-            target[name].copy_(tensor)
+            self._target_state[name].copy_(tensor)
 
     def _state(self) -> dict[str, Tensor]:
         """All that a checkpoint has beside the policy, as it lies: target weights, free parameters, what optimizers remember."""
@@ -244,3 +243,13 @@ class TorchOffPolicyTrainer:
     def _set_version(self, version: int) -> None:
         self._version = version
         cast("Any", self._policy).version = version
+
+
+def _added(total: Sequence[Tensor], gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor]:
+    """The sums of gradients so far, `[]` before the first, with those of one more micro-batch; None is 0."""
+    if not total:
+        return [
+            torch.zeros_like(parameter) if gradient is None else gradient
+            for gradient, parameter in zip(gradients, parameters, strict=True)
+        ]
+    return [into if gradient is None else into + gradient for into, gradient in zip(total, gradients, strict=True)]

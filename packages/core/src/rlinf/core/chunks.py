@@ -41,7 +41,8 @@ class ChunkStep:
     executed: NDArray[np.bool_]
     """`[N, K]`, which actions were executed: the first ones, up to the end of the episode; `executed.sum(1)` says how many."""
     infos: dict[str, Any]
-    """As after a step: `success` in the state reached, `episode` with `_episode`, true where the episode ended in this chunk."""
+    """As after a step: `success` in the state reached, `episode` with `_episode`, true where the episode ended in this chunk. Where
+    somebody can act in place of the policy, `intervene_flag` `[N, K]` and `intervene_action` `[N, K, *]`, what was executed."""
 
     @property
     def done(self) -> NDArray[np.bool_]:
@@ -74,6 +75,8 @@ def chunk_step(env: Any, actions: Any) -> ChunkStep:
     size = chunk.shape[1]
     rewards = np.zeros((env.num_envs, size), np.float32)
     terminated, truncated, executed = (np.zeros((env.num_envs, size), np.bool_) for _ in range(3))
+    intervened = np.zeros((env.num_envs, size), np.bool_)
+    done: Any = None
     active = np.ones(env.num_envs, np.bool_)
     ended = np.zeros(env.num_envs, np.bool_)
     observations, infos = None, dict[str, Any]()
@@ -83,6 +86,10 @@ def chunk_step(env: Any, actions: Any) -> ChunkStep:
         if infos.get("episode") is None or infos.get("_episode") is None:
             raise ContractError("env.step", "infos holds no statistics of episodes", "Wrap the environment in EpisodeStatistics.")
         executed[:, k] = active
+        if "intervene_flag" in infos:
+            intervened[:, k] = as_numpy(infos["intervene_flag"]) & active
+            done = np.array(as_numpy(chunk)) if done is None else done
+            done[intervened[:, k], k] = as_numpy(infos["intervene_action"])[intervened[:, k]]
         over, cut = as_numpy(over), as_numpy(cut)
         rewards[:, k] = np.where(active, as_numpy(reward), 0.0)
         terminated[:, k], truncated[:, k] = over & active, cut & active
@@ -93,6 +100,8 @@ def chunk_step(env: Any, actions: Any) -> ChunkStep:
             break
     _expect_finite(rewards)
     infos = {**infos, "_episode": ended}
+    if done is not None:
+        infos |= {"intervene_flag": intervened, "intervene_action": done}
     return ChunkStep(
         observations=observations, rewards=rewards, terminated=terminated, truncated=truncated, executed=executed, infos=infos
     )

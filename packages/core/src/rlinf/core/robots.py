@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 
@@ -43,6 +43,26 @@ class LetsHumansAct(Protocol):
 
     intervenes: bool
     """True."""
+
+
+def take_counts(env: Any) -> dict[str, float]:
+    """What a vector environment and its wrappers have counted since the last call.
+
+    Args:
+        env: a `gymnasium.vector.VectorEnv`, in wrappers or not.
+    """
+    # By their classes: a wrapper passes on what it is asked for and does not know.
+    own: Mapping[str, float] = env.take_counts() if issubclass(type(env), HasCounts) else {}
+    return dict(own) if env.unwrapped is env else {**take_counts(env.env), **own}
+
+
+def add_counts(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The sums over several environments, by name."""
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, count in part.items():
+            total[name] = total.get(name, 0.0) + count
+    return total
 
 
 def at_hardware(config: Any, hardware: Sequence[Any]) -> Any:

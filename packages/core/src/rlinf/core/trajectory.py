@@ -68,6 +68,9 @@ class Trajectory(Generic[A]):
     """The shape of `logprob`, under the trainer's own weights before the update; None where nobody computed it."""
     episode: A | None = None
     """`[B]` int, rows of one episode (its turns, its agents); None where every row is an episode of its own."""
+    intervened: A | None = None
+    """`[B, T]` bool, somebody else acted in place of the policy, whose `logprob` is of what it would have done; None where nobody
+    could."""
     observation: Tree[A] | None = None
     """`[B, T + 1, *]`, what was seen before each decision, and in the column behind the last one what followed it, which is the
     final observation where the episode ended; None where a run does not keep what was seen."""
@@ -196,7 +199,7 @@ def _check_trajectory(trajectory: Trajectory[Any]) -> None:
             place = f"Trajectory.{name}"
             raise ShapeError(place, f"expected {(rows, horizon)[:axes]} leading sizes as in reward, found {found}")
     fine = tuple(trajectory.logprob.shape)
-    optional = {"reference": ((rows, horizon), fine), "proximal": (fine,), "episode": ((rows,),)}
+    optional = {"reference": ((rows, horizon), fine), "proximal": (fine,), "episode": ((rows,),), "intervened": ((rows, horizon),)}
     for name, shapes in optional.items():
         field = getattr(trajectory, name)
         if field is not None and tuple(field.shape) not in shapes:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.core.process import ChildProcess, ConnectionLost
 from rlinf.core.random import keyed_generator
+from rlinf.core.robots import add_counts
 from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.realworld.client import ControllerClient, RobotState
 from rlinf.envs.realworld.realworld import RealWorld, Simulation
@@ -90,11 +91,7 @@ class RobotVectorEnv(SequentialVectorEnv):
 
     def take_counts(self) -> Mapping[str, float]:
         """`robot/…`: what the controllers have counted since the last call, over all robots."""
-        total: dict[str, float] = {}
-        for robot in self._robots:
-            for name, count in robot.take_counts().items():
-                total[f"robot/{name}"] = total.get(f"robot/{name}", 0.0) + count
-        return total
+        return {f"robot/{name}": count for name, count in add_counts(robot.take_counts() for robot in self._robots).items()}
 
 
 class RobotTask(gymnasium.Env[Any, Any]):

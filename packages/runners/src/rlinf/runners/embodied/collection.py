@@ -202,4 +202,5 @@ def _interaction(part: Mapping[str, Any]) -> Interaction:
         episodes=[EpisodeResult(**episode) for episode in part["episodes"]],
         env_steps=part["env_steps"],
         decisions={int(version): count for version, count in part["decisions"].items()},
+        counts=part["counts"],
     )

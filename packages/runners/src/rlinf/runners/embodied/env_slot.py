@@ -16,6 +16,7 @@ from rlinf.core.errors import NonFiniteError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol
 from rlinf.core.offline import MixesExpert, OfflineEpisode
 from rlinf.core.protocols import Channel
+from rlinf.core.robots import take_counts
 from rlinf.core.tree import Tree, tree_combine, tree_index, tree_map
 from rlinf.runners.embodied.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.slots import Slot
@@ -192,6 +193,10 @@ class EnvSlot:
             step = chunk_step(self._env, np.clip(action, self._low, self._high))
         self._obs, self.ended = step.observations, step.done
         return step
+
+    def take_counts(self) -> Mapping[str, float]:
+        """What the environments counted since the last call; see `HasCounts`."""
+        return take_counts(self._env)
 
     def mix_expert(self, beta: float) -> None:
         """Lets the expert act in a share of the steps; only of an environment that `MixesExpert`."""

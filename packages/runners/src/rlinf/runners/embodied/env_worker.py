@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult
 from rlinf.core.offline import OfflineEpisode
 from rlinf.core.protocols import Channel, Mode
+from rlinf.core.robots import add_counts, at_hardware
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.embodied.description import described
@@ -127,7 +128,8 @@ class EnvWorker(Worker):
             answers,
         )
         episodes = [result for part in played for result in part.episodes]
-        return Interaction(episodes=episodes, env_steps=self._executed, decisions=dict(decisions))
+        counts = add_counts(env_slot.take_counts() for env_slot in self._env_slots)
+        return Interaction(episodes=episodes, env_steps=self._executed, decisions=dict(decisions), counts=counts)
 
     def evaluate(
         self, protocol: EpisodeProtocol, requests: Channel, answers: Channel, video: str | None = None
@@ -235,7 +237,12 @@ class EnvWorker(Worker):
         # Without bootstrapping, a cut counts as an end of the task, after which nothing is worth anything.
         if not self.cfg.env.train.bootstrap_truncated:
             over, cut = step.done, np.zeros_like(cut)
-        collector.append(answer.decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
+        # What was executed is learned from, whoever decided it.
+        flags = step.infos.get("intervene_flag")
+        decision = answer.decision if flags is None else replace(answer.decision, action=step.infos["intervene_action"])
+        collector.append(decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
+        if flags is not None:
+            collector.intervened(flags.any(axis=1))
         if before is not None:
             collector.observed(before, env_slot.seen())
         self._executed += int(step.executed.sum())
@@ -293,7 +300,7 @@ class EnvWorker(Worker):
         spec: EnvSpec | None = None
         for slot in slots:
             with _keyed(config):
-                env = config.init_params.make(
+                env = at_hardware(config.init_params, self.hardware_infos).make(
                     slot.num_envs,
                     max_episode_steps=config.max_episode_steps,
                     ignore_terminations=config.ignore_terminations,

@@ -55,6 +55,7 @@ class RowCollector:
         self._truncated: list[Bools] = []
         self._tasks: list[Ints] = []
         self._final_values: dict[tuple[int, int], float] = {}
+        self._intervened: list[Bools] = []
         self._seen: list[Tree[Any]] = []
         self._followed: list[Tree[Any]] = []
 
@@ -70,6 +71,10 @@ class RowCollector:
         self._terminated.append(terminated)
         self._truncated.append(truncated)
         self._tasks.append(np.zeros(len(reward), np.int64) if task is None else task)
+
+    def intervened(self, flags: Bools) -> None:
+        """In which environments somebody else acted in the decision appended last, `[num_envs]`; of every decision, or of none."""
+        self._intervened.append(flags)
 
     def observed(self, before: Tree[Any], after: Tree[Any]) -> None:
         """What was seen before the decision appended last, and after it, `[num_envs, *]`; of every decision, or of none."""
@@ -114,6 +119,7 @@ class RowCollector:
             task=np.stack(self._tasks)[start, env],
             value=None if bootstrap is None else self._values(gather, env, start, length, bootstrap),
             episode=(episode * self._groups + self._env_group[env]) * self._group_size + self._member[env],
+            intervened=gather(self._intervened) if self._intervened else None,
             observation=self._observations(env, start, length) if self._seen else None,
         )
 

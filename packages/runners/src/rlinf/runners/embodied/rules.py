@@ -11,6 +11,7 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import Need, action_size_of, needs_of, observed_of, tasks_of, traits_of
 from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.evaluation.results import TaskId
+from rlinf.core.robots import LetsHumansAct
 from rlinf.core.sequences import Granularity
 from rlinf.runners.config.rules import Rule, needs_met, no_idle_reference, placement, together, unmet_by_model, whole_batches
 from rlinf.runners.config.schema import ActorConfig
@@ -18,6 +19,15 @@ from rlinf.runners.config.sections import Section, resolved, subsection
 from rlinf.runners.config.statistics import lacking_statistics
 from rlinf.runners.embodied.schema import EmbodiedConfig, PlayedConfig
 from rlinf.runners.task_types import read_run
+
+
+def _intervened(cfg: EmbodiedConfig) -> ConfigError | None:
+    """What somebody else did has no log-probability under the policy."""
+    places = [place for place, wrapper in cfg.env.train.wrapping if isinstance(wrapper, LetsHumansAct)]
+    if not places:
+        return None
+    problem = "somebody acts in place of the policy, and this run learns from what the policy itself does"
+    return ConfigError(places[0], problem, "Use runner.task_type embodied_off_policy, or remove it.")
 
 
 def _placement(cfg: PlayedConfig) -> ConfigError | None:
@@ -300,6 +310,7 @@ PLAYED: Final[Sequence[Rule[PlayedConfig]]] = (
 """What every run refuses that plays, however it learns."""
 EMBODIED: Final[Sequence[Rule[EmbodiedConfig]]] = (
     *PLAYED,
+    _intervened,
     _batches,
     _pipeline,
     _sequences,

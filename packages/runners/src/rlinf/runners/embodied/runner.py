@@ -20,6 +20,7 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.evaluation import EpisodeProtocol, EpisodeResult, EvalReport, mean_values
 from rlinf.core.metrics import means, merge
 from rlinf.core.protocols import WorkerGroup
+from rlinf.core.robots import add_counts
 from rlinf.runners.checkpoints.checkpointer import Checkpointer
 from rlinf.runners.checkpoints.resuming import resumed_checkpoint
 from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
@@ -138,7 +139,8 @@ class EmbodiedRunner:
             received = self.actor.recv_rollout_batch(self.trajectories, self.env.world_size)
         played = self.collection.finish(self.step, received)
         self.env_steps += sum(part.env_steps for part in played)
-        return {**_played([result for part in played for result in part.episodes]), **self.collection.lag(played)}
+        counts = {f"env/{name}": count for name, count in add_counts(part.counts for part in played).items()}
+        return {**_played([result for part in played for result in part.episodes]), **counts, **self.collection.lag(played)}
 
     def run_training(self) -> dict[str, float]:
         """Lets the actor train, while environments reset for the next iteration if they are not playing it."""

@@ -10,6 +10,7 @@ from rlinf.core.declarations import action_size_of
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import EnvConfig, EnvWrapperConfig
 from rlinf.core.registry import ENV_WRAPPERS, ENVS
+from rlinf.core.robots import LetsHumansAct
 from rlinf.runners.config.schema import (
     ActorConfig,
     AlgorithmConfig,
@@ -56,7 +57,11 @@ def _wrapping(config: TrainEnvConfig | EvalEnvConfig, place: str, *, trains: boo
     entries = [(at, wrapper) for at, wrapper in entries if trains or not wrapper.training_only]
     if config.data_collection is not None and config.data_collection.enabled:
         # As the policy sees and acts in them, but for what only training changes, such as random images.
-        changed = [number for number, (_, wrapper) in enumerate(entries) if wrapper.training_only]
+        changed = [
+            number
+            for number, (_, wrapper) in enumerate(entries)
+            if wrapper.training_only and not isinstance(wrapper, LetsHumansAct)
+        ]
         entries.insert(min([*changed, len(entries)]), (f"{place}.data_collection", config.data_collection.recorder))
     return entries
 

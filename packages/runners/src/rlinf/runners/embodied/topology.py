@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -107,3 +107,5 @@ class Interaction:
     """Control steps that were executed."""
     decisions: Mapping[int, int]
     """How many decisions were sent to the actor, by the version of the weights that made them."""
+    counts: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By name, what the environments counted beside, such as `robot/watchdog`; see `HasCounts`."""

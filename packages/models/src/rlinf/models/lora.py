@@ -13,13 +13,13 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Final, Literal
 
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.core.registry import require_modules
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 ALL_LINEAR: Final = "all-linear"
 """Every linear layer but the output embedding and what `modules_to_train` names."""
@@ -150,7 +150,6 @@ def adapter_state(module: nn.Module) -> dict[str, Tensor]:
     return {name: found[name] for name in sorted(found)}
 
 
-@torch.no_grad()
 def load_adapter_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Copies adapters into a module that has such.
 
@@ -165,7 +164,7 @@ def load_adapter_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
             remedy = "Apply the LoRA configuration that the adapter was made with."
             raise WeightSyncError(f"load_adapter_state({name})", f"expected {expected}, found {found}", remedy)
     for name, tensor in own.items():
-        # adapter_state gives views, so this writes into the module.
+        # Detached views, so this writes into the module.
         tensor.copy_(state[name])
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.sequences import Granularity, at_granularity
-
-Density = Literal["executed", "chain"]
-"""Which elements of a chain a decision's log-probability counts."""
+from rlinf.models.flow.sampling import Density
 
 
 def of_decision(x: Tensor, *, steps: int, size: int, level: Granularity, density: Density = "executed") -> Tensor:

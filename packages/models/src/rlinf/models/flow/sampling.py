@@ -7,8 +7,9 @@ from typing import Literal
 
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
-from rlinf.models.flow.density import Density
 
+Density = Literal["executed", "chain"]
+"""Which elements of a chain count in the log-probability of a decision: see `of_decision`."""
 NoiseMethod = Literal["flow_sde", "flow_noise", "flow_cps", "flow_ode"]
 
 

@@ -11,7 +11,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import acting
 from rlinf.models.flow import FlowSampling
-from rlinf.models.layers.activations import Activation
+from rlinf.models.layers.choices import Activation
 
 if TYPE_CHECKING:
     from rlinf.models.flow_policy._policy import FlowPolicy

@@ -10,7 +10,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.models.layers.activations import Activation, make_activation
+from rlinf.models.layers.activations import make_activation
+from rlinf.models.layers.choices import Activation
 from rlinf.models.precision import at_least_float32
 
 _FREQUENCIES = 8

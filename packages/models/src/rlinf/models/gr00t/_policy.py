@@ -27,11 +27,12 @@ from rlinf.models.flow.guidance import guided, prefix_weights
 from rlinf.models.flow.matching import interpolate, matching_loss
 from rlinf.models.gr00t._backbone import EagleBackbone, initialise
 from rlinf.models.gr00t.head import ActionHead, Conditioning
+from rlinf.models.gr00t.metadata import read_metadata
 from rlinf.models.gr00t.observation import STATES, Reader
 from rlinf.models.gr00t.policy import EMBODIMENTS, GR00TPolicyConfig
 from rlinf.models.gr00t.prompt import PADDING, Prompter
 from rlinf.models.gr00t.shapes import BASE, TINY, GR00TShape, shape_of
-from rlinf.models.gr00t.statistics import from_bounds, from_metadata, read_metadata
+from rlinf.models.gr00t.statistics import from_bounds, from_metadata
 from rlinf.models.gr00t.weight_map import from_public
 from rlinf.models.heads import ValueHead
 from rlinf.models.lora import apply_lora

@@ -14,7 +14,7 @@ from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
 from rlinf.models.actor_config import STATES, acting, check_model_path, expect_sizes
 from rlinf.models.flow import FlowSampling
-from rlinf.models.gr00t.statistics import check_statistics
+from rlinf.models.gr00t.metadata import check_statistics
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.observations.cameras import CAMERAS
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.models.heads.batch_renorm import BatchRenorm
 from rlinf.models.heads.batched import BatchedLayerNorm, BatchedLinear, SeededDropout
-from rlinf.models.layers.activations import Activation, make_activation
+from rlinf.models.layers.activations import make_activation
+from rlinf.models.layers.choices import Activation
 
 
 class MultiQHead(nn.Module):

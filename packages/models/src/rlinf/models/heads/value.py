@@ -8,7 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from rlinf.models.layers.activations import Activation, make_activation
+from rlinf.models.layers.activations import make_activation
+from rlinf.models.layers.choices import Activation
 
 _LAST_STD = 0.02
 

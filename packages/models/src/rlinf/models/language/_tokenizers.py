@@ -20,7 +20,8 @@ from rlinf.models._tokenizers import read_tokenizer
 from rlinf.models.language.vocabulary import SPECIAL, TokensConfig
 
 CHAT: Final = (
-    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 """The chat template of a tokenizer that has none."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 from torch import nn
 
 from rlinf.core.errors import UnknownName, did_you_mean
-
-Activation = Literal["tanh", "relu", "silu", "gelu", "elu"]
-"""What follows each hidden layer."""
 
 ACTIVATIONS: Final[Mapping[str, Callable[[], nn.Module]]] = {
     "tanh": nn.Tanh,

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from rlinf.core.errors import ConfigError
-
-Preset = Literal["tiny", "base"]
-"""`base`: ResNet-10; `tiny`: the same with few channels, for images of some 32 pixels."""
-Pooling = Literal["spatial_embeddings", "spatial_softmax", "mean"]
-"""Learned weights for each place; where each channel looks; how much of each channel there is."""
+from rlinf.models.layers.choices import Pooling
 
 _GROUPS = 4
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
-from rlinf.core.tree import Tree
-from rlinf.models.observations.reading import read_observation
+from rlinf.core.errors import ConfigError, did_you_mean
 
 CAMERAS = ("main_images", "wrist_images", "extra_view_images")
 """The keys of images, in the order in which policies see them."""
@@ -65,27 +59,3 @@ def cameras_of(spec: EnvSpec, keys: Sequence[str] | None, place: str) -> tuple[C
             found = f"found {camera.shape} {spec.observation[camera.key].dtype}"
             raise ConfigError(f"{place}.{camera.key}", f"expected [H, W, 3] or [V, H, W, 3] uint8, {found}")
     return cameras
-
-
-def read_images(env_obs: Tree[Any], camera: Camera, place: str, device: torch.device) -> Tensor:
-    """A copy of a camera's images, `[B, *shape]` uint8.
-
-    Args:
-        env_obs: observations by key, NumPy or torch.
-        camera: which.
-        place: the name of the policy, for messages.
-        device: where the copy is.
-
-    Raises:
-        ShapeError: the key is missing, or has something else.
-    """
-    images = torch.as_tensor(read_observation(env_obs, camera.key, place))
-    if tuple(images.shape[1:]) != camera.shape or images.dtype != torch.uint8:
-        found = f"expected [B, {', '.join(map(str, camera.shape))}] uint8, found {tuple(images.shape)} {images.dtype}"
-        raise ShapeError(f"{place}(env_obs).{camera.key}", found, "Images are integers from 0 to 255, the colours last.")
-    return images.to(device, copy=True)
-
-
-def views_of(images: Tensor, camera: Camera) -> list[Tensor]:
-    """Each view of a camera, `[*, H, W, 3]`, of its images `[*, *shape]`."""
-    return [images] if len(camera.shape) == 3 else list(images.unbind(-4))

@@ -14,6 +14,7 @@ from torch import Tensor
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import NonFiniteError, ShapeError
 from rlinf.core.tree import Tree
+from rlinf.models.observations.cameras import Camera
 
 
 def read_observation(env_obs: Tree[Any], key: str, by: str) -> Any:
@@ -93,3 +94,27 @@ def _finite(leaf: Any) -> bool:
     row = array.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(np.dot(row, row))
+
+
+def read_images(env_obs: Tree[Any], camera: Camera, place: str, device: torch.device) -> Tensor:
+    """A copy of a camera's images, `[B, *shape]` uint8.
+
+    Args:
+        env_obs: observations by key, NumPy or torch.
+        camera: which.
+        place: the name of the policy, for messages.
+        device: where the copy is.
+
+    Raises:
+        ShapeError: the key is missing, or has something else.
+    """
+    images = torch.as_tensor(read_observation(env_obs, camera.key, place))
+    if tuple(images.shape[1:]) != camera.shape or images.dtype != torch.uint8:
+        found = f"expected [B, {', '.join(map(str, camera.shape))}] uint8, found {tuple(images.shape)} {images.dtype}"
+        raise ShapeError(f"{place}(env_obs).{camera.key}", found, "Images are integers from 0 to 255, the colours last.")
+    return images.to(device, copy=True)
+
+
+def views_of(images: Tensor, camera: Camera) -> list[Tensor]:
+    """Each view of a camera, `[*, H, W, 3]`, of its images `[*, *shape]`."""
+    return [images] if len(camera.shape) == 3 else list(images.unbind(-4))

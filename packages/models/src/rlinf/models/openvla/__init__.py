@@ -1,7 +1,5 @@
 """OpenVLA: actions as tokens of a language model that sees."""
 
-from rlinf.models.openvla.architecture import PrismaticConfig as PrismaticConfig
-from rlinf.models.openvla.architecture import TextConfig as TextConfig
-from rlinf.models.openvla.architecture import VisionConfig as VisionConfig
-from rlinf.models.openvla.bins import ActionBins as ActionBins
-from rlinf.models.openvla.policy import OpenVLAPolicyConfig as OpenVLAPolicyConfig
+from rlinf.core.lazy import lazy_exports as _lazy_exports
+
+__getattr__, __dir__ = _lazy_exports(__name__, __file__)

@@ -5,25 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlinf.core.config import expect_range
-from rlinf.core.errors import ConfigError
-from rlinf.core.generation import HOTTEST
 from rlinf.models.openvla.bins import ActionBins
 
 NEVER = -1e4
 """The log-probability of a bin that has left the top k: e to this power is 0, and one can calculate with it."""
-
-
-def check_sampling(temperature: float, temperature_eval: float, top_k: int) -> None:
-    """Refuses settings that no distribution has.
-
-    Raises:
-        ConfigError: one of them.
-    """
-    expect_range("temperature", temperature, 0.0, HOTTEST, open_low=True)
-    expect_range("temperature_eval", temperature_eval, 0.0, HOTTEST)
-    if top_k < 0:
-        raise ConfigError("top_k", f"expected 0 for all bins, or a number of them, found {top_k}")
 
 
 def bin_logprobs(logits: Tensor, bins: ActionBins, *, temperature: Tensor, top_k: int) -> Tensor:

@@ -12,10 +12,9 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_log_std, check_model_path
+from rlinf.models.actor_config import acting, check_log_std, check_model_path, check_sampling
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.folder import check_statistics, checked_key
-from rlinf.models.openvla.tokens import check_sampling
 
 if TYPE_CHECKING:
     from rlinf.models.openvla_oft._policy import OpenVLAOFTPolicy

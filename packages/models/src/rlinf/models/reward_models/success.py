@@ -16,8 +16,9 @@ from rlinf.core.config import read
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
 from rlinf.models.heads import ValueHead
-from rlinf.models.layers.resnet import SHAPES, Pooling, ResNetEncoder, make_pooling
-from rlinf.models.layers.resnet import Preset as ResNetPreset
+from rlinf.models.layers.choices import Pooling
+from rlinf.models.layers.choices import Preset as ResNetPreset
+from rlinf.models.layers.resnet import SHAPES, ResNetEncoder, make_pooling
 from rlinf.models.reward_models.losses import success_loss
 from rlinf.models.seeding import seeded_weights
 

@@ -18,9 +18,10 @@ from rlinf.core.tree import Tree
 from rlinf.models.actor_config import STATES
 from rlinf.models.heads import ValueHead
 from rlinf.models.layers.action_distribution import ActionDistribution
-from rlinf.models.layers.resnet import SHAPES, Preset, ResNetEncoder
-from rlinf.models.observations.cameras import Camera, read_images, views_of
-from rlinf.models.observations.reading import read_observation, read_states
+from rlinf.models.layers.choices import Preset
+from rlinf.models.layers.resnet import SHAPES, ResNetEncoder
+from rlinf.models.observations.cameras import Camera
+from rlinf.models.observations.reading import read_images, read_observation, read_states, views_of
 from rlinf.models.seeding import seeded_weights
 from rlinf.models.small.actor_critic import ActorCritic, Context, QFunctions, make_q_head
 from rlinf.models.small.cma import TASKS, CMAPolicyConfig

@@ -15,9 +15,10 @@ from rlinf.models.actor_config import STATES
 from rlinf.models.heads import ValueHead
 from rlinf.models.layers.action_distribution import ActionDistribution
 from rlinf.models.layers.activations import make_activation
-from rlinf.models.layers.resnet import SHAPES, Pooling, Preset, ResNetEncoder, make_pooling
-from rlinf.models.observations.cameras import Camera, read_images, views_of
-from rlinf.models.observations.reading import read_states
+from rlinf.models.layers.choices import Pooling, Preset
+from rlinf.models.layers.resnet import SHAPES, ResNetEncoder, make_pooling
+from rlinf.models.observations.cameras import Camera
+from rlinf.models.observations.reading import read_images, read_states, views_of
 from rlinf.models.seeding import seeded_weights
 from rlinf.models.small._mlp import perceptron
 from rlinf.models.small.actor_critic import ActorCritic, Context, QFunctions, make_q_head

@@ -9,7 +9,7 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.actor_config import STATES, ActorCriticConfig, acting, expect_action
-from rlinf.models.layers.resnet import Preset
+from rlinf.models.layers.choices import Preset
 from rlinf.models.observations.cameras import CAMERAS, cameras_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.models.actor_config import STATES, ActorCriticConfig, expect_action, expect_sizes
-from rlinf.models.layers.activations import Activation
-from rlinf.models.layers.resnet import Pooling, Preset
+from rlinf.models.layers.choices import Activation, Pooling, Preset
 from rlinf.models.observations.cameras import CAMERAS, cameras_of
 
 if TYPE_CHECKING:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.data import LossOutput
 from rlinf.core.offline import OfflineEpisode
 from rlinf.core.trajectory import Batch, Trajectory
+
+if TYPE_CHECKING:
+    import torch
 
 TEXTS = "task_descriptions"
 OBSERVATION, COUNTED = "observation", "counted"

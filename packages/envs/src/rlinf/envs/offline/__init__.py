@@ -1,4 +1,4 @@
-"""Recorded episodes as arrays: LeRobot's datasets, Minari's, and NumPy files."""
+"""Recorded episodes as arrays: LeRobot's datasets, Minari's, NumPy files, and what runs collected."""
 
 from rlinf.core.offline import OfflineEpisode as OfflineEpisode
 from rlinf.core.offline import OfflineSource as OfflineSource
@@ -8,3 +8,4 @@ from rlinf.envs.offline.lerobot import LeRobot as LeRobot
 from rlinf.envs.offline.minari import Minari as Minari
 from rlinf.envs.offline.minari import minari_name as minari_name
 from rlinf.envs.offline.numpy_files import NumpyEpisodes as NumpyEpisodes
+from rlinf.envs.offline.replay import Replay as Replay

@@ -1,0 +1,1 @@
+"""`rlinf replay`: looks at what runs collected, and brings it into other forms."""

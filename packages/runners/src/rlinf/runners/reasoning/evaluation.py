@@ -54,6 +54,7 @@ def problem_protocol(cfg: ReasoningConfig, problems: Sequence[int], *, final: bo
         sampling=resolved(cfg.eval_sampling),
         reward={key: value for key, value in resolved(cfg.reward).items() if key != "overlong"},
         pass_k=cfg.eval.pass_k,
+        agent=cfg.measured_agent,
     )
 
 

@@ -155,7 +155,7 @@ class Problems:
     """
 
     def __init__(self, cfg: ReasoningConfig, tokenizer: Tokenizer) -> None:
-        self._task, self._tokenizer, self._model = cfg.data.task, tokenizer, cfg.actor.model.config
+        self._cfg, self._tokenizer, self._model = cfg, tokenizer, cfg.actor.model.config
         named = self._model.end_tokens() if isinstance(self._model, HasEndTokens) else ()
         self._ends = tuple(dict.fromkeys((tokenizer.eos_token_id, *named)))
         self._splits: dict[Split, Sequence[Problem]] = {}
@@ -220,7 +220,7 @@ class Problems:
 
     def _all(self, split: Split) -> Sequence[Problem]:
         if split not in self._splits:
-            self._splits[split] = self._task.problems(split)
+            self._splits[split] = list(map(self._cfg.prepared, self._cfg.data.task.problems(split)))
         return self._splits[split]
 
     def stopped(self, sampling: SamplingConfig) -> SamplingConfig:
@@ -246,3 +246,7 @@ def _texts(problems: Sequence[Problem]) -> Iterator[str]:
         messages = problem.prompt
         yield from [messages] if isinstance(messages, str) else [message["content"] for message in messages]
         yield problem.solution or problem.answer
+        for turn in problem.turns:
+            yield turn.text
+            yield from (str(value) for call in turn.calls for value in call.arguments.values())
+            yield from (result.text for result in turn.results)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any, cast
 
 from rlinf.core.data import Completion
@@ -27,9 +26,9 @@ class ReasoningRolloutWorker(LanguageRolloutWorker):
         members = [self._member(job, prompt_group, prompt, sampling, member, part) for member, part in enumerate(before)]
         return tuple(await asyncio.gather(*members))
 
-    def requests(self, job: JobSpec, prompt_group: PromptGroup) -> Iterable[str]:
-        """One for each member."""
-        return [_request(job, prompt_group, member) for member in range(job.samples)]
+    def abort_group(self, job: JobSpec, prompt_group: PromptGroup) -> None:
+        """Each member is one request."""
+        self.engine.generator.abort([_request(job, prompt_group, member) for member in range(job.samples)])
 
     def partial(self, members: tuple[Written, ...]) -> tuple[Completion[Any], ...]:
         """All that was written."""

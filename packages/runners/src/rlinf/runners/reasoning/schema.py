@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 from rlinf.core.capabilities import HasCasting, HasPrecision, PacksRows
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
-from rlinf.core.problems import TaskConfig
+from rlinf.core.problems import Problem, TaskConfig
 from rlinf.core.protocols import Advantage, Loss, Reward, WeightSync
 from rlinf.core.registry import ADVANTAGES, GENERATORS, LOSSES, REWARDS, TASKS
 from rlinf.runners.checkpoints.run_folder import resume_folder
@@ -274,12 +274,21 @@ class ReasoningConfig(RunConfig):
         return replace(self.rollout.sampling_params, temperature=self.eval.temperature)
 
     @property
+    def measured_agent(self) -> Mapping[str, Any] | None:
+        """What an evaluation depends on beside problems, sampling and reward; None for single responses."""
+        return None
+
+    def prepared(self, problem: Problem) -> Problem:
+        """A problem as the model is asked."""
+        return problem
+
+    @property
     def wants_warm_start(self) -> bool:
         """Whether the run starts from what the section `sft` makes: nothing else names weights, and they are still needed."""
         # With `resume_dir: auto` a run that has no checkpoint yet starts anew.
         needed = resume_folder(self) is None or self.reference.source == "initial"
         return self.sft is not None and self.runner.ckpt_path is None and needed
 
-    def starting_from(self, weights: Path) -> ReasoningConfig:
+    def starting_from(self, weights: Path) -> Self:
         """The same run from those weights; its checkpoints still carry the configuration as it was given."""
         return replace(self, runner=replace(self.runner, ckpt_path=str(weights)))

@@ -55,8 +55,10 @@ class SFTActor(FineTuningWorker):
         self.start(self._policy())
         data = self.cfg.data
         model, longest = self.cfg.actor.model.config, data.max_length
-        train = read_examples(data.task, "train", tokenizer, max_length=longest, model=model)
-        held_out = read_examples(data.task, "validation", tokenizer, max_length=longest, limit=data.val_problems, model=model)
+        train = read_examples(data.task, "train", tokenizer, max_length=longest, model=model, use=data.agent)
+        held_out = read_examples(
+            data.task, "validation", tokenizer, max_length=longest, limit=data.val_problems, model=model, use=data.agent
+        )
         self._state = _State(tokenizer, train, held_out)
         return len(train)
 

@@ -6,16 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rlinf.core.data import LossOutput, Rescored
+from rlinf.core.agents import Tool
+from rlinf.core.data import Completion, LossOutput, Rescored
 from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric
 from rlinf.core.problems import ImageProcessor, Problem, ShownPrompt, Split, TaskConfig, Tokenizer
 from rlinf.core.random import keyed_generator
 from rlinf.core.sequences import first_fit_decreasing
 from rlinf.core.trajectory import Batch, Trajectory
+from rlinf.runners.conversations.conversation import TokenConversation, turn_ends
+from rlinf.runners.conversations.rows import branch_row
+from rlinf.runners.conversations.tool_use import ToolUseConfig
 from rlinf.runners.reasoning.language import build_image_processor, encode_prompt
 
 
@@ -27,13 +32,22 @@ class Example:
     response: tuple[int, ...]
     seen: ShownPrompt | None = field(default=None, compare=False)
     """The prompt with its pictures; None in a split without any."""
+    read: tuple[int, ...] = ()
+    """Which tokens of the response are answers of tools, by their places in it: they are read, not learned."""
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.response)
 
 
 def read_examples(
-    task: TaskConfig, split: Split, tokenizer: Tokenizer, *, max_length: int, limit: int | None = None, model: Any = None
+    task: TaskConfig,
+    split: Split,
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    limit: int | None = None,
+    model: Any = None,
+    use: ToolUseConfig | None = None,
 ) -> list[Example]:
     """The problems of a split that have a solution of at most `max_length` tokens with their prompt.
 
@@ -44,14 +58,23 @@ def read_examples(
         max_length: tokens, those that pictures take among them.
         limit: only the first so many problems.
         model: the model's configuration, which reads pictures if there are any.
+        use: the tools of examples that use some.
 
     Raises:
-        ConfigError: there is none, or problems show pictures that the model can't read.
+        ConfigError: there is none, examples use tools and nobody says how they are called, or problems show pictures that the
+            model can't read.
     """
     whole = task.problems(split)
     # Asked of the whole split, of which the first problems may show nothing.
     processor, problems = build_image_processor(model, whole), whole[:limit]
     examples = [example(problem, tokenizer, processor) for problem in problems if problem.solution is not None]
+    with_tools = [problem for problem in problems if problem.turns]
+    if with_tools and use is None:
+        found = f"{len(with_tools)} worked examples of '{split}' use tools"
+        raise ConfigError("data.agent", f"missing, and {found}", "Say in data.agent which tools there are and how they are called.")
+    if use is not None:
+        tools = use.built()
+        examples += [example_with_tools(problem, tokenizer, use, tools) for problem in with_tools]
     short = [each for each in examples if len(each) <= max_length]
     if not short:
         found = f"{len(problems)} problems, {len(examples)} of them with a solution, none so short"
@@ -67,6 +90,34 @@ def example(problem: Problem, tokenizer: Tokenizer, processor: ImageProcessor | 
         return Example(tuple(prompt), response)
     seen = processor.read(prompt, problem.images)
     return Example(seen.tokens, response, seen)
+
+
+def example_with_tools(problem: Problem, tokenizer: Tokenizer, use: ToolUseConfig, tools: Sequence[Tool]) -> Example:
+    """The tokens of a problem and of its worked turns, exactly as an episode of these turns would have them.
+
+    Args:
+        problem: with worked turns.
+        tokenizer: that of the model.
+        use: how tools are called.
+        tools: those of `use`.
+    """
+    problem, form = use.prepared(problem), use.tool_format.format
+    prompt, ends = encode_prompt(tokenizer, problem), turn_ends(tokenizer, form, tools)
+    conversation = TokenConversation(problem, prompt, tokenizer, form, tools)
+    for turn in problem.turns:
+        tokens = tokenizer.encode(turn.text + form.write_calls(turn.calls), add_special_tokens=False)
+        if not tokens or tokens[-1] not in ends:
+            tokens = [*tokens, tokenizer.eos_token_id]
+        nothing = np.zeros(len(tokens), np.float32)
+        conversation.write(
+            Completion(tokens=np.asarray(tokens), logprob=nothing, version=np.zeros(len(tokens), np.int64), finish="stop")
+        )
+        if turn.calls:
+            conversation.add(turn.results)
+    row = branch_row(conversation.closed(), 0.0)
+    response = row.tokens[len(prompt) :].tolist()
+    read = tuple(np.flatnonzero(~row.written[len(prompt) :]).tolist())
+    return Example(tuple(prompt), tuple(response), read=read)
 
 
 def drawn(count: int, step: int, size: int, seed: int) -> Iterator[int]:
@@ -110,7 +161,9 @@ def laid_out(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Batch[Tensor]
             tokens = torch.tensor([*each.prompt, *each.response])
             end = begin + len(tokens) - 1
             ids[row, begin:end], action[row, begin:end], segment[row, begin:end] = tokens[:-1], tokens[1:], number
-            mask[row, begin + len(each.prompt) - 1 : end] = True
+            first = begin + len(each.prompt) - 1
+            mask[row, first:end] = True
+            mask[row, [first + place for place in each.read]] = False
             _show(leaves, each.seen, row, begin, (len(rows), width))
             begin = end
     context = {"input_ids": ids, "segment_ids": segment, **leaves}

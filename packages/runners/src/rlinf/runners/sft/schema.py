@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from rlinf.core.problems import TaskConfig
 from rlinf.core.registry import TASKS
 from rlinf.runners.config.schema import RunConfig, RunnerConfig, TrainingConfig, chosen, positive
+from rlinf.runners.conversations.tool_use import ToolUseConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,9 @@ class SFTDataConfig:
     """Tokens of the longest example, prompt and solution; a longer one is left out, and counted."""
     packing: bool = True
     """Whether several examples share a row of `max_length` tokens, in which they don't see each other. The loss is the same."""
+    agent: ToolUseConfig | None = None
+    """The tools of worked examples that use some, and how they are called; null where none does. What tools answer is not
+    learned."""
 
     def __post_init__(self) -> None:
         positive(val_problems=self.val_problems, max_length=self.max_length)

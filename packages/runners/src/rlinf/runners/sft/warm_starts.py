@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rlinf.core.config.reading import field_names
 from rlinf.core.errors import CheckpointError
 from rlinf.core.evaluation import canonical_hash
 from rlinf.core.protocols import WorkerGroup
@@ -15,6 +16,7 @@ from rlinf.runners.checkpoints.checkpoint import read_checkpoint
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.config.schema import LoggerConfig
 from rlinf.runners.config.sections import Section, keys, resolved, subsection
+from rlinf.runners.conversations.tool_use import ToolUseConfig
 from rlinf.runners.reasoning.evaluation import by_content
 from rlinf.runners.reporting.summary import versions
 from rlinf.runners.sft.rules import read_sft
@@ -67,7 +69,7 @@ def warm_start_config(source: Section) -> SFTConfig:
         **own,
         "runner": {"experiment_name": FOLDER, **common, **subsection(own, "runner")},
         "cluster": {},  # where the run's actors are
-        "data": {**_of_task(data, subsection(own, "data")), **subsection(own, "data")},
+        "data": {**_of_task(data, subsection(own, "data")), **_tools(source), **subsection(own, "data")},
         "actor": {"model": model, **subsection(own, "actor")},
     }
     digest = _digest(read_sft(merged))
@@ -79,6 +81,12 @@ def _of_task(data: Section, own: Section) -> dict[str, Any]:
     kind = own.get("type", data.get("type"))
     known = keys(TASKS.get(kind, place="data.type")) if kind is not None else []
     return {key: value for key, value in {**data, "type": kind}.items() if key in ("type", *known)}
+
+
+def _tools(source: Section) -> dict[str, Any]:
+    """The tools of an agent's run, with which its examples were worked."""
+    agent = subsection(source, "agent")
+    return {"agent": {key: agent[key] for key in field_names(ToolUseConfig) if key in agent}} if agent else {}
 
 
 def _digest(cfg: SFTConfig) -> str:

@@ -25,6 +25,8 @@ class Response:
     """What it says; None where the report carries no texts."""
     measured: Mapping[str, float] = field(default_factory=dict[str, float])
     """What else is known of it, by name; the means are logged as `rollout/<name>`."""
+    failure: str = ""
+    """Why it failed, where something other than the policy did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

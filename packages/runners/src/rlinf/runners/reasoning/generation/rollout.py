@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,15 @@ class LanguageRolloutWorker(Worker, ABC):
         """The members of a group; where requests are aborted, they hold what was written."""
 
     @abstractmethod
-    def requests(self, job: JobSpec, prompt_group: PromptGroup) -> Iterable[str]:
-        """The ids of a group's requests, so that they can be aborted."""
+    def abort_group(self, job: JobSpec, prompt_group: PromptGroup) -> None:
+        """Aborts a group's requests, so that `write_group` returns soon with what was written."""
 
     @abstractmethod
     def partial(self, members: tuple[Written, ...]) -> tuple[Completion[Any], ...]:
         """What can be gone on with of a group that was aborted; () begins anew."""
+
+    def prepare(self) -> None:
+        """Builds what else is needed, at the end of `init_worker`."""
 
     @idempotent
     def init_worker(self, topology: ReasoningTopology) -> None:
@@ -93,6 +96,7 @@ class LanguageRolloutWorker(Worker, ABC):
         problems = Problems(self.cfg, tokenizer)
         check_images(problems, generator)
         self._engine = Engine(generator, topology, tokenizer, problems)
+        self.prepare()
 
     def measure_prompts(self, splits: Sequence[Split]) -> list[PromptLengths]:
         """Which prompts of its share of these splits are too long, one answer for each split."""
@@ -176,8 +180,8 @@ class LanguageRolloutWorker(Worker, ABC):
         self, job: JobSpec, groups: Mapping[asyncio.Task[tuple[Written, ...]], PromptGroup]
     ) -> tuple[PromptGroup, ...]:
         """Ends groups that are under way; returns them by their numbers, with what they had written if that came in time."""
-        engine, _ = self._ready()
-        engine.generator.abort([each for prompt_group in groups.values() for each in self.requests(job, prompt_group)])
+        for prompt_group in groups.values():
+            self.abort_group(job, prompt_group)
         if groups:
             await asyncio.wait(groups, timeout=ABORT_S)
         found = [

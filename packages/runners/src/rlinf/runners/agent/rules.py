@@ -1,0 +1,40 @@
+"""The rules across the sections of an agent's run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.agent.schema import AgentConfig
+from rlinf.runners.config.rules import Rule
+from rlinf.runners.config.sections import Section
+from rlinf.runners.reasoning.rules import REASONING
+from rlinf.runners.task_types import read_run
+
+
+def _no_partial_episodes(cfg: AgentConfig) -> ConfigError | None:
+    if not cfg.rollout.partial_lag:
+        return None
+    problem = f"expected 0, found {cfg.rollout.partial_lag}: an episode that was aborted begins anew"
+    return ConfigError("rollout.partial_lag", problem, "Leave it out; episodes under way go on with new weights.")
+
+
+def _tools_differ(cfg: AgentConfig) -> ConfigError | None:
+    names = [tool.name for tool in cfg.agent.built()]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is None:
+        return None
+    return ConfigError("agent.tools", f"two tools are called '{twice}'", "Give one of them another name.")
+
+
+AGENT: Final[Sequence[Rule[AgentConfig]]] = (*REASONING, _no_partial_episodes, _tools_differ)
+
+
+def read_agent(data: Section) -> AgentConfig:
+    """The typed configuration of an agent's run, to which none of these rules objects.
+
+    Raises:
+        ConfigError: one line per fault, each with its dotted path.
+    """
+    return read_run(AgentConfig, data, task_type="agent", rules=AGENT)

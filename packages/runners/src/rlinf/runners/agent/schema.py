@@ -1,0 +1,67 @@
+"""The configuration of an agent's run: that of a reasoning run, and the section `agent`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlinf.core.agents import Workflow
+from rlinf.core.errors import ConfigError
+from rlinf.core.problems import Problem
+from rlinf.core.registry import WORKFLOWS
+from rlinf.runners.config.schema import chosen, positive
+from rlinf.runners.config.sections import resolved
+from rlinf.runners.conversations.tool_use import ToolUseConfig
+from rlinf.runners.reasoning.schema import ReasoningConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSection(ToolUseConfig):
+    """`agent`: what plays an episode, and with what."""
+
+    workflow_type: str = "tools"
+    """A registered workflow, or `module:attr` of an async function `(task, generate) -> Episode`."""
+    workflow: Workflow = field(metadata=chosen(WORKFLOWS, "workflow_type"))
+    """Its own fields."""
+    max_turns: int = 8
+    """How many turns a conversation may have."""
+    max_concurrent: int = 512
+    """Episodes that one rollout worker plays at a time; the others wait."""
+    episode_timeout_s: float = 300.0
+    """Seconds of one attempt at an episode, from when it begins; then it has failed."""
+    attempts: int = 2
+    """How often an episode is begun that fails for a reason of its own, such as an error of the workflow."""
+    max_failed_share: float = 0.5
+    """The largest share of a job's episodes that may fail after all attempts; with more the run ends and shows the first reason.
+    Failed episodes are counted as `rollout/failed`, and nothing is learned from them."""
+
+    def __post_init__(self) -> None:
+        positive(
+            max_turns=self.max_turns,
+            max_concurrent=self.max_concurrent,
+            episode_timeout_s=self.episode_timeout_s,
+            attempts=self.attempts,
+        )
+        if not 0 <= self.max_failed_share <= 1:
+            raise ConfigError("max_failed_share", f"expected a share from 0 to 1, found {self.max_failed_share:g}")
+
+
+_NOT_MEASURED = ("max_concurrent", "max_failed_share")
+"""Keys of `agent` that can't change what is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig(ReasoningConfig):
+    """A whole run; every choice by name is already made and its parameters are checked."""
+
+    agent: AgentSection
+
+    @property
+    def measured_agent(self) -> Mapping[str, Any] | None:
+        """What an evaluation depends on beside problems, sampling and reward."""
+        return {key: value for key, value in resolved(self.agent).items() if key not in _NOT_MEASURED}
+
+    def prepared(self, problem: Problem) -> Problem:
+        """The problem, whose messages say which tools there are."""
+        return self.agent.prepared(problem)

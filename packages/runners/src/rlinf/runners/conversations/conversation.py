@@ -1,0 +1,127 @@
+"""A conversation as exact tokens: what the model wrote is never tokenised again, what it reads is rendered once.
+
+prompt │ turn 1 (written) │ results (read) │ turn 2 (written) │ …
+───────┴──────────────────┴────────────────┴──────────────────┴──►  one row; only what was written is trained on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlinf.core.agents import Branch, Tool, ToolFormat, ToolResult, Turn
+from rlinf.core.data import Completion
+from rlinf.core.errors import RLinfError
+from rlinf.core.problems import Message, Problem, Tokenizer
+
+
+def turn_ends(tokenizer: Tokenizer, form: ToolFormat, tools: Sequence[Tool]) -> tuple[int, ...]:
+    """The tokens behind which a turn is over, as a format says; a text that is more than one token is left to the model's end."""
+    found = [tokenizer.encode(text, add_special_tokens=False) for text in form.stops(tools)]
+    return tuple(tokens[0] for tokens in found if len(tokens) == 1)
+
+
+class RenderingError(RLinfError):
+    """The text of a conversation is not that of its tokens: the model would read something else than it was trained on."""
+
+
+class TokenConversation:
+    """One agent's conversation.
+
+    Args:
+        problem: as the model reads it, see `ToolUseConfig.prepared`.
+        prompt: its tokens.
+        tokenizer: that of the model.
+        form: how tools are called, and results shown.
+        tools: what can be called.
+        agent: who writes, where there are several.
+        opened: takes this conversation and all that branch off from it.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        prompt: Sequence[int],
+        tokenizer: Tokenizer,
+        form: ToolFormat,
+        tools: Sequence[Tool],
+        agent: str = "",
+        opened: list[TokenConversation] | None = None,
+    ) -> None:
+        self._opened = [] if opened is None else opened
+        self._opened.append(self)
+        self._problem, self._tokenizer, self._form, self._tools = problem, tokenizer, form, tuple(tools)
+        # None: no chat template; texts follow each other as they are.
+        self._messages: list[Message] | None = None if isinstance(problem.prompt, str) else list(problem.prompt)
+        self._tokens, self._read = list(prompt), len(prompt)
+        self._turns: list[Turn] = []
+        self._inherited, self.agent = 0, agent
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """All of it."""
+        return self._tokens
+
+    @property
+    def turns(self) -> Sequence[Turn]:
+        """What was written so far."""
+        return self._turns
+
+    def write(self, completion: Completion[Any]) -> Turn:
+        """Takes over what the model wrote, token by token; NumPy. A turn that was cut off calls nothing."""
+        written = [int(token) for token in completion.tokens]
+        # Closing tags that end a turn are part of what it says; ends of texts are skipped.
+        text = self._tokenizer.decode(written, skip_special_tokens=True)
+        calls = self._form.parse(text, self._tools) if completion.finish == "stop" else ()
+        turn = Turn(prompt=tuple(self._tokens[-self._read :]) if self._read else (), completion=completion, text=text, calls=calls)
+        self._tokens, self._read = [*self._tokens, *written], 0
+        self._turns.append(turn)
+        if self._messages is not None:
+            self._messages.append({"role": "assistant", "content": text})
+        return turn
+
+    def add(self, results: Sequence[ToolResult]) -> None:
+        """Puts results of the last turn's calls before the model.
+
+        Raises:
+            RenderingError: the chat template changes what was there already, or the tokenizer can't write the results.
+        """
+        self._turns[-1] = replace(self._turns[-1], results=tuple(results))
+        text = self._form.write_results(results)
+        if self._messages is None:
+            self._append(text)
+            return
+        self._messages.append({"role": self._form.role, "content": text})
+        whole = self._tokenizer.apply_chat_template(self._messages, tokenize=False, add_generation_prompt=True)
+        built = self._tokenizer.decode(self._tokens)
+        # The template begins a text with what the tokenizer put there; that is no part of the comparison.
+        if not whole.startswith(built):
+            at = next((n for n, (a, b) in enumerate(zip(whole, built, strict=False)) if a != b), min(len(whole), len(built)))
+            found = f"the chat template writes {whole[at : at + 40]!r} where the model has read and written {built[at : at + 40]!r}"
+            raise RenderingError("conversation", found, "Use a chat template that leaves earlier turns as they are.")
+        self._append(whole[len(built) :])
+
+    def reward(self, value: float) -> None:
+        """Gives the last turn a reward of its own, in place of an earlier one."""
+        self._turns[-1] = replace(self._turns[-1], reward=value)
+
+    def branch(self, agent: str = "") -> TokenConversation:
+        """A conversation that goes on from here on its own; the turns that both share are trained on once."""
+        parts = (self._problem, self._tokens, self._tokenizer, self._form, self._tools)
+        other = TokenConversation(*parts, agent or self.agent, self._opened)
+        other._messages = None if self._messages is None else list(self._messages)
+        other._read, other._turns, other._inherited = self._read, list(self._turns), len(self._turns)
+        return other
+
+    def closed(self) -> Branch:
+        """The turns so far."""
+        return Branch(turns=tuple(self._turns), inherited=self._inherited, agent=self.agent)
+
+    def _append(self, text: str) -> None:
+        added = self._tokenizer.encode(text, add_special_tokens=False)
+        rendered = self._tokenizer.decode(added)
+        if rendered != text:
+            found = f"the tokenizer turns {text[:80]!r} into {rendered[:80]!r}"
+            raise RenderingError("conversation", found, "Use one that can write all that tools answer.")
+        self._tokens, self._read = [*self._tokens, *added], self._read + len(added)

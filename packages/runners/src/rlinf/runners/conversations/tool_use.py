@@ -1,0 +1,83 @@
+"""Which tools a model has and how it calls them: what learning by reinforcement and from examples share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from rlinf.core.agents import Tool, ToolBox, ToolConfig, ToolFormat, ToolLimits
+from rlinf.core.problems import Problem
+from rlinf.core.registry import TOOL_FORMATS, TOOLS
+from rlinf.runners.config.schema import chosen, not_negative, positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSection:
+    """An entry of `agent.tools`; it also holds the tool's own fields."""
+
+    type: str
+    """A registered tool, or `module:attr` of a typed function."""
+    tool: ToolConfig = field(metadata=chosen(TOOLS, "type"))
+    """Its own fields."""
+    timeout_s: float = 30.0
+    """Seconds of one call, those in which it waits for a place among them."""
+    max_concurrent: int | None = None
+    """Calls that run at one time, over all episodes of a worker; null for any number."""
+    retries: int = 0
+    """How often a call is repeated that ended with an error of Python; what a tool tells the model is never repeated."""
+    cache: int = 0
+    """Of how many different arguments the answers are kept, so that the same call is not run twice; 0 for none."""
+
+    def __post_init__(self) -> None:
+        positive(timeout_s=self.timeout_s, max_concurrent=self.max_concurrent)
+        not_negative(retries=self.retries, cache=self.cache)
+
+    @property
+    def limits(self) -> ToolLimits:
+        """What the tool may take."""
+        return ToolLimits(timeout_s=self.timeout_s, max_concurrent=self.max_concurrent, retries=self.retries, cache=self.cache)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFormatSection:
+    """`agent.tool_format`; it also holds the format's own fields."""
+
+    type: str = "hermes"
+    """A registered format of tool calls."""
+    format: ToolFormat = field(metadata=chosen(TOOL_FORMATS, "type"))
+    """Its own fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUseConfig:
+    """Which tools a model has, and how it calls them."""
+
+    tools: tuple[ToolSection, ...] = ()
+    """What the model can call."""
+    tool_format: ToolFormatSection
+    """How it writes calls."""
+
+    def prepared(self, problem: Problem) -> Problem:
+        """The problem, whose messages say which tools there are; a text is left as it is."""
+        if isinstance(problem.prompt, str):
+            return problem
+        told = self.tool_format.format.instructions(self.built())
+        first, *rest = problem.prompt
+        if not told:
+            return problem
+        if first["role"] == "system":
+            messages = ({**first, "content": f"{first['content']}\n\n{told}"}, *rest)
+        else:
+            messages = ({"role": "system", "content": told}, *problem.prompt)
+        return replace(problem, prompt=messages)
+
+    def built(self) -> tuple[Tool, ...]:
+        """The tools."""
+        return tuple(section.tool.build() for section in self.tools)
+
+    def toolbox(self) -> ToolBox:
+        """The tools with their limits; two of one name are refused.
+
+        Raises:
+            ConfigError: two have one name.
+        """
+        return ToolBox([(section.tool.build(), section.limits) for section in self.tools])

@@ -26,11 +26,11 @@ RECIPES, REASONING_RECIPES, SFT_RECIPES = (sorted(p.stem for p in folder.glob("*
 
 
 def check_on_this_machine(cfg: RunConfig) -> None:
-    """Whether a run could begin, but for what is fetched by hand."""
+    """Whether a run could begin, but for what is fetched or recorded by hand."""
     try:
         check_run(cfg)
     except ConfigError as error:
-        if "no LIBERO meshes" not in str(error):
+        if not any(missing in str(error) for missing in ("no LIBERO meshes", "expected a LeRobot dataset at", "expected recorded episodes at")):
             raise
 
 

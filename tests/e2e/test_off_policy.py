@@ -16,13 +16,34 @@ SHORT = (
     *("env.eval.total_num_envs=2", "env.eval.final_episodes=2", "env.eval.max_episode_steps=20"),
     *("actor.global_batch_size=16", "algorithm.start_steps=64", "algorithm.replay_buffer.n_step=3"),
 )
+EVERY = ("env.train.total_num_envs=4", "env.train.max_steps_per_rollout_epoch=8", "algorithm.utd=0.5")
+SOFT = {"train/critic_loss", "train/actor_loss", "train/alpha_loss"}
 LOSSES = {
-    "pendulum_sac": {"train/critic_loss", "train/actor_loss", "train/alpha_loss"},
+    "pendulum_sac": SOFT,
     "pendulum_td3": {"train/critic_loss", "train/actor_loss"},
     "cartpole_dqn": {"train/critic_loss"},
+    "pendulum_droq": SOFT,
+    "halfcheetah_crossq": SOFT,
+    "tabletop_rlpd": SOFT,
 }
-LEARNED = {"pendulum_sac": (-900.0, -200.0)}
+LEARNED = {
+    "pendulum_sac": (-900.0, -200.0),
+    "pendulum_td3": (-900.0, -200.0),
+    "cartpole_dqn": (60.0, 475.0),
+    "tabletop_rlpd": (0.3, 0.9),
+}
 """The most that no learning reaches, and the least mean of three seeds."""
+
+
+def demonstrated(app: Any, recipe: str, *options: str) -> tuple[str, ...]:
+    """Records what a recipe wants to be shown, if it wants that, and says where it is."""
+    if recipe != "tabletop_rlpd":
+        return ()
+    folder = app.logs / "demonstrations"
+    if not folder.is_dir():
+        code, said = app.here("collect.py", "--config-name", recipe, "--out", str(folder), *options)
+        assert code == 0, said
+    return (f"algorithm.demo_buffer.path={folder}",)
 
 
 def run(app: Any, recipe: str, *overrides: str) -> dict[str, Any]:
@@ -34,7 +55,8 @@ def run(app: Any, recipe: str, *overrides: str) -> dict[str, Any]:
 @pytest.mark.parametrize("recipe", LOSSES)
 def test_a_recipe_runs(app: Any, recipe: str) -> None:
     """4 environments of 8 decisions: 32 transitions an iteration; the first update after 64."""
-    assert run(app, recipe, *SHORT, "algorithm.utd=0.5")["protocol"]["episodes"] == 2
+    shown = demonstrated(app, recipe, "--episodes=3")
+    assert run(app, recipe, *SHORT, *EVERY, *shown)["protocol"]["episodes"] == 2
     rows = [row for row in app.metrics(recipe) if "train/replay_buffer/size" in row]
     assert [row["train/replay_buffer/size"] for row in rows] == [32, 64, 96, 128, 160, 192]
     assert ["train/critic_loss" in row for row in rows] == [False, True, True, True, True, True]
@@ -42,6 +64,7 @@ def test_a_recipe_runs(app: Any, recipe: str) -> None:
         assert all(math.isfinite(row[name]) for name in LOSSES[recipe])
         assert row["train/critic_grad_norm"] > 0
         assert row["train/skipped"] == 0
+        assert ("train/demo_buffer/size" in row) == bool(shown)
 
 
 def arrays(folder: Path) -> dict[str, Any]:
@@ -53,9 +76,11 @@ def arrays(folder: Path) -> dict[str, Any]:
     return {**tensors, **columns}
 
 
-@pytest.mark.parametrize("recipe", ["pendulum_sac", "cartpole_dqn"])
+@pytest.mark.parametrize("recipe", ["pendulum_droq", "cartpole_dqn", "tabletop_rlpd"])
 def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: str) -> None:
-    exact = (*SHORT, "env.train.auto_reset=false", "runner.save_interval=3")
+    """Dropout and demonstrations are drawn anew as they were."""
+    shown = demonstrated(app, recipe, "--episodes=3")
+    exact = (*SHORT, *EVERY, *shown, "env.train.auto_reset=false", "runner.save_interval=3")
     run(app, recipe, *exact)
     whole = app.logs / recipe / "checkpoints"
     rows = app.metrics(recipe)
@@ -80,6 +105,14 @@ def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: str) -> Non
     [
         ("pendulum_sac", "algorithm.loss_type=ppo_clip", "algorithm.loss_type: no off-policy objective named 'ppo_clip'"),
         ("cartpole_ppo", "algorithm.loss_type=sac", "no policy loss named 'sac'. 'sac' learns from a replay buffer: set runner"),
+        ("pendulum_sac", "actor.model.q_head=crossq", "actor.model.q_head: 'sac' learns from target networks, and these critics"),
+        ("halfcheetah_crossq", "actor.model.q_head=multi", "actor.model.q_head: 'crossq' learns without target networks, which"),
+        (
+            "halfcheetah_crossq",
+            "actor.micro_batch_size=64",
+            "actor.micro_batch_size: 64 of 256 transitions, and critics",
+        ),
+        ("pendulum_sac", "actor.model.normalize_observations=true", "actor.model.normalize_observations: statistics of"),
         (
             "pendulum_sac",
             "actor.model.num_q_heads=0",
@@ -99,16 +132,29 @@ def test_what_can_not_be_learned_is_refused(app: Any, recipe: str, override: str
     assert said in " ".join(told.split())
 
 
+def test_demonstrations_of_another_task_are_refused(app: Any) -> None:
+    """Before a policy is built, by what describes both."""
+    (shown,) = demonstrated(app, "tabletop_rlpd", "--episodes=3")
+    code, told = app.train_here("--config-name", "tabletop_rlpd", shown, "env.train.init_params.task=reach")
+    assert code == 2, told
+    said = " ".join(told.split())
+    assert f"'states' of '{app.logs / 'demonstrations'}' has the shape [10], that of env.train.env_type 'tabletop' [" in said
+    code, told = app.train_here("--config-name", "tabletop_rlpd", "algorithm.demo_buffer.path=nowhere")
+    assert code == 2, told
+    assert "algorithm.demo_buffer.path: expected a LeRobot dataset at 'nowhere', found no such folder" in " ".join(told.split())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("recipe", LEARNED)
 def test_a_recipe_learns(app: Any, recipe: str) -> None:
     """Against a control: the same run without a single update."""
     untrained, trained = LEARNED[recipe]
+    shown = demonstrated(app, recipe, "--episodes=30", "--speed=0.5", "--noise=0.3", "--only-success")
     found: list[float] = []
     for seed in (1, 2, 3):
-        found.append(run(app, recipe, f"runner.seed={seed}")["eval/return"])
-        given = (f"runner.seed={seed}", "algorithm.utd=0", f"runner.logger.log_path={app.logs / f'control_{seed}'}")
+        found.append(run(app, recipe, f"runner.seed={seed}", *shown)["eval/return"])
+        given = (f"runner.seed={seed}", *shown, "algorithm.utd=0", f"runner.logger.log_path={app.logs / f'control_{seed}'}")
         code, said = app.train_here("--config-name", recipe, *given)
         assert code == 0, said
         control = json.loads((app.logs / f"control_{seed}" / recipe / "summary.json").read_text())

@@ -45,6 +45,10 @@ class CountdownEnv:
         self.broken: tuple[int, int, float] | None = None
         self.steps = 0
 
+    @property
+    def unwrapped(self) -> CountdownEnv:
+        return self
+
     def _obs(self) -> dict[str, Any]:
         return {"states": self.left[:, None].astype(np.float32)}
 

@@ -28,6 +28,11 @@ class ToyValues(ToyObjective):
 
 
 @dataclass(frozen=True)
+class ToyNormalized(ToyObjective):
+    judges: ClassVar[str] = "batch_normalized_q_functions"
+
+
+@dataclass(frozen=True)
 class Adds(ToyObjective):
     """Explores by adding how many decisions there were, and a number of its own."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from off_policy_toy import Adds, Sees, ToyObjective, ToyValues
+from off_policy_toy import Adds, Sees, ToyNormalized, ToyObjective, ToyValues
 from torch import nn
 
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
@@ -120,6 +120,10 @@ def test_ranks_keep_their_own_environments(data: dict[str, Any], channels: Any, 
         actor(cfg, 0, 5)
     with pytest.raises(ConfigError, match=r"env\.train\.total_num_envs: 4 groups"):
         actor(cfg, 5, 6)
+    normalized = replace(cfg, algorithm=replace(cfg.algorithm, objective=ToyNormalized()))
+    actor(normalized)
+    with pytest.raises(ConfigError, match=r"cluster\.component_placement\.actor: critics of .* which 2 actors share"):
+        actor(normalized, 0, 2)
 
 
 def test_what_is_drawn_after_a_break_is_the_same(data: dict[str, Any], channels: Any, queues: Any, tmp_path: Path) -> None:

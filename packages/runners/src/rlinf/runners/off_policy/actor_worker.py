@@ -164,6 +164,9 @@ class OffPolicyActor(Worker):
         if self.cfg.actor.global_batch_size % self.world_size:
             problem = f"{self.cfg.actor.global_batch_size} transitions can't be parted over {self.world_size} actors"
             raise ConfigError("actor.global_batch_size", problem, f"Use a multiple of {self.world_size}.")
+        if self.world_size > 1 and config.objective.judges == "batch_normalized_q_functions":
+            problem = f"critics of '{config.loss_type}' normalise by a whole batch, which {self.world_size} actors share"
+            raise ConfigError("cluster.component_placement.actor", problem, "Place one actor.")
         groups = train.total_num_envs // train.group_size
         # As `shares` parts them.
         own = sum(group * self.world_size // groups == self.rank for group in range(groups)) * train.group_size

@@ -1,4 +1,4 @@
-"""An environment and a loss that fail on purpose; named in configurations as `faulty:Faulty`, `faulty:NoGradient`."""
+"""An environment and losses that fail on purpose, or say where they run; named in configurations as `faulty:Faulty`."""
 
 from __future__ import annotations
 
@@ -49,3 +49,14 @@ class NoGradient:
     def __call__(self, batch: Any, evaluation: Any) -> LossOutput[Any]:
         total = (evaluation.logprob * float("nan")).sum()
         return LossOutput(total=total, weight=torch.tensor(float(len(batch))))
+
+
+@dataclass(frozen=True)
+class Located:
+    """A loss that teaches nothing, and writes the process id of the actor to `pid_file`."""
+
+    pid_file: str
+
+    def __call__(self, batch: Any, evaluation: Any) -> LossOutput[Any]:
+        Path(self.pid_file).write_text(str(os.getpid()))
+        return LossOutput(total=(evaluation.logprob * 0).sum(), weight=torch.tensor(float(len(batch))))

@@ -42,6 +42,8 @@ class Task:
     dismissed: str = ""
     """Why it may wait for nothing any more."""
     ended: bool = False
+    waits: int = 0
+    """How often it has waited."""
     # A semaphore keeps a turn that is given to a task before it waits for it.
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
@@ -157,6 +159,7 @@ class CooperativeScheduler:
             raise ChannelClosed(task.name, self._stopped or task.dismissed)
         timeout = None if wait is None else wait.timeout
         task.ready, task.wait = ready, wait
+        task.waits += 1
         task.deadline = None if timeout is None else time.monotonic() + timeout
         number = None if wait is None else waits.begin(wait)
         self._waiting.append(task)

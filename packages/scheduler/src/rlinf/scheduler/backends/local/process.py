@@ -45,6 +45,8 @@ class LocalCall:
         self._runtime = runtime
         self._info = info
         self._forgiven = False
+        self._looked = -1
+        """How often the driver had waited when it looked last."""
         self.method = method
         self.outcome: Outcome | None = None
 
@@ -100,10 +102,15 @@ class LocalCall:
             self._runtime.failures.announce(error)
 
     def done(self) -> bool:
-        """See `RankCall`; lets others run first, until any call has ended: whoever looks at several may wait for another one."""
+        """See `RankCall`. Whoever looks twice without waiting lets others run, until any call has ended.
+
+        Not at the first look: `gather` looks at several calls whenever one has ended, and goes on at once if that was the last.
+        """
         if self.outcome is None:
-            ended = self._runtime.ended
-            self._runtime.scheduler.give_way(lambda: self._runtime.ended != ended)
+            me, ended = self._runtime.scheduler.me(), self._runtime.ended
+            if self._looked == me.waits:
+                self._runtime.scheduler.give_way(lambda: self._runtime.ended != ended)
+            self._looked = me.waits
         return self.outcome is not None
 
 

@@ -52,7 +52,7 @@ class ActorCriticConfig:
     q_layer_norm: bool = False
     """Whether the hidden layers of ordinary critics are normalised, which keeps their values bounded (RLPD)."""
     q_dropout: float = 0.0
-    """The share of the hidden units of ordinary critics that are dropped at random in training (DroQ: 0.01, with `q_layer_norm`)."""
+    """The share of hidden units of ordinary critics that are dropped at random in training (DroQ: 0.01, with `q_layer_norm`)."""
 
     def __post_init__(self) -> None:
         for name, least in (("num_action_chunks", 1), ("num_q_heads", 0)):
@@ -114,6 +114,19 @@ def acting(
 def is_numbered(action: ArraySpec) -> bool:
     """Whether an action is a number out of several, or several such numbers, rather than a vector."""
     return np.issubdtype(np.dtype(action.dtype), np.integer)
+
+
+def expect_source(preset: str | None, model_path: str | None) -> None:
+    """Refuses a model that is to be made at random and read from a folder, or neither.
+
+    Raises:
+        ConfigError: with both values.
+    """
+    if (preset is None) == (model_path is None):
+        found = f"expected exactly one of preset and model_path, found {preset!r} and {model_path!r}"
+        raise ConfigError("preset", found, "Set preset: tiny to try it, or model_path to the folder of a checkpoint.")
+    if preset not in (None, "tiny", "base"):
+        raise ConfigError("preset", f"expected tiny or base, found '{preset}'")
 
 
 def check_model_path(path: str | None, place: str) -> None:

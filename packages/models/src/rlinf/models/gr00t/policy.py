@@ -12,7 +12,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import STATES, acting, check_model_path, expect_sizes
+from rlinf.models.actor_config import STATES, acting, check_model_path, expect_sizes, expect_source
 from rlinf.models.flow import FlowSampling
 from rlinf.models.gr00t.metadata import check_statistics
 from rlinf.models.lora import LoRAConfig
@@ -74,9 +74,7 @@ class GR00TPolicyConfig:
     """Of the weights, but those of the critic and the noise network; the arithmetic of the flow is always fp32."""
 
     def __post_init__(self) -> None:
-        if (self.preset is None) == (self.model_path is None):
-            found = f"expected exactly one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
-            raise ConfigError("preset", found, "Set preset=tiny, or model_path to the folder of a checkpoint.")
+        expect_source(self.preset, self.model_path)
         if self.num_action_chunks < 1:
             raise ConfigError("num_action_chunks", f"expected at least 1, found {self.num_action_chunks}")
         expect_range("max_prompt_tokens", self.max_prompt_tokens, 1)

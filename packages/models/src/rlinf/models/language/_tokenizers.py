@@ -20,8 +20,9 @@ from rlinf.models._tokenizers import read_tokenizer
 from rlinf.models.language.vocabulary import SPECIAL, TokensConfig
 
 CHAT: Final = (
-    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}"
-    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}\n{% endfor %}"
+    "{% for message in messages %}{{ message['role'] }}: "
+    # Not a block of its own, behind which a line break would be left out.
+    "{{ message['content'] + (eos_token if message['role'] == 'assistant' else '') }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 """The chat template of a tokenizer that has none."""

@@ -12,7 +12,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_model_path, check_sampling
+from rlinf.models.actor_config import acting, check_model_path, check_sampling, expect_source
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.folder import check_statistics, checked_key
 
@@ -58,11 +58,7 @@ class OpenVLAPolicyConfig:
     """Adapters on the vision-language model."""
 
     def __post_init__(self) -> None:
-        if (self.preset is None) == (self.model_path is None):
-            found = f"expected one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
-            raise ConfigError("preset", found, "Set preset: tiny to try it, or model_path to a local checkpoint.")
-        if self.preset not in (None, "tiny", "base"):
-            raise ConfigError("preset", f"expected tiny or base, found '{self.preset}'")
+        expect_source(self.preset, self.model_path)
         if self.num_action_chunks < 1:
             raise ConfigError("num_action_chunks", f"expected at least 1, found {self.num_action_chunks}")
         check_sampling(self.temperature, self.temperature_eval, self.top_k)

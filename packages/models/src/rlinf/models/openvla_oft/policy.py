@@ -12,7 +12,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_log_std, check_model_path, check_sampling
+from rlinf.models.actor_config import acting, check_log_std, check_model_path, check_sampling, expect_source
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.folder import check_statistics, checked_key
 
@@ -68,9 +68,7 @@ class OpenVLAOFTPolicyConfig:
     """Adapters in the vision-language model, frozen beneath them; heads, proprioception and FiLM are trained as a whole."""
 
     def __post_init__(self) -> None:
-        if (self.preset is None) == (self.model_path is None):
-            found = f"preset={self.preset!r} and model_path={self.model_path!r}"
-            raise ConfigError("preset", f"expected exactly one of preset and model_path, found {found}")
+        expect_source(self.preset, self.model_path)
         for name in ("num_action_chunks", "num_images_in_input"):
             if getattr(self, name) < 1:
                 raise ConfigError(name, f"expected at least 1, found {getattr(self, name)}")

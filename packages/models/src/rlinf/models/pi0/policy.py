@@ -12,7 +12,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_model_path, expect_sizes
+from rlinf.models.actor_config import acting, check_model_path, expect_sizes, expect_source
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.pi0.architecture import Kind
@@ -66,9 +66,7 @@ class PiConfig:
     """Adapters in the vision-language model, whose own weights are then frozen."""
 
     def __post_init__(self) -> None:
-        if (self.preset is None) == (self.model_path is None):
-            found = f"expected exactly one of preset and model_path, found {self.preset!r} and {self.model_path!r}"
-            raise ConfigError("preset", found, "preset: tiny needs no download; model_path is a local folder.")
+        expect_source(self.preset, self.model_path)
         if self.num_action_chunks < 1 or (self.horizon is not None and self.horizon < self.num_action_chunks):
             found = f"expected 1 ≤ num_action_chunks ≤ horizon, found {self.num_action_chunks} and {self.horizon}"
             raise ConfigError("num_action_chunks", found)

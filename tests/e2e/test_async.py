@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from rlinf.core import futures
 from rlinf.core.errors import RLinfError
@@ -124,7 +124,12 @@ def test_what_is_trained_on_is_never_older_than_the_bound(app: Any, recipe: Any,
 def test_an_iteration_that_begins_too_early_is_an_error(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of what arrives does not rely on the admission."""
     begin = Collection.run_ahead
-    monkeypatch.setattr(Collection, "run_ahead", lambda self, step: (begin(self, step), begin(self, min(step + 1, 4))))
+
+    def early(self: Any, step: int) -> None:
+        begin(self, step)
+        begin(self, min(step + 1, 4))
+
+    monkeypatch.setattr(Collection, "run_ahead", early)
     with running(app.logs, PPO, "rollout.max_lag=1") as runner:
         runner._learn = slowly(runner._learn)
         with pytest.raises(RLinfError, match=r"at most 1 weight updates old \(rollout\.max_lag\), found 2"):
@@ -195,8 +200,13 @@ def test_no_decision_is_lost_and_none_comes_twice(app: Any, recipe: Any) -> None
 
 @pytest.mark.parametrize("times", [0, 2])
 def test_a_part_that_is_lost_or_comes_twice_is_an_error(app: Any, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    add = OffPolicyActor._add
-    monkeypatch.setattr(OffPolicyActor, "_add", lambda self, rows: sum(add(self, rows) for _ in range(times)))
+    actor: Any = OffPolicyActor
+    add = actor._add
+
+    def several(self: Any, rows: Any) -> int:
+        return sum(add(self, rows) for _ in range(times))
+
+    monkeypatch.setattr(actor, "_add", several)
     said = f"env workers sent 32 decisions of iteration 0, and the actor received {32 * times}"
     with running(app.logs, SAC, "rollout.max_lag=1") as runner, pytest.raises(RLinfError, match=said):
         runner.run()

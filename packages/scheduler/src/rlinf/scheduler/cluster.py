@@ -74,6 +74,7 @@ class Cluster:
         self._started_again = False
         try:
             self._inventory = self._take_inventory()
+            self._plan_report = self._choose_placement()
             self._placement = HybridComponentPlacement(None, self)
             self._placement.check(simulated=self._config.backend == "local")
         except BaseException:
@@ -166,6 +167,19 @@ class Cluster:
         """What the cluster has, and where each component goes."""
         return f"{self._config.backend} cluster: {self._placement.describe()}"
 
+    def _choose_placement(self) -> str:
+        """Puts in place of `component_placement: auto` what the planner chooses; returns why, or "" if it was not asked."""
+        if self._config.component_placement != "auto":
+            return ""
+        # Only here, as it is of no use to a cluster whose placement is written.
+        from rlinf.scheduler.planner.recipes import plan_placement
+        from rlinf.scheduler.planner.report import told
+
+        self._config, plan = plan_placement(self._config, self._inventory)
+        report = told(plan, self._config.planner.profile or "")
+        _LOG.info("%s", report)
+        return report
+
     def launch(
         self,
         spec: GroupSpec[Any],
@@ -196,6 +210,9 @@ class Cluster:
         except ClusterError as error:
             self._start_again(error)
             processes = self._running(place).launch(spec, name, *planned)
+        recording = self._running(place).recording
+        if recording is not None:
+            recording.placed(name, [process.devices for process in planned[0]])
         group = self._groups[name] = WorkerGroup(
             name,
             spec.worker,
@@ -362,6 +379,10 @@ class Cluster:
     def _start(self) -> Backend:
         # Before anything starts, so that a start that is interrupted leaves nothing.
         atexit.register(self.shutdown)
+        if self._plan_report and self._config.log_dir is not None:
+            folder = Path(self._config.log_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "plan.txt").write_text(f"{self._plan_report}\n{self._placement.describe(limit=None)}\n", encoding="utf-8")
         if self._config.backend == "local":
             return LocalBackend(self._config, self._run)
         # Imported here, so that `backend: local` does not import Ray.

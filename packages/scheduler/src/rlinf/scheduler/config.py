@@ -26,6 +26,30 @@ class TracerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerConfig:
+    """What `component_placement: auto` and `rlinf plan` go by; see `rlinf.scheduler.planner`."""
+
+    profile: str | None = None
+    """What the components cost: a file that `rlinf plan --profile … --write` wrote, a trace, or the folder of a traced run."""
+    pinned: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Components that stay where this says, as in `component_placement`; needed for those on nodes and robots, which `auto` never
+    places."""
+    memory: str | None = None
+    """Memory of a device, such as `80GiB`; None takes what is known of the devices; where nothing is, any memory will do."""
+    chunks: int = 1
+    """Into how many parts the run cuts the items of a step, each of which goes on by itself."""
+    stages: int = 1
+    """Into how many parts it cuts the items of components that answer each other, such as `rollout.pipeline_stage_num`."""
+    max_lag: int = 0
+    """How many weight versions its items may be behind."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("chunks", 1), ("stages", 1), ("max_lag", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(name, f"expected at least {least}, found {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """Where the workers run, and how long anything may wait."""
 
@@ -38,8 +62,10 @@ class ClusterConfig:
     and several join the Ray that `ray start` has started on the driver's node."""
     join_timeout_s: float | None = None
     """How long to wait for `num_nodes` nodes; None is `timeout_s`."""
-    component_placement: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """`"actor,rollout": 0-1`; see `rlinf.scheduler.placement.grammar`."""
+    component_placement: Mapping[str, Any] | Literal["auto"] = field(default_factory=dict[str, Any])
+    """`"actor,rollout": 0-1`; see `rlinf.scheduler.placement.grammar`. `auto` lets the planner choose by `planner.profile`."""
+    planner: PlannerConfig = PlannerConfig()
+    """What `component_placement: auto` goes by."""
     virtual_accelerators: VirtualAccelerators | None = None
     """Stand-ins for accelerators on each node; None takes the accelerators that the machine has."""
     node_groups: tuple[NodeGroupConfig, ...] = ()

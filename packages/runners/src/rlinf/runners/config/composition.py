@@ -99,6 +99,17 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
     return Composition(name=name, data=data, provenance={**origins, **dict.fromkeys(explicit, "command line"), **dropped})
 
 
+def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Mapping[str, Any]:
+    """The sections of a recipe that its task type accepts; what a part that knows no recipes reads them by.
+
+    Raises:
+        ConfigError: there is no such recipe, or it has a fault.
+    """
+    data = compose_recipe(path.parent, path.stem, overrides).data
+    task_type_of(data).read(data)
+    return data
+
+
 def _replaced(
     data: Mapping[str, Any], layers: Sequence[Layer], explicit: Collection[str], schema: type[RunConfig]
 ) -> tuple[Mapping[str, Any], dict[str, str]]:

@@ -60,10 +60,11 @@ def placement(cluster: Mapping[str, Any], required: Sequence[str], optional: Seq
     """Every component is placed, and no other. Without the section, whoever makes the cluster places them."""
     place = "cluster.component_placement"
     written: object = cluster.get("component_placement")
-    if written is None:
+    if written is None or written == "auto":
         return None
     if not isinstance(written, Mapping):
-        return ConfigError(place, f"expected a section with the components {', '.join(required)}, found {written!r}")
+        problem = f"expected a section with the components {', '.join(required)}, or auto, found {written!r}"
+        return ConfigError(place, problem)
     names, known = placed_components(cluster), [*required, *optional]
     unknown = [name for name in names if name not in known]
     faults = [ConfigError(f"{place}.{n}", "this run has no such component", did_you_mean(n, known)) for n in unknown]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.trace.reading import is_full, part_spans, parts
+from rlinf.scheduler.trace.reading import is_full, part_spans, parts, placement
 from rlinf.scheduler.trace.recorder import FORMAT, counted
 from rlinf.scheduler.trace.spans import Span
 
@@ -38,19 +38,36 @@ def merge(folder: str | Path, path: str | Path) -> Path:
     if not found:
         raise RLinfError(f"trace '{folder}'", "no process has recorded anything there")
     base = min(part.start + part.shift for part in found)
-    events = _Events(base)
+    about: dict[str, Any] = {"start_ns": base, "started": _started(found[0].path)}
+    about["full"] = [part.process for part in found if is_full(part)]
+    placed = placement(folder)
+    if placed:
+        about["placement"] = placed
+    return write(path, (span for part in found for span in part_spans(part)), about)
+
+
+def write(path: str | Path, recorded: Iterable[Span], about: Mapping[str, Any]) -> Path:
+    """Writes spans to one file, whoever made them.
+
+    Args:
+        path: the file; replaced if it exists.
+        recorded: the spans, in any order.
+        about: what else is known of the run; `start_ns` is when it began, by the clock of the spans.
+
+    Raises:
+        OSError: the file can't be written; nothing is left of it.
+    """
+    events = _Events(about["start_ns"])
     target = Path(path)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    about: dict[str, Any] = {"format": FORMAT, "start_ns": base, "started": _started(found[0].path)}
-    about["full"] = [part.process for part in found if is_full(part)]
     try:
         with unfinished.open("w", encoding="utf-8") as file:
             file.write('{"traceEvents": [')
             between = "\n"
-            for event in (event for part in found for span in part_spans(part) for event in events.of(span)):
+            for event in (event for span in recorded for event in events.of(span)):
                 file.write(between + json.dumps(event, separators=(",", ":")))
                 between = ",\n"
-            file.write(f'\n], "displayTimeUnit": "ms", "otherData": {json.dumps(about)}}}\n')
+            file.write(f'\n], "displayTimeUnit": "ms", "otherData": {json.dumps({"format": FORMAT, **about})}}}\n')
         unfinished.replace(target)
     except OSError:
         unfinished.unlink(missing_ok=True)

@@ -14,6 +14,9 @@ from rlinf.scheduler.trace.recorder import FORMAT
 from rlinf.scheduler.trace.spans import Span
 from rlinf.scheduler.transport.transport import DRIVER
 
+PLACEMENT = "placement.json"
+"""Where the driver says which accelerators each rank has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -105,6 +108,20 @@ def spans(path: str | Path) -> Iterator[Span]:
         yield from _merged(place)
     else:
         raise RLinfError(f"trace '{place}'", "there is no such file", _what_is_left(place))
+
+
+def placement(path: str | Path) -> dict[str, list[list[int]]]:
+    """The accelerators of each rank of each group of a traced run; nothing if the trace does not say.
+
+    Args:
+        path: as for `spans`.
+    """
+    place = Path(path)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        if place.is_dir():
+            return json.loads((place / PLACEMENT).read_text(encoding="utf-8"))
+        return json.loads(place.read_text(encoding="utf-8"))["otherData"]["placement"]
+    return {}
 
 
 def _what_is_left(place: Path) -> str:

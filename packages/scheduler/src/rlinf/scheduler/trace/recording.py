@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.trace.chrome import merge
+from rlinf.scheduler.trace.reading import PLACEMENT
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.transport.transport import DRIVER
 
@@ -34,6 +38,7 @@ class Recording:
         except OSError as error:
             raise ConfigError("cluster.tracer.path", f"can't write beside '{self.path}': {error.strerror}") from error
         self.recorder = Recorder(self.folder, DRIVER)
+        self._placed: dict[str, list[list[int]]] = {}
 
     @classmethod
     def of(cls, config: ClusterConfig, run: str) -> Recording | None:
@@ -41,6 +46,18 @@ class Recording:
         if not config.tracer.enabled:
             return None
         return cls(Path(config.tracer.path or Path(config.log_dir or ".") / "trace.json"), run)
+
+    def placed(self, group: str, devices: Sequence[Sequence[int]]) -> None:
+        """Notes where a group was launched.
+
+        Args:
+            group: its name.
+            devices: the accelerators of each rank.
+        """
+        self._placed[group] = [list(each) for each in devices]
+        # What is lost with a full disk is no more than the trace itself, of which the recorder warns.
+        with contextlib.suppress(OSError):
+            (self.folder / PLACEMENT).write_text(json.dumps(self._placed), encoding="utf-8")
 
     def write(self, path: str | Path | None = None) -> Path:
         """Writes the trace so far; returns where.

@@ -1,0 +1,139 @@
+"""What no layout can beat: lower bounds of the seconds of a step, which tell the search what it need not look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlinf.scheduler.planner.layout import Layout, Slot
+from rlinf.scheduler.planner.simulator import Options, lengths
+from rlinf.scheduler.planner.workload import Workload
+
+
+class Share(NamedTuple):
+    """What one component takes of a step at least."""
+
+    call_s: float
+    """Seconds of a call, of one stage and one round of a loop."""
+    total_s: float
+    """Seconds of all its calls, one after another."""
+    load_s: float
+    """Seconds for which each of its devices works at least, averaged over them."""
+
+
+class Bounds:
+    """Lower bounds for one workload and one way to work together.
+
+    Two things bound a step: a device does one call at a time, so that no step is shorter than the mean work of any set of devices;
+    and a component that waits for another is not done before it. The bounds hold for what the simulator says, `makespan / steps`.
+
+    Args:
+        workload: what a step consists of.
+        options: how the components work together.
+    """
+
+    def __init__(self, workload: Workload, options: Options) -> None:
+        self._workload, self.options = workload, options
+        self._drawn = {
+            name: [lengths(component, name, step, options.seed) for step in range(options.simulated(workload))]
+            for name, component in workload.components.items()
+            if component.varies
+        }
+        self._known: dict[tuple[str, int, int], Share] = {}
+        self._steps: dict[tuple[Share, ...], float] = {}
+        self._order = workload.order
+        self._varies = {name: component.varies for name, component in workload.components.items()}
+
+    def share(self, name: str, slot: Slot) -> Share:
+        """What a component takes of a step, with so many processes of that size."""
+        key = (name, slot.processes, slot.parallel)
+        if key not in self._known:
+            self._known[key] = self._share(name, slot.processes, slot.parallel)
+        return self._known[key]
+
+    def _share(self, name: str, processes: int, parallel: int) -> Share:
+        component, options = self._workload.components[name], self.options
+        cost = component.costs[parallel]
+        if component.varies:
+            worked = [self._generated(name, drawn, processes, parallel) for drawn in self._drawn[name]]
+            # Of chains that skip steps the shortest counts, of all steps together the mean.
+            longest = [longest for longest, _ in worked]
+            return Share(
+                0.0, float(np.mean(longest) if not options.max_lag else min(longest)), float(np.mean([m for _, m in worked]))
+            )
+        loop = self._workload.loop_of(name)
+        calls = options.chunks * (options.stages * loop.rounds if loop else 1)
+        call_s = cost.seconds(component.items / processes / calls)
+        return Share(call_s, call_s * calls, call_s * calls)
+
+    def _generated(self, name: str, drawn: np.ndarray, processes: int, parallel: int) -> tuple[float, float]:
+        """Seconds of the slowest process, and of the mean one."""
+        cost = self._workload.components[name].costs[parallel]
+        most = -(-len(drawn) // processes)
+        table = np.zeros(processes * most)
+        table[: len(drawn)] = drawn
+        table = table.reshape(most, processes)
+        seconds = cost.fixed_s * table.max(axis=0) + cost.item_s * table.sum(axis=0)
+        return float(seconds.max()), float(seconds.mean())
+
+    def step_s(self, shares: Mapping[str, Share]) -> float:
+        """By who waits for whom, whatever shares devices."""
+        key = tuple(shares[name] for name in self._order)
+        if key not in self._steps:
+            self._steps[key] = self._longest_path(shares)
+        return self._steps[key]
+
+    def _longest_path(self, shares: Mapping[str, Share]) -> float:
+        options = self.options
+        early: dict[str, float] = {}
+        finish: dict[str, float] = {}
+        for name in self._order:
+            loop = self._workload.loop_of(name)
+            if loop is not None and name == loop.second:
+                continue
+            names = (name,) if loop is None else (loop.first, loop.second)
+            first, last = 0.0, 0.0
+            for channel in self._workload.channels:
+                if channel.consumer in names and channel.producer not in names:
+                    whole = channel.whole or self._workload.components[channel.consumer].varies
+                    first = max(first, finish[channel.producer] if whole else early[channel.producer])
+                    last = max(last, finish[channel.producer])
+            if loop is None:
+                total = shares[name].total_s
+                part = total / options.chunks
+            else:
+                total = loop.rounds * options.chunks * (shares[loop.first].call_s + shares[loop.second].call_s)
+                part = total / options.chunks
+                total = max(total, *(shares[each].total_s for each in names))
+            if any(self._workload.components[each].varies for each in names):
+                part = 0.0
+            for each in names:
+                early[each] = first + part
+                finish[each] = max(first + total, last + part)
+        steps = options.simulated(self._workload)
+        # Every step waits for the training of the one `max_lag + 1` before it, and for its weights.
+        chains = -(-steps // (options.max_lag + 1))
+        return (max(finish.values()) + self._workload.sync_s) * chains / steps
+
+    def crowded_s(self, layout: Layout) -> float:
+        """By what the devices of each component have to do."""
+        placed = [
+            (slot.start, slot.start + slot.count, self.share(name, slot).load_s, self._varies[name])
+            for name, slot in layout.items()
+        ]
+        found = 0.0
+        for start, end, _, _ in placed:
+            work = 0.0
+            for low, high, load, varies in placed:
+                common = min(end, high) - max(start, low)
+                # The work of items with lengths is not the same on all devices: only its mean is known.
+                if common > 0 and (not varies or common == high - low):
+                    work += load * common
+            found = max(found, work / (end - start))
+        return found
+
+    def spread_s(self, device_seconds: Sequence[float], devices: int) -> float:
+        """By all work together, if it were spread over all devices evenly."""
+        return sum(device_seconds) / devices

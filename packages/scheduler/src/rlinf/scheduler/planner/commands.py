@@ -1,0 +1,141 @@
+"""The commands `rlinf plan` and `rlinf what-if`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from rlinf.core.errors import ConfigError, PlacementError
+from rlinf.core.registry import RECIPES
+from rlinf.scheduler.config import ClusterConfig, PlannerConfig, read_cluster
+from rlinf.scheduler.hardware import Inventory, take_inventory
+from rlinf.scheduler.memory_size import parse_memory
+from rlinf.scheduler.planner import report
+from rlinf.scheduler.planner.explain import explain, front
+from rlinf.scheduler.planner.fitting import Observed, observe
+from rlinf.scheduler.planner.layout import Machine
+from rlinf.scheduler.planner.recipes import layout_of, load_profile, machine_of, options_of, space_of
+from rlinf.scheduler.planner.search import Space, search
+from rlinf.scheduler.planner.simulator import Options, simulate
+from rlinf.scheduler.planner.timeline import write_trace
+from rlinf.scheduler.planner.what_if import Situation, changed
+from rlinf.scheduler.planner.workload import Workload
+
+
+def plan(args: Sequence[str]) -> int:
+    """Predicts what a recipe will take, and says which placement is best: `rlinf plan [recipe.yaml] [key=value …] --profile PATH`.
+
+    Nothing is started.
+    """
+    parser = argparse.ArgumentParser(prog="rlinf plan", description=plan.__doc__)
+    parser.add_argument("recipe", nargs="?", help="a recipe; without one, what was profiled is planned for again")
+    parser.add_argument("overrides", nargs="*", help="key=value, such as cluster.virtual_accelerators.count=8")
+    profile = "what the components cost: a profile, a trace, the folder of a traced run, or several of the last two"
+    parser.add_argument("--profile", action="append", default=[], metavar="PATH", help=profile)
+    parser.add_argument("--devices", type=int, help="plan for so many devices, whatever there is")
+    parser.add_argument("--per-node", type=int, default=0, help="of which a node has so many")
+    parser.add_argument("--memory", help="memory of a device, such as 80GiB")
+    parser.add_argument("--front", action="store_true", help="also the best step for each number of weight versions of lag")
+    parser.add_argument("--write", metavar="FILE", help="write the profile there, for cluster.planner.profile")
+    parser.add_argument("--trace", metavar="FILE", help="write the predicted run as a trace, for https://ui.perfetto.dev")
+    asked = parser.parse_intermixed_args(list(args))
+    cluster = _cluster(asked.recipe, asked.overrides)
+    planner = PlannerConfig() if cluster is None else cluster.planner
+    workload, observed = load_profile(asked.profile or ([planner.profile] if planner.profile else []))
+    if asked.memory is not None:
+        planner = replace(planner, memory=asked.memory)
+    inventory = None if cluster is None else _inventory(cluster, asked.devices)
+    machine = _machine(asked.devices, asked.per_node, planner, inventory, observed)
+    space = space_of(planner, inventory, workload) if inventory is not None else Space()
+    _say(report.costs(workload))
+    if observed:
+        _say(report.measured(observed))
+    if cluster is not None and inventory is not None and isinstance(cluster.component_placement, Mapping):
+        _say(f"as the recipe places it: {_as_written(cluster.component_placement, inventory, workload, machine, planner)}")
+    found = search(workload, machine, space)
+    points = front(workload, machine, space) if asked.front else ()
+    _say(report.report(found, explain(workload, machine, found, space), points))
+    _say(report.prediction(workload, machine, found.best.layout, found.best.options))
+    if asked.write:
+        _say(f"profile written to {workload.write(asked.write)}")
+    if asked.trace:
+        _say(f"trace written to {write_trace(found.best.simulation(workload, machine), asked.trace)}")
+    return 0
+
+
+def what_if(args: Sequence[str]) -> int:
+    """Replays a traced run under a change: `rlinf what-if TRACE --set env.devices=4 [--set …]`."""
+    parser = argparse.ArgumentParser(prog="rlinf what-if", description=what_if.__doc__)
+    parser.add_argument("trace", help="a trace, or the folder of a traced run")
+    change = "COMPONENT.devices=4 or 0-3, COMPONENT.parallel=2, COMPONENT.speed=2, COMPONENT.items=2, chunks=2, stages=2, max_lag=1"
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", required=True, help=change)
+    parser.add_argument("--trace", metavar="FILE", dest="target", help="write the changed run as a trace")
+    asked = parser.parse_args(list(args))
+    run = observe(asked.trace)
+    before = Situation(run.workload, run.layout, Options())
+    after = changed(before, asked.changes)
+    then = Machine(devices=max(run.devices, *(slot.end for slot in after.layout.values())))
+    was = simulate(before.workload, Machine(devices=run.devices), before.layout, before.options)
+    now = simulate(after.workload, then, after.layout, after.options)
+    _say(report.measured([run]))
+    _say(f"with {', '.join(asked.changes)}: {report.prediction(after.workload, then, after.layout, after.options)}")
+    faster = was.step_s / now.step_s
+    _say(f"simulated {report.seconds(was.step_s)} before, {report.seconds(now.step_s)} after: {faster:.2f}x as fast")
+    if asked.target:
+        _say(f"trace written to {write_trace(now, asked.target)}")
+    return 0
+
+
+def _cluster(recipe: str | None, overrides: Sequence[str]) -> ClusterConfig | None:
+    """The `cluster` section of a recipe."""
+    if recipe is None:
+        return None
+    if not recipe.endswith((".yaml", ".yml")):
+        raise ConfigError("rlinf plan", f"expected a recipe such as path/to/recipe.yaml, found '{recipe}'")
+    readers = RECIPES.names()
+    if not readers:
+        remedy = "Install rlinf-runners, or plan without a recipe: rlinf plan --profile PATH --devices N."
+        raise ConfigError("rlinf plan", "nothing that is installed reads recipes", remedy)
+    data = cast("Mapping[str, Any]", RECIPES.get(readers[0])(Path(recipe), overrides))
+    return read_cluster(cast("Mapping[str, Any]", data.get("cluster") or {}))
+
+
+def _inventory(cluster: ClusterConfig, devices: int | None) -> Inventory | None:
+    if devices is not None:
+        return None
+    if cluster.backend == "ray" and cluster.num_nodes != 1 and cluster.virtual_accelerators is None:
+        remedy = "Say how many devices to plan for: --devices 16 --per-node 8."
+        raise ConfigError("cluster.num_nodes", f"what {cluster.num_nodes} nodes have is only known when they are joined", remedy)
+    return take_inventory(cluster)
+
+
+def _machine(
+    devices: int | None, per_node: int, planner: PlannerConfig, inventory: Inventory | None, observed: Sequence[Observed]
+) -> Machine:
+    memory = None if planner.memory is None else float(parse_memory(planner.memory, place="--memory"))
+    if devices is not None:
+        return Machine(devices=devices, per_node=per_node, memory=memory)
+    if inventory is not None:
+        return machine_of(inventory, planner)
+    if not observed:
+        raise ConfigError("rlinf plan", "nothing says how many devices there are", "Name a recipe, or --devices N.")
+    return Machine(devices=max(run.devices for run in observed), memory=memory)
+
+
+def _as_written(
+    placement: Mapping[str, Any], inventory: Inventory, workload: Workload, machine: Machine, planner: PlannerConfig
+) -> str:
+    """What the recipe's own placement would do, or why nobody knows."""
+    layout = {name: slot for name, slot in layout_of(placement, inventory).items() if name in workload.components}
+    try:
+        return report.prediction(workload, machine, layout, options_of(planner))
+    except PlacementError as error:
+        return f"not known: {error}"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n\n")

@@ -1,0 +1,125 @@
+"""What a component costs: a straight line through what was measured, and how far it can be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlinf.core.errors import ConfigError
+
+SURE = 1.96
+"""Standard errors on either side that hold 95 % of a normal distribution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearCost:
+    """Seconds of one call on n items by one process: fixed_s + item_s · n.
+
+    Of items with lengths Lᵢ, relative to their mean, that are generated together: fixed_s · max Lᵢ + item_s · Σ Lᵢ. This is the
+    time of a batch in which every decoding step costs the same for each sequence that goes on, plus something for the step itself.
+    """
+
+    fixed_s: float = 0.0
+    """Seconds of a call whatever its size."""
+    item_s: float = 0.0
+    """Seconds of each item."""
+    spread: float = 0.0
+    """The standard deviation of measured calls around the line, as a share of what it predicts."""
+    error: float = 0.0
+    """Half the width of the 95 % confidence interval of a call as large as those measured, as a share of what is predicted."""
+    samples: int = 0
+    """Calls that were measured; 0 for a cost written by hand."""
+    sizes: int = 0
+    """Different numbers of items among them; with one of them, fixed_s is unknown, and taken as 0."""
+
+    def __post_init__(self) -> None:
+        for name in ("fixed_s", "item_s", "spread", "error"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ConfigError(name, f"expected a number of at least 0, found {value!r}")
+
+    def seconds(self, items: float) -> float:
+        """Of a call on `items` items."""
+        return self.fixed_s + self.item_s * items
+
+    def scaled(self, factor: float) -> LinearCost:
+        """The same, `factor` times as slow."""
+        return LinearCost(
+            fixed_s=self.fixed_s * factor,
+            item_s=self.item_s * factor,
+            spread=self.spread,
+            error=self.error,
+            samples=self.samples,
+            sizes=self.sizes,
+        )
+
+
+def fit(items: Sequence[float], seconds: Sequence[float]) -> LinearCost:
+    """The line of least squares with both coefficients at least 0.
+
+    Calls of a single size say nothing of the fixed part: it is then 0, and `sizes` says so.
+
+    Args:
+        items: `[N]`, the sizes of the calls that were measured.
+        seconds: `[N]`, what each took.
+
+    Raises:
+        ConfigError: nothing was measured, or the two do not have the same length.
+    """
+    if not items or len(items) != len(seconds):
+        raise ConfigError("fit", f"expected as many sizes as seconds, found {len(items)} and {len(seconds)}", "Measure some calls.")
+    n, t = np.asarray(items, float), np.asarray(seconds, float)
+    sizes = len(set(n.tolist()))
+    fixed, slope = _line(n, t) if sizes > 1 else (0.0, float(t.mean() / n.mean()) if n.mean() else 0.0)
+    if sizes == 1 and not n.mean():
+        fixed = float(t.mean())
+    # A negative part is noise: the best line within the quadrant has that part at 0.
+    if fixed < 0:
+        fixed, slope = 0.0, float((n * t).sum() / (n * n).sum())
+    if slope < 0:
+        fixed, slope = float(t.mean()), 0.0
+    predicted = fixed + slope * n
+    residual = t - predicted
+    freedom = max(1, len(t) - min(2, sizes))
+    scale = max(float(predicted.mean()), 1e-12)
+    spread = math.sqrt(float((residual**2).sum()) / freedom) / scale
+    return LinearCost(
+        fixed_s=fixed, item_s=slope, spread=spread, error=SURE * spread / math.sqrt(len(t)), samples=len(t), sizes=sizes
+    )
+
+
+def _line(n: np.ndarray, t: np.ndarray) -> tuple[float, float]:
+    centred = n - n.mean()
+    slope = float((centred * (t - t.mean())).sum() / (centred**2).sum())
+    return float(t.mean() - slope * n.mean()), slope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes that a component takes while it is on its devices, by what they are for.
+
+    `sharded` divides weights, gradients and optimizer over all its devices; otherwise over those of one process.
+    """
+
+    weights: float = 0.0
+    gradients: float = 0.0
+    optimizer: float = 0.0
+    cache_per_item: float = 0.0
+    """Of each item that a process holds: a KV cache, activations."""
+    fixed: float = 0.0
+    """On each device whatever the placement: a simulator, a CUDA context."""
+    sharded: bool = False
+
+    def per_device(self, devices: int, parallel: int, items: float) -> float:
+        """Bytes on each device.
+
+        Args:
+            devices: how many the component has.
+            parallel: how many one process has.
+            items: that one process holds.
+        """
+        state = self.weights + self.gradients + self.optimizer
+        return self.fixed + state / (devices if self.sharded else parallel) + self.cache_per_item * items / parallel

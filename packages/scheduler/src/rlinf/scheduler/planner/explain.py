@@ -1,0 +1,153 @@
+"""Why a plan is what it is: the other ones, the device that bounds it, and what would change it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from rlinf.core.errors import PlacementError
+from rlinf.scheduler.planner.layout import Layout, Machine
+from rlinf.scheduler.planner.search import Candidate, Plan, Space, search
+from rlinf.scheduler.planner.simulator import Options, Simulation, simulate
+from rlinf.scheduler.planner.workload import Workload
+
+FACTORS = (1.1, 1.25, 1.5, 2.0)
+"""By how much a cost is changed, up and down, to see whether the choice holds."""
+SEEDS = 5
+
+
+class Interval(NamedTuple):
+    """Seconds between which a step is expected, at 95 % of what the measurements say."""
+
+    low_s: float
+    high_s: float
+
+
+class Flip(NamedTuple):
+    """A cost that, if it were so many times as large, would make another layout the best."""
+
+    component: str
+    factor: float
+    other: Candidate
+    within_error: bool
+    """The measurement is not sure enough to rule that out."""
+
+
+class Step(NamedTuple):
+    """A point of a front: the best step with so many weight versions of staleness."""
+
+    max_lag: int
+    staleness: float
+    best: Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a person who chooses a placement, or buys devices, wants to know of it."""
+
+    bottleneck: str
+    """The device that works most, who is on it, and what they wait for otherwise."""
+    slower: tuple[tuple[Candidate, str], ...]
+    """The next best layouts, and what makes each slower."""
+    more: tuple[tuple[int, float], ...]
+    """Devices, and the step that the best layout on them has."""
+    flips: tuple[Flip, ...]
+    """The smallest change of each cost that would change the choice, smallest first."""
+
+
+def interval(workload: Workload, machine: Machine, layout: Layout, options: Options) -> Interval:
+    """What the step may be, as costs are known with an error, and lengths are drawn.
+
+    The changes of the step by each cost at the end of its confidence interval, and by other lengths, are added in quadrature.
+    """
+    base = simulate(workload, machine, layout, options).step_s
+    squares = 0.0
+    for name, slot in layout.items():
+        error = workload.components[name].costs[slot.parallel].error
+        if error:
+            changed = simulate(workload.slowed(name, 1 + error), machine, layout, options).step_s
+            squares += (changed - base) ** 2
+    if any(component.varies for component in workload.components.values()):
+        drawn = [simulate(workload, machine, layout, replace(options, seed=options.seed + at)).step_s for at in range(SEEDS)]
+        squares += (1.96 * float(np.std(drawn, ddof=1))) ** 2
+    half = math.sqrt(squares)
+    return Interval(max(0.0, base - half), base + half)
+
+
+def explain(workload: Workload, machine: Machine, plan: Plan, space: Space) -> Explanation:
+    """Why this plan, and what would change it."""
+    simulation = plan.best.simulation(workload, machine)
+    return Explanation(
+        bottleneck=bottleneck(workload, plan.best.layout, simulation),
+        slower=tuple((each, _why(workload, machine, simulation, each)) for each in plan.others[:2]),
+        more=_more(workload, machine, space),
+        flips=_flips(workload, machine, plan),
+    )
+
+
+def bottleneck(workload: Workload, layout: Layout, simulation: Simulation) -> str:
+    """The device that works most, and what bounds the step."""
+    use = simulation.utilisation
+    device = int(np.argmax(use))
+    here = [name for name in workload.order if layout[name].start <= device < layout[name].end]
+    text = f"device {device} ({', '.join(here)}) works {use[device]:.0%} of the time"
+    if use[device] < 0.9:
+        return f"{text}: no device bounds the step, but that components wait for each other"
+    shares = {name: simulation.work_s[name] / layout[name].count / simulation.makespan_s for name in here}
+    heaviest = max(shares, key=lambda name: shares[name])
+    return f"{text}, {shares[heaviest]:.0%} on {heaviest}"
+
+
+def front(workload: Workload, machine: Machine, space: Space, lags: Sequence[int] = (0, 1, 2, 4)) -> tuple[Step, ...]:
+    """The best layout for each lag that is better than all with a smaller one: throughput against staleness."""
+    found: list[Step] = []
+    for lag in lags:
+        best = search(workload, machine, replace(space, max_lag=lag)).best
+        staleness = best.simulation(workload, machine).staleness[0]
+        if not found or best.step_s < found[-1].best.step_s * (1 - 1e-9):
+            found.append(Step(lag, staleness, best))
+    return tuple(found)
+
+
+def _why(workload: Workload, machine: Machine, best: Simulation, other: Candidate) -> str:
+    """What of another layout takes the time that it has in excess: more work, or more waiting."""
+    simulation = other.simulation(workload, machine)
+    grown = {name: simulation.work_s[name] - best.work_s[name] for name in workload.order}
+    most = max(grown, key=lambda name: grown[name])
+    idle = float(simulation.makespan_s * machine.devices - sum(simulation.work_s.values())) / simulation.steps
+    idle_best = float(best.makespan_s * machine.devices - sum(best.work_s.values())) / best.steps
+    if grown[most] / simulation.steps > idle - idle_best:
+        return f"{most} works {grown[most] / simulation.steps:.3g} device-seconds more in a step"
+    bound = bottleneck(workload, other.layout, simulation)
+    return f"devices idle for {idle:.3g} device-seconds of a step instead of {idle_best:.3g}; {bound}"
+
+
+def _more(workload: Workload, machine: Machine, space: Space) -> tuple[tuple[int, float], ...]:
+    """One more device, or node where there are several; and twice as many."""
+    found: list[tuple[int, float]] = []
+    single = not machine.per_node or machine.per_node == machine.devices
+    for devices in dict.fromkeys((machine.devices + (1 if single else machine.per_node), 2 * machine.devices)):
+        larger = replace(machine, devices=devices, per_node=0 if single else machine.per_node)
+        try:
+            found.append((devices, search(workload, larger, space).best.step_s))
+        except PlacementError:
+            continue
+    return tuple(found)
+
+
+def _flips(workload: Workload, machine: Machine, plan: Plan) -> tuple[Flip, ...]:
+    found: list[Flip] = []
+    for name, slot in plan.best.layout.items():
+        error = workload.components[name].costs[slot.parallel].error
+        for factor in sorted((f for each in FACTORS for f in (each, 1 / each)), key=lambda f: abs(math.log(f))):
+            changed = workload.slowed(name, factor)
+            best = simulate(changed, machine, plan.best.layout, plan.best.options).step_s
+            better = [r for r in plan.others if simulate(changed, machine, r.layout, r.options).step_s < best * (1 - 1e-9)]
+            if better:
+                found.append(Flip(name, factor, better[0], abs(factor - 1) <= error))
+                break
+    return tuple(sorted(found, key=lambda flip: abs(math.log(flip.factor))))

@@ -1,0 +1,242 @@
+"""A workload with its costs, from the trace of a run: what `rlinf plan --profile` reads.
+
+A step ends when the heaviest method that is called in every step has ended on all ranks. What a component did between two such
+ends, less what it waited, is its work of that step. The first step warms up and is left out, as is what follows the last.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from rlinf.core.errors import RLinfError
+from rlinf.scheduler.planner.costs import fit
+from rlinf.scheduler.planner.layout import Slot
+from rlinf.scheduler.planner.workload import Channel, Component, Loop, Workload
+from rlinf.scheduler.trace.flow import Flow
+from rlinf.scheduler.trace.reading import placement, spans
+from rlinf.scheduler.trace.spans import Span
+from rlinf.scheduler.transport.transport import DRIVER
+
+SECOND = 1e9
+LIGHT = 0.01
+"""The share of all work below which a method says nothing of how many steps there were."""
+FEWEST = 3
+"""Steps that a trace must have: one warms up, and of two others the spread is seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One traced run, as the planner sees it."""
+
+    source: str
+    workload: Workload
+    layout: dict[str, Slot]
+    """Where the components were. Of processes that share a device, one stands for all."""
+    step_s: tuple[float, ...]
+    """Seconds of each step but the first."""
+    on_nodes: tuple[str, ...]
+    """Components without accelerators, which the planner leaves where they are."""
+
+    @property
+    def devices(self) -> int:
+        """How many devices the run used."""
+        return max(slot.end for slot in self.layout.values())
+
+
+def observe(path: str | Path) -> Observed:
+    """What a trace says.
+
+    Args:
+        path: a trace, or the folder of a run with a `trace.json`.
+
+    Raises:
+        RLinfError: there is no trace, or it has too few steps.
+    """
+    return fitted([path])[0]
+
+
+def fitted(paths: Sequence[str | Path]) -> list[Observed]:
+    """What several traces of one recipe say; all have the same workload, with costs through the calls of all of them.
+
+    Args:
+        paths: traces, or folders of runs. Traces with different numbers of processes tell fixed costs from those of items.
+
+    Raises:
+        RLinfError: there is no trace, one has too few steps, or they have different components.
+    """
+    runs = [_Run(path) for path in paths]
+    first = runs[0]
+    for run in runs[1:]:
+        if set(run.slots) != set(first.slots):
+            problem = f"has the components {', '.join(run.slots)}, where '{first.path}' has {', '.join(first.slots)}"
+            raise RLinfError(f"trace '{run.path}'", problem, "Profile runs of one recipe.")
+    points: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for run in runs:
+        for name, slot in run.slots.items():
+            rounds = run.rounds(name)
+            samples = [(1 / slot.processes / rounds, work / rounds) for work in run.work[name]]
+            points.setdefault((name, slot.parallel), []).extend(samples)
+    components: dict[str, Component] = {}
+    for name in first.slots:
+        costs = {
+            parallel: fit([share for share, _ in samples], [seconds for _, seconds in samples])
+            for (each, parallel), samples in points.items()
+            if each == name
+        }
+        components[name] = Component(items=1.0, costs=costs, lockstep=name in first.sinks)
+    workload = Workload(
+        components=components,
+        channels=first.channels(),
+        loops=tuple(first.loops),
+        sync_s=median([gap for run in runs for gap in run.gaps]),
+    )
+    return [
+        Observed(
+            source=str(run.path),
+            workload=workload,
+            layout=run.slots,
+            step_s=tuple(run.step_s),
+            on_nodes=tuple(sorted(run.on_nodes)),
+        )
+        for run in runs
+    ]
+
+
+class _Run:
+    """One trace, cut into steps."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = trace_file(path)
+        recorded = [span for span in spans(self.path) if span.status == "ok" and span.group != DRIVER]
+        calls = [span for span in recorded if span.kind == "call" and not span.name.startswith("_")]
+        self._anchor, self._ends = self._find_steps(calls)
+        self.step_s = [(after - before) / SECOND for before, after in pairwise(self._ends)]
+        self._inside = [span for span in recorded if self._step(span) is not None]
+        calls = [span for span in calls if self._step(span) is not None]
+        self.slots, lanes, self.on_nodes = _slots({span.group for span in calls}, placement(self.path), calls)
+        self._calls = [span for span in calls if span.group in self.slots]
+        self.work = {name: self._work(name, lanes[name]) for name in self.slots}
+        channels = [
+            edge for edge in Flow.from_spans(self._inside).edges if edge.kind == "channel" and edge.producer != edge.consumer
+        ]
+        self._edges = [edge for edge in channels if edge.producer in self.slots and edge.consumer in self.slots]
+        self.loops = self._find_loops()
+        feeding = {edge.producer for edge in self._edges}
+        self.sinks = [name for name in self.slots if name not in feeding] or [self._anchor[0]]
+        self.gaps = self._gaps()
+
+    def _find_steps(self, calls: Sequence[Span]) -> tuple[tuple[str, str], list[int]]:
+        """The method that ends a step, and when each step ended."""
+        methods: dict[tuple[str, str], list[Span]] = {}
+        for span in calls:
+            methods.setdefault((span.group, span.name), []).append(span)
+        counts = {key: len(found) // len({span.rank for span in found}) for key, found in methods.items()}
+        work = {key: sum(span.worked for span in found) for key, found in methods.items()}
+        heavy = [key for key in methods if work[key] >= LIGHT * sum(work.values())]
+        most = max((counts[key] for key in heavy), default=0)
+        if most < FEWEST:
+            problem = f"found {most} steps, expected at least {FEWEST}: the first warms up"
+            raise RLinfError(f"trace '{self.path}'", problem, "Trace a longer run, such as runner.max_steps=5.")
+        anchor = max((key for key in heavy if 2 * counts[key] >= most), key=lambda key: work[key])
+        ranks: dict[int, list[int]] = {}
+        for span in sorted(methods[anchor], key=lambda span: span.start):
+            ranks.setdefault(span.rank, []).append(span.end)
+        return anchor, [max(ends) for ends in zip(*ranks.values(), strict=False)]
+
+    def _step(self, span: Span) -> int | None:
+        """The step in which something ended; None in the first, and after the last."""
+        at = bisect.bisect_left(self._ends, span.end) - 1
+        return at if 0 <= at < len(self._ends) - 1 else None
+
+    def _work(self, name: str, lanes: Mapping[int, int]) -> list[float]:
+        """Seconds of each lane in each step."""
+        sums: dict[tuple[int, int], int] = {}
+        for span in self._calls:
+            step = self._step(span)
+            if span.group == name and step is not None:
+                key = (lanes[span.rank], step)
+                sums[key] = sums.get(key, 0) + span.worked
+        steps = range(len(self.step_s))
+        return [sums.get((lane, step), 0) / SECOND for lane in sorted(set(lanes.values())) for step in steps]
+
+    def _find_loops(self) -> list[Loop]:
+        pairs = {(edge.producer, edge.consumer) for edge in self._edges}
+        loops: list[Loop] = []
+        for a, b in sorted((str(a), str(b)) for a, b in pairs):
+            if (b, a) not in pairs or any({a, b} == {loop.first, loop.second} for loop in loops):
+                continue
+            # Who asks first begins the loop.
+            first = {name: min(s.start for s in self._inside if s.kind == "put" and s.group == name) for name in (a, b)}
+            a, b = sorted((a, b), key=lambda name: first[name])
+            answers = [span for span in self._inside if span.kind == "get" and span.group == a]
+            ranks = len({span.rank for span in answers}) or 1
+            rounds = round(sum(span.items for span in answers) / ranks / max(1, len(self.step_s)))
+            loops.append(Loop(first=a, second=b, rounds=max(1, rounds)))
+        return loops
+
+    def rounds(self, name: str) -> int:
+        """How often a component is called in a step."""
+        return next((loop.rounds for loop in self.loops if name in (loop.first, loop.second)), 1)
+
+    def channels(self) -> tuple[Channel, ...]:
+        """Who feeds whom, but for loops."""
+        looped = [{loop.first, loop.second} for loop in self.loops]
+        pairs = sorted({(str(edge.producer), str(edge.consumer)) for edge in self._edges})
+        return tuple(Channel(producer=a, consumer=b, whole=self._whole(a, b)) for a, b in pairs if {a, b} not in looped)
+
+    def _whole(self, producer: str, consumer: str) -> bool:
+        """Whether the consumer's heaviest calls began after the producer's had ended, in most steps."""
+        after = 0
+        for step in range(len(self.step_s)):
+            makes = [span for span in self._calls if span.group == producer and self._step(span) == step]
+            takes = [span for span in self._calls if span.group == consumer and self._step(span) == step]
+            if makes and takes:
+                last = max(makes, key=lambda span: span.worked)
+                first = max(takes, key=lambda span: span.worked)
+                after += first.start >= last.end
+        return 2 * after > len(self.step_s)
+
+    def _gaps(self) -> list[float]:
+        """Seconds from the end of a step to the first call that takes long, of those that begin the next one."""
+        found: list[float] = []
+        fed = {str(edge.consumer) for edge in self._edges} - {loop.first for loop in self.loops}
+        sources = [name for name in self.slots if name not in fed]
+        for step in range(len(self.step_s)):
+            calls = [s for s in self._calls if s.group in sources and self._step(s) == step and s.start >= self._ends[step]]
+            if calls:
+                heaviest = max(calls, key=lambda span: span.end - span.start)
+                found.append((heaviest.start - self._ends[step]) / SECOND)
+        return found or [0.0]
+
+
+def trace_file(path: str | Path) -> Path:
+    """A trace, or that of a run whose folder is given."""
+    place = Path(path)
+    return place / "trace.json" if (place / "trace.json").is_file() else place
+
+
+def _slots(
+    groups: Iterable[str], placed: Mapping[str, Sequence[Sequence[int]]], calls: Sequence[Span]
+) -> tuple[dict[str, Slot], dict[str, dict[int, int]], set[str]]:
+    """The devices of each group, the lane of each rank, and the groups that have no devices."""
+    slots: dict[str, Slot] = {}
+    lanes: dict[str, dict[int, int]] = {}
+    on_nodes: set[str] = set()
+    for group in sorted(groups):
+        ranks = sorted({span.rank for span in calls if span.group == group})
+        # A trace of an older version does not say where ranks were.
+        devices = [tuple(each) for each in placed.get(group, [[rank] for rank in range(ranks[-1] + 1)])]
+        if not devices[0]:
+            on_nodes.add(group)
+            continue
+        different = sorted(set(devices))
+        lanes[group] = {rank: different.index(devices[rank]) for rank in ranks}
+        used = sorted({device for each in different for device in each})
+        parallel = max(1, len(used) // len(different))
+        slots[group] = Slot(used[0], len(different) * parallel, parallel)
+    return slots, lanes, on_nodes

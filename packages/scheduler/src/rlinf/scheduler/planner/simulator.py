@@ -1,0 +1,431 @@
+"""A training run as discrete events: when each component works on which devices, before anything is started.
+
+A step is a graph of calls. A call is ready when what it consumes is there; a device does one call at a time, in the order in which
+they became ready, and in that of the workload among those ready at once. Nothing is random but the lengths of items, which are
+keyed by seed, step and component, and therefore the same wherever the components are placed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.errors import ConfigError, PlacementError
+from rlinf.core.random import keyed_generator
+from rlinf.scheduler.placement.grammar import PLACE
+from rlinf.scheduler.planner.layout import Layout, Machine, MemoryUse, Slot, check, memory_use, sharing
+from rlinf.scheduler.planner.workload import Component, Workload
+
+Floats = NDArray[np.float64]
+ROUNDS = 16
+"""Rounds of a loop that are simulated; of more, each simulated one stands for several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How the components work together, wherever they are."""
+
+    chunks: int = 1
+    """Into how many parts the items of a step are cut, of which each goes on by itself."""
+    stages: int = 1
+    """Into how many parts the items of a loop are cut, so that one is simulated while another is decided for."""
+    max_lag: int = 0
+    """How many weight versions the items may be behind; 0 is synchronous."""
+    steps: int = 0
+    """Steps to simulate; 0: one of a synchronous run, in which all are alike, and else 4 for each version that may be ahead."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("chunks", 1), ("stages", 1), ("max_lag", 0), ("steps", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(name, f"expected at least {least}, found {getattr(self, name)}")
+
+    def simulated(self, workload: Workload) -> int:
+        """How many steps of a workload are simulated."""
+        alike = not self.max_lag and not any(component.varies for component in workload.components.values())
+        return self.steps or (1 if alike else 4 * (self.max_lag + 1))
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of all processes of a component at once."""
+
+    component: str
+    step: int
+    chunk: int
+    seconds: float
+    """0 of items with lengths, which follow from those."""
+    waits: int = 0
+    """Calls that must end first."""
+    ready: float = 0.0
+    next: list[tuple[Call, float, int]] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
+    """Who waits for it, seconds of the transfer between them, and the chunk that it waits for; -1: for all."""
+    starts: Floats | None = None
+    """`[lanes]`"""
+    ends: Floats | None = None
+    """`[lanes]`"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What a run would do."""
+
+    steps: int
+    makespan_s: float
+    """From the first call until the weights of the last step are where items are made, from a cold start."""
+    ends_s: tuple[float, ...]
+    """When each step was trained."""
+    busy_s: Floats
+    """`[devices]`, seconds of work."""
+    work_s: dict[str, float]
+    """Component → seconds of work of its processes together, times the devices of each."""
+    memory: MemoryUse
+    staleness: tuple[float, int]
+    """Weight versions by which items were behind when they were trained on: the mean, and the most."""
+    calls: list[Call]
+    lanes: dict[str, list[tuple[int, int]]]
+    """Component → the first device of each lane, and the first after it."""
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step, over all that were simulated."""
+        return self.makespan_s / self.steps
+
+    @property
+    def utilisation(self) -> Floats:
+        """`[devices]`, the share of the time in which each works."""
+        return self.busy_s / max(self.makespan_s, 1e-12)
+
+
+def lengths(component: Component, name: str, step: int, seed: int) -> Floats:
+    """`[items]`, the lengths of a step's items, of mean 1."""
+    count = max(1, round(component.items))
+    if not component.varies:
+        return np.ones(count)
+    normal = keyed_generator(seed, f"lengths/{name}", step).standard_normal(count)
+    return np.exp(component.length_sigma * normal - component.length_sigma**2 / 2)
+
+
+def completions(component: Component, parallel: int, drawn: Floats, processes: int) -> Floats:
+    """`[processes, most items]`, when each item of a step is done after its process began, ascending; of items in excess 0.
+
+    Item i of a process that generates all of its items together: fixed_s · Lᵢ + item_s · Σⱼ min(Lⱼ, Lᵢ).
+    """
+    most = -(-len(drawn) // processes)
+    table = np.zeros(processes * most)
+    table[: len(drawn)] = drawn
+    # Item i goes to process i mod processes.
+    ordered = np.sort(table.reshape(most, processes).T, axis=1)
+    left = np.arange(most - 1, -1, -1)
+    cost = component.costs[parallel]
+    return cost.fixed_s * ordered + cost.item_s * (np.cumsum(ordered, axis=1) + left * ordered)
+
+
+def simulate(
+    workload: Workload, machine: Machine, layout: Layout, options: Options | None = None, *, slowdown: Sequence[float] = ()
+) -> Simulation:
+    """Runs a workload on paper.
+
+    Args:
+        workload: what a step consists of.
+        machine: the devices.
+        layout: which of them each component has.
+        options: how the components work together.
+        slowdown: `[devices]`, how many times as long each takes; () for all alike.
+
+    Raises:
+        PlacementError: the layout is not allowed, or does not fit into memory.
+    """
+    check(workload, machine, layout)
+    memory = memory_use(workload, machine, layout)
+    if memory is None:
+        raise PlacementError(PLACE, "the components do not fit into the memory of their devices", "Spread them out.")
+    return _Run(workload, machine, layout, options or Options(), memory, slowdown).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        workload: Workload,
+        machine: Machine,
+        layout: Layout,
+        options: Options,
+        memory: MemoryUse,
+        slowdown: Sequence[float],
+    ) -> None:
+        self.workload, self.machine, self.layout = workload, machine, layout
+        self.options, self.memory = options, memory
+        self.order = {name: at for at, name in enumerate(workload.order)}
+        self.lanes = _Lanes(workload, machine, layout, slowdown)
+        self.calls: list[Call] = []
+        self._steps = options.simulated(workload)
+        self.ends: list[float] = []
+        self.steps: list[dict[str, list[Call]]] = []
+
+    def run(self) -> Simulation:
+        for step in range(self._steps):
+            self._add_step(step)
+        self._play()
+        return Simulation(
+            steps=self._steps,
+            makespan_s=float(self.lanes.free.max()) + self.workload.sync_s,
+            ends_s=tuple(self.ends),
+            busy_s=self.lanes.busy,
+            work_s=self.lanes.work,
+            memory=self.memory,
+            staleness=self._staleness(),
+            calls=self.calls,
+            lanes={name: self.lanes.ranges(name) for name in self.layout},
+        )
+
+    # The graph of a step.
+
+    def _add_step(self, step: int) -> None:
+        made: dict[str, list[Call]] = {}
+        for name in self.workload.order:
+            loop = self.workload.loop_of(name)
+            if loop is None:
+                made[name] = self._plain(name, step)
+            elif name == loop.first:
+                made |= self._loop(step, loop.first, loop.second, loop.rounds)
+        self.steps.append(made)
+        for name in self.memory.offloaded:
+            component = self.workload.components[name]
+            made[name][0].seconds += component.load_s
+            made[name][-1].seconds += component.offload_s
+        for channel in self.workload.channels:
+            if {channel.producer, channel.consumer} != self._loop_pair(channel.producer):
+                self._connect(made, channel.producer, channel.consumer, channel.whole, channel.bytes_per_item)
+        self._take_turns(made, step)
+        self._gate(made, step)
+
+    def _plain(self, name: str, step: int) -> list[Call]:
+        component, slot = self.workload.components[name], self.layout[name]
+        # Items with lengths are generated together: their chunks are what is done first.
+        parts = 1 if component.varies else self.options.chunks
+        items = component.items / slot.processes / parts
+        seconds = 0.0 if component.varies else component.costs[slot.parallel].seconds(items)
+        return [self._call(name, step, chunk, seconds) for chunk in range(parts)]
+
+    def _loop(self, step: int, first: str, second: str, rounds: int) -> dict[str, list[Call]]:
+        options = self.options
+        played = min(rounds, max(1, ROUNDS // options.chunks))
+        each: dict[str, float] = {}
+        for name in (first, second):
+            component, slot = self.workload.components[name], self.layout[name]
+            items = component.items / slot.processes / (options.chunks * options.stages * rounds)
+            each[name] = component.costs[slot.parallel].seconds(items) * rounds / played
+        made: dict[str, list[Call]] = {first: [], second: []}
+        last: list[Call | None] = [None] * options.stages
+        for chunk in range(options.chunks):
+            for _ in range(played):
+                for stage in range(options.stages):
+                    ask = self._call(first, step, chunk, each[first])
+                    answer = self._call(second, step, chunk, each[second])
+                    before = last[stage]
+                    if before is not None:
+                        _after(before, ask)
+                    _after(ask, answer, self._transfer(first, second))
+                    last[stage] = answer
+                    made[first].append(ask)
+                    made[second].append(answer)
+        return made
+
+    def _call(self, name: str, step: int, chunk: int, seconds: float) -> Call:
+        call = Call(name, step, chunk, seconds)
+        self.calls.append(call)
+        return call
+
+    def _loop_pair(self, name: str) -> set[str]:
+        loop = self.workload.loop_of(name)
+        return set() if loop is None else {loop.first, loop.second}
+
+    def _transfer(self, a: str, b: str) -> float:
+        for channel in self.workload.channels:
+            if (channel.producer, channel.consumer) == (a, b):
+                return self._seconds(a, b, channel.bytes_per_item * self.workload.components[a].items / self.options.stages)
+        return 0.0
+
+    def _seconds(self, producer: str, consumer: str, size: float) -> float:
+        """Of a transfer, by the farthest way between the two; nothing among devices that both have."""
+        a, b = self.layout[producer], self.layout[consumer]
+        if not size or (a.start, a.count) == (b.start, b.count):
+            return 0.0
+        node = self.machine.node
+        together = node(min(a.start, b.start)) == node(max(a.end, b.end) - 1)
+        route = self.workload.within_node if together else self.workload.between_nodes
+        # Every process of the side with fewer of them moves its share at the same time.
+        return route.seconds(size / min(a.processes, b.processes))
+
+    def _connect(self, made: dict[str, list[Call]], producer: str, consumer: str, whole: bool, size: float) -> None:
+        component = self.workload.components[producer]
+        loop = self.workload.loop_of(producer)
+        if loop is not None:
+            # Nothing of a loop is complete before the last answer, whoever sends it.
+            producer = loop.second
+        parts = 1 if whole else self.options.chunks
+        seconds = self._seconds(producer, consumer, size * component.items / parts)
+        if whole:
+            _join(self._lasts(producer, made[producer]), self._firsts(consumer, made[consumer]), seconds)
+            return
+        for chunk in range(self.options.chunks):
+            makes = made[producer] if component.varies else [call for call in made[producer] if call.chunk == chunk]
+            takes = made[consumer]
+            if not self.workload.components[consumer].varies:
+                takes = [call for call in takes if call.chunk == chunk]
+            done = chunk if component.varies else -1
+            _join(self._lasts(producer, makes), self._firsts(consumer, takes), seconds, done)
+
+    def _firsts(self, name: str, calls: list[Call]) -> list[Call]:
+        """Those that nothing of the component goes before: of a loop the first of each stage."""
+        return calls if self.workload.loop_of(name) is None else calls[: self.options.stages]
+
+    def _lasts(self, name: str, calls: list[Call]) -> list[Call]:
+        """Those that nothing of the component follows: of a loop the last of each stage."""
+        return calls if self.workload.loop_of(name) is None else calls[-self.options.stages :]
+
+    def _take_turns(self, made: dict[str, list[Call]], step: int) -> None:
+        """Offloaded components have shared devices one after another, in the workload's order, each for its share of a step."""
+        names = [name for name in self.workload.order if name in self.memory.offloaded]
+        for a, b in sharing(self.layout, names):
+            _join(self._lasts(a, made[a]), self._firsts(b, made[b]))
+            if step:
+                _join(self._lasts(b, self.steps[step - 1][b]), self._firsts(a, made[a]))
+
+    def _gate(self, made: dict[str, list[Call]], step: int) -> None:
+        """A step's items are begun with weights that are at most `max_lag` versions old."""
+        before = step - 1 - self.options.max_lag
+        if before < 0:
+            return
+        for source in self.workload.sources:
+            for sink in self.workload.sinks:
+                trained = self._lasts(sink, self.steps[before][sink])
+                _join(trained, self._firsts(source, made[source]), self.workload.sync_s)
+
+    # The run.
+
+    def _play(self) -> None:
+        numbers = {id(call): at for at, call in enumerate(self.calls)}
+        heap = [(0.0, call.step, self.order[call.component], numbers[id(call)]) for call in self.calls if not call.waits]
+        heapq.heapify(heap)
+        left = [sum(len(made[sink]) for sink in self.workload.sinks) for made in self.steps]
+        ended = [0.0] * len(self.steps)
+        played = 0
+        while heap:
+            _, _, _, number = heapq.heappop(heap)
+            call = self.calls[number]
+            done = self.lanes.work_on(call, self.options)
+            played += 1
+            if call.component in self.workload.sinks:
+                left[call.step] -= 1
+                ended[call.step] = max(ended[call.step], done[-1])
+            for other, seconds, chunk in call.next:
+                other.ready = max(other.ready, done[chunk] + seconds)
+                other.waits -= 1
+                if not other.waits:
+                    heapq.heappush(heap, (other.ready, other.step, self.order[other.component], numbers[id(other)]))
+        assert played == len(self.calls), "the graph of a workload has no circle"
+        self.ends = [float(end) for end in ended]
+
+    def _staleness(self) -> tuple[float, int]:
+        published = [0.0, *(end + self.workload.sync_s for end in self.ends)]
+        behind: list[int] = []
+        for source in self.workload.sources:
+            for made in self.steps:
+                call = made[source][0]
+                assert call.starts is not None
+                behind += [
+                    max(0, call.step - (int(np.searchsorted(published, start + 1e-12, side="right")) - 1))
+                    for start in call.starts.tolist()
+                ]
+        return (float(np.mean(behind)), max(behind)) if behind else (0.0, 0)
+
+
+class _Lanes:
+    """The devices, and the processes on them. Processes that are alike in everything share a lane."""
+
+    def __init__(self, workload: Workload, machine: Machine, layout: Layout, slowdown: Sequence[float]) -> None:
+        self.workload, self.layout = workload, layout
+        cuts = sorted({0, machine.devices, *(s.start for s in layout.values()), *(s.end for s in layout.values())})
+        apart = any(component.varies for component in workload.components.values()) or bool(slowdown)
+        apart = apart or any((cut - s.start) % s.parallel for s in layout.values() for cut in cuts if s.start < cut < s.end)
+        self.apart = apart
+        if apart:
+            cuts = list(range(machine.devices + 1))
+        self.cuts = np.asarray(cuts)
+        self.widths = np.diff(self.cuts)
+        self.free: Floats = np.zeros(len(self.widths))
+        self._busy: Floats = np.zeros(len(self.widths))
+        self.work = dict.fromkeys(layout, 0.0)
+        self.slow = {name: self._slow(slot, slowdown) for name, slot in layout.items()}
+        at = {cut: number for number, cut in enumerate(cuts)}
+        self.cells = {name: slice(at[slot.start], at[slot.end]) for name, slot in layout.items()}
+        self.each = {name: slot.parallel if apart else 1 for name, slot in layout.items()}
+        self._lengths: dict[tuple[str, int], Floats] = {}
+
+    @property
+    def busy(self) -> Floats:
+        """Seconds of work, `[devices]`."""
+        return np.repeat(self._busy, self.widths)
+
+    def ranges(self, name: str) -> list[tuple[int, int]]:
+        """The devices of each lane of a component."""
+        cuts = self.cuts[self.cells[name].start : self.cells[name].stop + 1 : self.each[name]].tolist()
+        return list(pairwise(cuts))
+
+    def work_on(self, call: Call, options: Options) -> Floats:
+        """Places a call on the devices of its component; returns when its chunks are done, and at last all of it."""
+        name, component = call.component, self.workload.components[call.component]
+        cells, each = self.cells[name], self.each[name]
+        free = self.free[cells]
+        starts = free.reshape(-1, each).max(axis=1) if each > 1 else free
+        starts = np.maximum(starts, call.ready)
+        if component.lockstep:
+            starts = np.full_like(starts, starts.max())
+        if component.varies:
+            table = self._table(name, component, call.step, options.seed) * self.slow[name][:, None]
+            ends = starts + table[:, -1] + call.seconds
+            done = _chunks_done(table, starts, max(1, round(component.items)), options.chunks)
+            done = np.append(done, ends.max())
+        else:
+            ends = starts + call.seconds * self.slow[name]
+            done = np.array([ends.max()])
+        call.starts, call.ends = starts, ends
+        self.free[cells] = np.repeat(ends, each) if each > 1 else ends
+        spent = np.repeat(ends - starts, each) if each > 1 else ends - starts
+        self._busy[cells] += spent
+        self.work[name] += float((spent * self.widths[cells]).sum())
+        return done
+
+    def _table(self, name: str, component: Component, step: int, seed: int) -> Floats:
+        slot = self.layout[name]
+        return completions(component, slot.parallel, lengths(component, name, step, seed), slot.processes)
+
+    def _slow(self, slot: Slot, slowdown: Sequence[float]) -> Floats:
+        if not slowdown:
+            return np.ones(slot.processes if self.apart else 1)
+        factors = np.asarray(slowdown[slot.start : slot.end], float)
+        return factors.reshape(-1, slot.parallel).max(axis=1)
+
+
+def _chunks_done(table: Floats, starts: Floats, items: int, chunks: int) -> Floats:
+    """`[chunks]`, when so many items of all processes are done that each chunk is full."""
+    times = np.sort((table + starts[:, None])[table > 0])
+    at = [max(0, min(len(times), round(items * (chunk + 1) / chunks)) - 1) for chunk in range(chunks)]
+    return times[at] if len(times) else np.full(chunks, starts.max())
+
+
+def _after(first: Call, second: Call, seconds: float = 0.0, chunk: int = -1) -> None:
+    first.next.append((second, seconds, chunk))
+    second.waits += 1
+
+
+def _join(firsts: Sequence[Call], seconds: Sequence[Call], transfer_s: float = 0.0, chunk: int = -1) -> None:
+    for first in firsts:
+        for second in seconds:
+            _after(first, second, transfer_s, chunk)

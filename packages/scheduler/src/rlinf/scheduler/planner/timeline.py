@@ -1,0 +1,70 @@
+"""A simulation as a trace in the tracer's own format, and as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rlinf.scheduler.planner.layout import Layout
+from rlinf.scheduler.planner.simulator import Simulation
+from rlinf.scheduler.trace.chrome import write
+from rlinf.scheduler.trace.spans import Span
+
+SECOND = 1e9
+METHOD = "step"
+"""The name of every simulated call."""
+WIDTH = 60
+"""Characters of a line of the timeline."""
+
+
+def spans_of(simulation: Simulation) -> Iterator[Span]:
+    """What each process did, in the order in which it began; processes that are alike share a line."""
+    for call in sorted(simulation.calls, key=lambda call: float(call.starts.min() if call.starts is not None else 0)):
+        assert call.starts is not None
+        assert call.ends is not None
+        for rank, (start, end) in enumerate(zip(call.starts.tolist(), call.ends.tolist(), strict=True)):
+            yield Span(
+                kind="call",
+                who=f"{call.component}[{rank}]",
+                thread=1,
+                name=METHOD,
+                key=f"step {call.step}, chunk {call.chunk}",
+                start=round(start * SECOND),
+                end=round(end * SECOND),
+            )
+
+
+def write_trace(simulation: Simulation, path: str | Path) -> Path:
+    """Writes a trace in the format of measured ones, which opens in the same viewer."""
+    placed = {name: [list(range(low, high)) for low, high in lanes] for name, lanes in simulation.lanes.items()}
+    return write(path, spans_of(simulation), {"start_ns": 0, "simulated": True, "full": [], "placement": placed})
+
+
+def draw(simulation: Simulation, layout: Layout, *, step: int = -1, width: int = WIDTH) -> str:
+    """One line for each component: when it works (`#`), or some of its processes do (`+`), in one step.
+
+    Args:
+        simulation: what is shown.
+        layout: the components, in the order of the lines.
+        step: which of its steps; by default the last.
+        width: characters.
+    """
+    at = range(simulation.steps)[step]
+    begin = simulation.ends_s[at - 1] if at else 0.0
+    end = simulation.ends_s[at]
+    edges = np.linspace(begin, end, width + 1)
+    lines: list[str] = []
+    for name in layout:
+        cover = np.zeros(width)
+        lanes = len(simulation.lanes[name])
+        for call in simulation.calls:
+            if call.component != name or call.starts is None or call.ends is None:
+                continue
+            for start, stop in zip(call.starts.tolist(), call.ends.tolist(), strict=True):
+                cover += np.clip(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start), 0, None) / lanes
+        share = cover / max((end - begin) / width, 1e-12)
+        marks = "".join("#" if each > 0.75 else "+" if each > 0.05 else "." for each in share.tolist())
+        lines.append(f"{name:<12} {marks}")
+    return "\n".join(lines)

@@ -1,0 +1,198 @@
+"""The search against all layouts there are, and what it says of its choice."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planner_cases import embodied, part, pipeline
+
+from rlinf.core.errors import PlacementError
+from rlinf.scheduler.planner import (
+    Channel,
+    Component,
+    LinearCost,
+    Loop,
+    Machine,
+    Memory,
+    Options,
+    Slot,
+    Space,
+    Workload,
+    explain,
+    front,
+    interval,
+    search,
+    simulate,
+)
+from rlinf.scheduler.planner.bounds import Bounds
+from rlinf.scheduler.planner.layout import memory_use
+
+COSTS = st.builds(LinearCost, fixed_s=st.sampled_from((0.0, 0.1, 1.0)), item_s=st.sampled_from((0.1, 0.5, 1.0, 3.0)))
+
+
+@st.composite
+def components(draw: st.DrawFn, *, lockstep: bool = False, varies: bool = False) -> Component:
+    """A component of one or two sizes of process."""
+    costs = {1: draw(COSTS)}
+    if draw(st.booleans()):
+        costs[2] = draw(COSTS)
+    memory = Memory(fixed=draw(st.sampled_from((0.0, 4.0, 7.0))))
+    sigma = draw(st.sampled_from((0.0, 1.0))) if varies else 0.0
+    return Component(items=8, costs=costs, lockstep=lockstep, memory=memory, load_s=0.2, length_sigma=sigma)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """Two components that stream, or three of which two are a loop."""
+    if draw(st.booleans()):
+        channels = (Channel(producer="rollout", consumer="actor", whole=draw(st.booleans())),)
+        made = {"rollout": draw(components(varies=True)), "actor": draw(components(lockstep=True))}
+        return Workload(components=made, channels=channels, sync_s=draw(st.sampled_from((0.0, 0.5))))
+    return Workload(
+        components={"env": draw(components()), "rollout": draw(components()), "actor": draw(components(lockstep=True))},
+        channels=(Channel(producer="env", consumer="actor", whole=draw(st.booleans())),),
+        loops=(Loop(first="env", second="rollout", rounds=3),),
+    )
+
+
+def brute_force(workload: Workload, machine: Machine, space: Space) -> float | None:
+    """The best of all layouts that are ranges of devices; None if none fits."""
+    slots = {
+        name: [
+            Slot(start, end - start, parallel)
+            for start, end in itertools.combinations(range(machine.devices + 1), 2)
+            for parallel in component.costs
+            if (end - start) % parallel == 0 and not machine.splits(Slot(start, end - start, parallel))
+        ]
+        for name, component in workload.components.items()
+    }
+    found: list[float] = []
+    for chosen in itertools.product(*slots.values()):
+        layout = dict(zip(slots, chosen, strict=True))
+        if memory_use(workload, machine, layout) is not None:
+            found += [simulate(workload, machine, layout, options).step_s for options in space.options(workload)]
+    return min(found, default=None)
+
+
+def check_against_brute_force(workload: Workload, machine: Machine, space: Space) -> None:
+    best = brute_force(workload, machine, space)
+    if best is None:
+        with pytest.raises(PlacementError):
+            search(workload, machine, space)
+        return
+    plan = search(workload, machine, space)
+    assert plan.best.step_s == pytest.approx(best, rel=1e-9)
+    assert plan.proven
+    assert plan.others == tuple(sorted(plan.others, key=lambda each: each.step_s))
+
+
+@settings(max_examples=15, deadline=None)
+@given(workloads(), st.sampled_from((None, 8.0)), st.integers(0, 1))
+def test_small_searches_are_as_good_as_brute_force(workload: Workload, memory: float | None, lag: int) -> None:
+    check_against_brute_force(workload, Machine(devices=2, memory=memory), Space(chunks=(1, 2), stages=(1,), max_lag=lag))
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(workloads(), st.sampled_from((None, 8.0)), st.integers(0, 1))
+def test_searches_of_three_devices_are_as_good_as_brute_force(workload: Workload, memory: float | None, lag: int) -> None:
+    check_against_brute_force(workload, Machine(devices=3, memory=memory), Space(chunks=(1, 2), stages=(1, 2), max_lag=lag))
+
+
+@settings(max_examples=40, deadline=None)
+@given(workloads(), st.data(), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2))
+def test_no_simulated_step_is_shorter_than_its_bound(
+    workload: Workload, data: st.DataObject, chunks: int, stages: int, lag: int
+) -> None:
+    layout: dict[str, Slot] = {}
+    for name, component in workload.components.items():
+        parallel = data.draw(st.sampled_from(sorted(component.costs)))
+        count = data.draw(st.sampled_from([each for each in (1, 2, 4) if each % parallel == 0]))
+        layout[name] = Slot(data.draw(st.integers(0, 4 - count)), count, parallel)
+    options = Options(chunks=chunks, stages=stages, max_lag=lag)
+    bound = Bounds(workload, options)
+    shares = {name: bound.share(name, slot) for name, slot in layout.items()}
+    least = max(bound.step_s(shares), bound.crowded_s(layout))
+    assert simulate(workload, Machine(devices=4), layout, options).step_s >= least * (1 - 1e-9)
+
+
+def test_it_collocates_what_scales_and_separates_what_does_not() -> None:
+    scales = pipeline(whole=True, first=part(64), second=part(64, lockstep=True))
+    assert search(scales, Machine(devices=4)).best.mode == "collocated"
+    # Whatever its share is, a call of the rollout takes 8 s: it is best left alone, ahead of the actor.
+    fixed = pipeline(whole=True, first=part(8, item_s=0.0, fixed_s=8.0), second=part(24, lockstep=True))
+    plan = search(fixed, Machine(devices=4), Space(max_lag=1))
+    assert plan.best.mode == "disaggregated"
+    assert plan.best.layout["rollout"].count == 1
+
+
+def test_pinned_components_stay() -> None:
+    plan = search(embodied(), Machine(devices=4), Space(pinned={"env": Slot(3, 1)}))
+    assert plan.best.layout["env"] == Slot(3, 1)
+    assert plan.proven
+
+
+def test_allowed_numbers_of_processes() -> None:
+    workload = embodied().replaced("actor", processes=(1, 3))
+    assert search(workload, Machine(devices=4)).best.layout["actor"].count == 3
+
+
+def test_a_large_machine_has_a_gap_that_holds() -> None:
+    workload = embodied(env_s=40, rollout_s=20, actor_s=60).replaced("env", items=4096).replaced("rollout", items=4096)
+    plan = search(workload, Machine(devices=1024, per_node=8), Space(stages=(1, 2)))
+    assert plan.bound_s <= plan.best.step_s
+    assert plan.gap < 0.05
+    assert plan.simulated < 400
+
+
+def test_nothing_fits() -> None:
+    workload = embodied().replaced("actor", memory=Memory(weights=100.0))
+    with pytest.raises(PlacementError, match="no layout on 2 devices fits into 10 bytes"):
+        search(workload, Machine(devices=2, memory=10.0))
+    with pytest.raises(PlacementError, match="actor has no place on 2 devices"):
+        search(embodied().replaced("actor", processes=(5,)), Machine(devices=2))
+
+
+def test_explanations() -> None:
+    workload, machine, space = embodied(env_s=2.0), Machine(devices=2), Space(stages=(1,))
+    plan = search(workload, machine, space)
+    said = explain(workload, machine, plan, space)
+    assert said.bottleneck.startswith("device 0 (env, rollout, actor) works 100% of the time, 57% on env")
+    assert len(said.slower) == 2
+    assert all(plan.best.step_s <= other.step_s for other, _ in said.slower)
+    # All of it scales: 14 s of work on 2, 3 and 4 devices.
+    assert dict(said.more) == pytest.approx({3: 28 / 3, 4: 7.0})
+
+
+def test_a_measurement_that_would_change_the_choice() -> None:
+    # Ahead of the actor and alone, the rollout costs a device: 8 s a step. On all 4 it is 6 s, and what the rollout takes.
+    rollout = Component(items=8, costs={1: LinearCost(fixed_s=3.0, error=0.5)})
+    workload = pipeline(whole=True, first=rollout, second=part(24, lockstep=True))
+    machine, space = Machine(devices=4), Space(max_lag=1)
+    plan = search(workload, machine, space)
+    assert plan.best.mode == "disaggregated"
+    flips = {flip.component: flip for flip in explain(workload, machine, plan, space).flips}
+    assert (flips["rollout"].factor, flips["rollout"].other.mode, flips["rollout"].within_error) == (1 / 1.5, "collocated", True)
+    # What was measured well is not doubted.
+    assert (flips["actor"].factor, flips["actor"].other.mode, flips["actor"].within_error) == (1.5, "collocated", False)
+
+
+def test_throughput_against_staleness() -> None:
+    fixed = pipeline(whole=True, first=part(8, item_s=0.0, fixed_s=8.0), second=part(24, lockstep=True))
+    points = front(fixed, Machine(devices=4), Space(), lags=(0, 1, 2))
+    assert [point.max_lag for point in points][:2] == [0, 1]
+    assert all(a.best.step_s > b.best.step_s for a, b in itertools.pairwise(points))
+    assert points[0].staleness == 0
+
+
+def test_intervals_grow_with_what_is_not_known() -> None:
+    workload, machine = embodied(), Machine(devices=2)
+    layout = {name: Slot(0, 2) for name in workload.components}
+    assert interval(workload, machine, layout, Options()) == pytest.approx((10.0, 10.0))
+    unsure = replace(LinearCost(item_s=1.0), error=0.25)
+    low, high = interval(workload.replaced("actor", costs={1: unsure}), machine, layout, Options())
+    assert (low, high) == pytest.approx((9.0, 11.0))

@@ -43,6 +43,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "FineTuningRunnerConfig": {"experiment_name": "x", "max_steps": 2},
     "DataCollectionConfig": {"recorder": None},
     "DemonstrationsConfig": {"dataset": None},
+    "DemoBufferConfig": {"dataset": None},
     "TrainEnvConfig": {"env_type": "x", "init_params": None, "total_num_envs": 1, "max_steps_per_rollout_epoch": 1},
     "EvalEnvConfig": {"env_type": "x", "init_params": None, "total_num_envs": 1},
     "PublishingConfig": {**TRAINS, **SYNCS},

@@ -1,0 +1,67 @@
+"""Advantages of agents' episodes, from the conversation to the number of each token, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlinf.core.agents import Branch, Episode, Turn
+from rlinf.core.data import Completion
+from rlinf.core.registry import ADVANTAGES
+from rlinf.core.trajectory import Trajectory
+from rlinf.runners.agent import episode_rows
+
+
+def turn(read: int, wrote: int, reward: float = 0.0) -> Turn:
+    nothing = np.zeros(wrote, np.float32)
+    completion = Completion(tokens=np.full(wrote, 5), logprob=nothing, version=np.zeros(wrote, int), finish="stop")
+    return Turn(prompt=(4,) * read, completion=completion, text="", reward=reward)
+
+
+def episode(*turns: Turn, finish: Any = "stop") -> Episode:
+    return Episode(branches=(Branch(turns=turns),), finish=finish)
+
+
+def credit(rows: Trajectory[Any], name: str, **params: Any) -> list[list[float]]:
+    found = ADVANTAGES.build(name, params, place="algorithm")(rows.map(torch.as_tensor))
+    return [[round(float(x), 4) for x in row] for row in found.advantage]
+
+
+def test_grpo_compares_episodes_and_leaves_what_was_read_alone() -> None:
+    """Returns 1.5, 0 and 0 of one group; mean 0.5, deviation √(1/2 · (1 + 0.25 + 0.25)) = 0.8660."""
+    episodes = [
+        episode(turn(2, 1, 0.5), turn(2, 2)),  # 0.5 for its first turn, 1 for the whole
+        episode(turn(2, 3)),
+        episode(turn(2, 1), turn(1, 1)),
+    ]
+    rows = episode_rows(episodes, [1.0, 0.0, 0.0], group=0, pad_id=0)
+    good, bad = 1.1547, -0.5774
+    assert credit(rows, "grpo", eps=0.0) == [
+        [0, good, 0, 0, good, good],
+        [0, bad, bad, bad, 0, 0],
+        [0, bad, 0, bad, 0, 0],
+    ]
+
+
+def test_a_failed_episode_changes_no_statistic() -> None:
+    """Without it 1 and 0: mean 0.5, deviation √0.5."""
+    failed = episode(turn(2, 2), finish="error")
+    rows = episode_rows([episode(turn(2, 1)), failed, episode(turn(2, 1))], [1.0, 0.0, 0.0], group=0, pad_id=0)
+    assert credit(rows, "grpo", eps=0.0) == [[0, 0.7071], [0, 0], [0, -0.7071]]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("turn", (0.5774, 0.5774, -1.1547)), ("trajectory", (0.7071, 0.7071, -0.7071))])
+def test_an_episode_of_two_branches_counts_once_or_twice(mode: str, expected: tuple[float, ...]) -> None:
+    """Over rows: 1, 1, 0, mean 2/3, deviation 0.5774. Over episodes: 1, 0, mean 1/2, deviation 0.7071."""
+    first = turn(2, 1)
+    branches = (Branch(turns=(first, turn(1, 1))), Branch(turns=(first, turn(1, 2)), inherited=1))
+    rows = episode_rows([Episode(branches=branches, finish="stop"), episode(turn(2, 1))], [1.0, 0.0], group=0, pad_id=0)
+    one, two, other = expected
+    assert credit(rows, "grpo_dynamic", advantage_mode=mode, eps=0.0) == [
+        [0, one, 0, one, 0],
+        [0, 0, 0, two, two],
+        [0, other, 0, 0, 0],
+    ]

@@ -1,4 +1,4 @@
-"""Records what a scripted expert does: `uv run apps/embodied/collect.py [--config-name RECIPE] [--episodes N] [key=value …]`.
+"""Records an expert or a person: `uv run apps/embodied/collect.py [--config-name RECIPE] [--episodes N] [--human] [key=value …]`.
 
 The environment is `env.eval` of a recipe, and the LeRobot dataset goes where the recipe looks for it: `data.path` of one of
 fine-tuning (`apps/embodied/sft.py`), `algorithm.demo_buffer.path` of one with demonstrations (`apps/embodied/train.py`).
@@ -34,7 +34,10 @@ def main(argv: Sequence[str]) -> int:
     folder = args.out or _path(data)
     writer = lerobot_writer(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
     env = config.init_params.make(
-        min(SIDE_BY_SIDE, args.episodes), max_episode_steps=config.max_episode_steps, ignore_terminations=False, render=False
+        1 if args.human else min(SIDE_BY_SIDE, args.episodes, config.total_num_envs),
+        max_episode_steps=config.max_episode_steps,
+        ignore_terminations=False,
+        render=False,
     )
     played = record_expert(
         env,
@@ -44,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
         speed=args.speed,
         noise=args.noise,
         only_success=args.only_success,
+        human=args.human,
     )
     solved, steps = sum(bool(each.success_once) for each in played), sum(each.episode_len for each in played)
     kept = solved if args.only_success else len(played)
@@ -76,6 +80,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--speed", type=float, default=1.0, help="multiplies the expert's actions (default: %(default)s)")
     parser.add_argument("--noise", type=float, default=0.0, help="added to them, uniform in ± this (default: %(default)s)")
     parser.add_argument("--only-success", action="store_true", help="leave out episodes that are not solved")
+    parser.add_argument("--human", action="store_true", help="a person plays, at `rlinf robot console`, and not the expert")
     parser.add_argument("--videos", action="store_true", help="images as videos, smaller and lossy, instead of PNG")
     parser.add_argument("--fps", type=int, default=20, help="control steps a second, for the metadata (default: %(default)s)")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")

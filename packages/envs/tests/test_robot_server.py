@@ -111,7 +111,7 @@ def test_an_arm_that_is_unplugged_ends_the_episode_and_goes_on_when_it_is_plugge
     *_, truncated, _ = env.step(np.zeros((1, 3), np.float32))
     assert truncated.all()
     assert watching.state().stopped == "fault: the arm doesn't answer"
-    with pytest.raises(RobotFault, match=r"has not recovered within 0\.3 s"):
+    with pytest.raises(RobotFault, match=r"no episode can begin: the arm doesn't answer; waited for 0\.3 s"):
         env.reset(seed=2)
     watching.unplug(False)
     env.reset(seed=2)
@@ -273,3 +273,30 @@ def test_the_format_of_a_message_is_what_a_client_in_another_language_writes(ser
     assert payload == 0
     assert answer["name"] == "franka"
     assert answer["simulated"]
+
+
+def test_two_environments_take_turns_at_one_arm(serve):
+    address = serve()[0].address
+    training, evaluated = (
+        RealWorld(controllers=(address,)).make(1, max_episode_steps=None, ignore_terminations=False, render=False) for _ in range(2)
+    )
+    for env in (training, evaluated, training):
+        env.reset(seed=1)
+        assert not env.step(np.zeros((1, 3), np.float32))[3].any()
+    training.close()
+    evaluated.close()
+
+
+def test_rlinf_robot_serves_whatever_the_order_of_its_words():
+    script = "import sys; from rlinf.core.commands import main; sys.exit(main())"
+    words = ["robot", "serve", "simulated_franka", "--port", "0", "clock=stepped", "controller.rate_hz=50"]
+    served = subprocess.Popen([sys.executable, "-c", script, *words], stdout=subprocess.PIPE, text=True)
+    try:
+        line = served.stdout.readline()
+        assert "50 Hz" in line
+        client = ControllerClient(line.split(" at ")[1].split(",")[0])
+        assert client.info.clock == "stepped"
+        client.close()
+    finally:
+        served.send_signal(signal.SIGINT)
+        assert served.wait(30) == 0

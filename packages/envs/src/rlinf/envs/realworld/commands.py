@@ -20,7 +20,9 @@ def robot(args: Sequence[str]) -> int:
     parts = parser.add_subparsers(dest="part", required=True)
     serve = parts.add_parser("serve", help="drive a robot, beside it, for whoever connects")
     serve.add_argument("robot", help="a registered robot, or module:attr of its configuration")
-    serve.add_argument("params", nargs="*", metavar="key=value", help="its fields; those of its controller as controller.key=value")
+    serve.add_argument(
+        "params", nargs="*", metavar="key=value", help="its fields; clock=…, controller.key=…, link.key=… are of its controller"
+    )
     serve.add_argument("--host", default=LOOPBACK, help="where to listen; whoever reaches it can move the arm (%(default)s)")
     serve.add_argument("--port", type=int, default=7000, help="0 for a free one (%(default)s)")
     for name, about in (
@@ -30,9 +32,12 @@ def robot(args: Sequence[str]) -> int:
         ("console", "act by keyboard or SpaceMouse in place of the policy, say success, stop"),
     ):
         parts.add_parser(name, help=about).add_argument("address", help="host:port of its controller")
-    given = parser.parse_args(list(args))
+    # Options and fields may come in any order, which a subparser does not know.
+    given, rest = parser.parse_known_args(list(args))
     if given.part == "serve":
-        return _serve(given)
+        return _serve(given, [*given.params, *rest])
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     client = ControllerClient(given.address)
     try:
         if given.part == "console":
@@ -45,9 +50,9 @@ def robot(args: Sequence[str]) -> int:
     return 0
 
 
-def _serve(given: argparse.Namespace) -> int:
+def _serve(given: argparse.Namespace, params: Sequence[str]) -> int:
     section: dict[str, Any] = {"robot": given.robot, "host": given.host, "port": given.port, "params": {}}
-    for word in given.params:
+    for word in params:
         key, equals, value = word.partition("=")
         if not equals:
             raise ConfigError("robot", f"expected key=value, found '{word}'", "Write for instance controller.rate_hz=100.")

@@ -91,6 +91,8 @@ class ControllerServer:
         self.link = link or Link(LinkFaults())
         self.driver: object = None
         """Whose commands the arm follows; others may command when it holds."""
+        self.driven_at = 0.0
+        """When it was commanded last, on the clock of this machine."""
         self.verdict = ""
         self.person = Person()
         self.late_ticks = 0

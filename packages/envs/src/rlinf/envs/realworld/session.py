@@ -23,6 +23,7 @@ _LONGEST_S: Final = 10.0
 _ACTS_S: Final = 0.5
 """How long what a person does stays in force; a console repeats it more often."""
 _KEYS: Final = 16
+_LEASE_S: Final = 1.0
 
 
 class Person:
@@ -136,8 +137,11 @@ class Session:
         if server.has_ended:
             raise RobotFault("robot", "its controller has ended")
         if server.driver not in (None, self) and not self._controller.holding:
-            raise RobotFault("robot", "another client commands the arm", "Wait until it is silent.")
-        server.driver = self
+            # The time of a stepped arm stands still between commands: what counts is how long nobody has commanded.
+            if server.clock == "real" or time.monotonic() - server.driven_at < _LEASE_S:
+                raise RobotFault("robot", "another client commands the arm", "Wait until it is silent.")
+            server.lost(server.driver)
+        server.driver, server.driven_at = self, time.monotonic()
 
     def _hold(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._server.lock:

@@ -137,9 +137,10 @@ class RobotTask(gymnasium.Env[Any, Any]):
         self._goal = self._task.draw(keyed_generator(int(seed or 0), "goal"))
         home = self._client.info.home
         if self._places:
-            self._state = self._client.place(home, self._task.scene(self._goal), seed=int(seed or 0))
+            scene = self._task.scene(self._goal)
+            self._state = self._patiently(lambda: self._client.place(home, scene, seed=int(seed or 0)))
         else:
-            self._recover()
+            self._state = self._patiently(self._client.recover)
             self._go_home(np.array(home))
             if self._config.reset == "human":
                 self._await_human()
@@ -212,16 +213,15 @@ class RobotTask(gymnasium.Env[Any, Any]):
             problem = f"a step of {config.step_seconds:g} s is longer than the controller's watchdog_s, {info.watchdog_s:g} s"
             raise ConfigError("env.step_seconds", problem, "The arm would stop in each step: make it shorter.")
 
-    def _recover(self) -> None:
-        """Ends a stop; waits for somebody to plug in an arm that doesn't answer."""
+    def _patiently(self, begin: Callable[[], RobotState]) -> RobotState:
+        """Begins an episode; waits for somebody to plug in an arm that doesn't answer, or until another client is silent."""
         until = time.monotonic() + self._config.patience_s
         while True:
             try:
-                self._state = self._client.recover()
-                return
+                return begin()
             except RobotFault as fault:
                 if time.monotonic() > until:
-                    problem = f"it was stopped and has not recovered within {self._config.patience_s:g} s ({fault.problem})"
+                    problem = f"no episode can begin: {fault.problem}; waited for {self._config.patience_s:g} s"
                     raise RobotFault("robot", problem, "Look at the robot, then resume the run.") from fault
                 time.sleep(0.1)
 

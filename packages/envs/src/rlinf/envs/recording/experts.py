@@ -19,6 +19,7 @@ from rlinf.envs.recording.episode import Writer
 from rlinf.envs.recording.lerobot import LeRobotWriter
 from rlinf.envs.recording.wrapper import RecordEpisodes
 from rlinf.envs.spaces import describe
+from rlinf.envs.wrappers.interventions import HasHuman
 
 _SEED_RANGE = 2**31
 
@@ -32,6 +33,7 @@ def record_expert(
     speed: float = 1.0,
     noise: float = 0.0,
     only_success: bool = False,
+    human: bool = False,
     report: Callable[[EpisodeResult], None] | None = None,
 ) -> list[EpisodeResult]:
     """Lets the environment's own expert play, and records it. A slow and imprecise expert leaves something to be learned by RL.
@@ -46,6 +48,7 @@ def record_expert(
         speed: in (0, 1], by which the expert's actions are multiplied.
         noise: uniform in [−noise, noise], added to them; the environment's bounds clip the sum.
         only_success: leaves out episodes that are not solved, so that there may be fewer.
+        human: a person plays (`rlinf robot console`), and not the expert; while they do nothing, the action is 0.
         report: called with each episode as soon as it has ended.
 
     Returns:
@@ -54,10 +57,7 @@ def record_expert(
     Raises:
         ConfigError: the environment has no expert, or a number is out of its range.
     """
-    expert = env.unwrapped
-    if not isinstance(expert, HasExpert):
-        problem = f"{type(expert).__name__} has no scripted expert (expert_actions)"
-        raise ConfigError("env", problem, "Record a policy instead (env.eval.data_collection), or a person.")
+    acts = _acting(env.unwrapped, human=human)
     if not 0.0 < speed <= 1.0 or noise < 0.0 or episodes < 1:
         found = f"found {speed}, {noise} and {episodes}"
         raise ConfigError("collect", f"expected 0 < speed ≤ 1, noise ≥ 0 and at least 1 episode, {found}")
@@ -66,7 +66,7 @@ def record_expert(
 
     def decide(observations: Mapping[str, Any], turns: Sequence[Turn]) -> Any:
         del observations  # the expert knows everything
-        motion = speed * np.asarray(expert.expert_actions())[[turn.slot for turn in turns]]
+        motion = speed * np.asarray(acts())[[turn.slot for turn in turns]]
         jitter = np.stack([turn.generator("expert").uniform(-noise, noise, spec.action.shape) for turn in turns])
         return (motion + jitter).astype(np.float32)
 
@@ -77,6 +77,18 @@ def record_expert(
         return play(recorded, decide, protocol, protocol.work_list(), report=report)
     finally:
         recorded.close()
+
+
+def _acting(env: Any, *, human: bool) -> Callable[[], Any]:
+    """What is done now, `[N, A]`."""
+    if human:
+        if not isinstance(env, HasHuman):
+            raise ConfigError("env", f"there is no console beside {type(env).__name__} (human_actions)", "Use env_type realworld.")
+        return lambda: np.nan_to_num(env.human_actions())
+    if not isinstance(env, HasExpert):
+        problem = f"{type(env).__name__} has no scripted expert (expert_actions)"
+        raise ConfigError("env", problem, "Record a policy instead (env.eval.data_collection), or a person.")
+    return env.expert_actions
 
 
 def lerobot_writer(folder: str | Path, **settings: Any) -> LeRobotWriter:

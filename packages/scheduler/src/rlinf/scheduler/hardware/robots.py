@@ -29,6 +29,8 @@ class Franka:
     """The port of a gripper that is not Franka's own."""
     controller_node_rank: int | None = None
     """The node of its real-time controller; None is `node_rank`."""
+    controller: str = "127.0.0.1:7000"
+    """`host:port` of the process that drives it (`rlinf robot serve`), as seen from its node: where an environment finds it."""
     disable_validate: bool = False
     """Whoever drives it must not ask it whether it is there."""
 
@@ -37,6 +39,7 @@ class Franka:
             ipaddress.ip_address(self.robot_ip)
         except ValueError as error:
             raise ConfigError("robot_ip", f"expected an address such as 172.16.0.2, found '{self.robot_ip}'") from error
+        _expect_controller(self.controller)
 
 
 @register_hardware("SimulatedArm")
@@ -50,3 +53,15 @@ class SimulatedArm:
     """Which arm."""
     seed: int = 0
     """Of its noise."""
+    controller: str | None = None
+    """`host:port` of the process that drives it (`rlinf robot serve`); None: the environment starts one."""
+
+    def __post_init__(self) -> None:
+        if self.controller is not None:
+            _expect_controller(self.controller)
+
+
+def _expect_controller(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        raise ConfigError("controller", f"expected host:port, found '{address}'", "Write for instance 127.0.0.1:7000.")

@@ -75,7 +75,7 @@ class Cluster:
         try:
             self._inventory = self._take_inventory()
             self._plan_report = self._choose_placement()
-            self._placement = HybridComponentPlacement(None, self)
+            self._placement = HybridComponentPlacement(None, self, told=self._plan_report)
             self._placement.check(simulated=self._config.backend == "local")
         except BaseException:
             # The nodes may have been joined before the fault was found.
@@ -176,9 +176,7 @@ class Cluster:
         from rlinf.scheduler.planner.report import told
 
         self._config, plan = plan_placement(self._config, self._inventory)
-        report = told(plan, self._config.planner.profile or "")
-        _LOG.info("%s", report)
-        return report
+        return told(plan, self._config.planner.profile or "")
 
     def launch(
         self,
@@ -382,7 +380,7 @@ class Cluster:
         if self._plan_report and self._config.log_dir is not None:
             folder = Path(self._config.log_dir)
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "plan.txt").write_text(f"{self._plan_report}\n{self._placement.describe(limit=None)}\n", encoding="utf-8")
+            (folder / "plan.txt").write_text(f"{self._placement.describe(limit=None)}\n", encoding="utf-8")
         if self._config.backend == "local":
             return LocalBackend(self._config, self._run)
         # Imported here, so that `backend: local` does not import Ray.

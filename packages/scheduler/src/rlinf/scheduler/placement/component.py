@@ -56,23 +56,31 @@ class ComponentPlacement(ABC):
         required: the components that the program launches; each must be placed, and no others but those of `optional` may be.
             None accepts any names.
         optional: those that it launches only if they are placed.
+        told: what is said before the plan, such as why it was chosen.
 
     Raises:
         PlacementError: the placement breaks the grammar, the cluster can't satisfy it, or it names other components.
     """
 
     def __init__(
-        self, cfg: object, cluster: Machines | Inventory, *, required: Sequence[str] | None = None, optional: Sequence[str] = ()
+        self,
+        cfg: object,
+        cluster: Machines | Inventory,
+        *,
+        required: Sequence[str] | None = None,
+        optional: Sequence[str] = (),
+        told: str = "",
     ) -> None:
         self._inventory = cluster if isinstance(cluster, Inventory) else cluster.inventory
         written = section(section(cfg, "cluster"), "component_placement")
         planned: object = None if isinstance(cluster, Inventory) else cluster.config.component_placement
         # A cluster has put in place of `auto` what the planner chose.
-        chosen = cast("Mapping[str, Any]", planned) if isinstance(planned, Mapping) else {}
+        chosen: Mapping[str, Any] = cast("Mapping[str, Any]", planned) if isinstance(planned, Mapping) else {}
         if isinstance(written, Mapping):
             chosen = cast("Mapping[str, Any]", written)
         if required is not None:
             _check_names(chosen, required, optional)
+        self._chosen_by = told
         self._specs = parse(chosen, self._inventory)
         self._plans: dict[str, tuple[ProcessPlan, ...]] = {}
 
@@ -139,7 +147,8 @@ class ComponentPlacement(ABC):
         Args:
             limit: about how many lines there may be before devices and nodes that look the same share one; None for all.
         """
-        return draw(self._inventory, {component: self.plan(component) for component in self._specs}, limit=limit)
+        drawn = draw(self._inventory, {component: self.plan(component) for component in self._specs}, limit=limit)
+        return f"{self._chosen_by}\n{drawn}" if self._chosen_by else drawn
 
     def spec(self, component: str) -> Spec:
         """What is written of a component.

@@ -102,7 +102,7 @@ def bottleneck(workload: Workload, layout: Layout, simulation: Simulation) -> st
     return f"{text}, {shares[heaviest]:.0%} on {heaviest}"
 
 
-def front(workload: Workload, machine: Machine, space: Space, lags: Sequence[int] = (0, 1, 2, 4)) -> tuple[Step, ...]:
+def front(workload: Workload, machine: Machine, space: Space, lags: Sequence[int] = (0, 1, 2)) -> tuple[Step, ...]:
     """The best layout for each lag that is better than all with a smaller one: throughput against staleness."""
     found: list[Step] = []
     for lag in lags:

@@ -1,13 +1,13 @@
 """A workload with its costs, from the trace of a run: what `rlinf plan --profile` reads.
 
-A step ends when the heaviest method that is called in every step has ended on all ranks. What a component did between two such
+A step ends when the heaviest method of those who feed nobody has ended on all ranks. What a component did between two such
 ends, less what it waited, is its work of that step. The first step warms up and is left out, as is what follows the last.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -114,7 +114,8 @@ class _Run:
         self.path = trace_file(path)
         recorded = [span for span in spans(self.path) if span.status == "ok" and span.group != DRIVER]
         calls = [span for span in recorded if span.kind == "call" and not span.name.startswith("_")]
-        self._anchor, self._ends = self._find_steps(calls)
+        feeding = {edge.producer for edge in Flow.from_spans(recorded).edges if edge.kind == "channel"}
+        self._anchor, self._ends = self._find_steps(calls, feeding)
         self.step_s = [(after - before) / SECOND for before, after in pairwise(self._ends)]
         self._inside = [span for span in recorded if self._step(span) is not None]
         calls = [span for span in calls if self._step(span) is not None]
@@ -130,7 +131,7 @@ class _Run:
         self.sinks = [name for name in self.slots if name not in feeding] or [self._anchor[0]]
         self.gaps = self._gaps()
 
-    def _find_steps(self, calls: Sequence[Span]) -> tuple[tuple[str, str], list[int]]:
+    def _find_steps(self, calls: Sequence[Span], feeding: Collection[str | None]) -> tuple[tuple[str, str], list[int]]:
         """The method that ends a step, and when each step ended."""
         methods: dict[tuple[str, str], list[Span]] = {}
         for span in calls:
@@ -142,7 +143,10 @@ class _Run:
         if most < FEWEST:
             problem = f"found {most} steps, expected at least {FEWEST}: the first warms up"
             raise RLinfError(f"trace '{self.path}'", problem, "Trace a longer run, such as runner.max_steps=5.")
-        anchor = max((key for key in heavy if 2 * counts[key] >= most), key=lambda key: work[key])
+        steady = [key for key in heavy if 2 * counts[key] >= most]
+        # A step ends with those who feed nobody, such as the trainer.
+        last = [key for key in steady if key[0] not in feeding] or steady
+        anchor = max(last, key=lambda key: work[key])
         ranks: dict[int, list[int]] = {}
         for span in sorted(methods[anchor], key=lambda span: span.start):
             ranks.setdefault(span.rank, []).append(span.end)

@@ -352,7 +352,7 @@ class _Lanes:
     def __init__(self, workload: Workload, machine: Machine, layout: Layout, slowdown: Sequence[float]) -> None:
         self.workload, self.layout = workload, layout
         cuts = sorted({0, machine.devices, *(s.start for s in layout.values()), *(s.end for s in layout.values())})
-        apart = any(component.varies for component in workload.components.values()) or bool(slowdown)
+        apart = any(component.varies for component in workload.components.values()) or len(slowdown) > 0
         apart = apart or any((cut - s.start) % s.parallel for s in layout.values() for cut in cuts if s.start < cut < s.end)
         self.apart = apart
         if apart:
@@ -407,7 +407,7 @@ class _Lanes:
         return completions(component, slot.parallel, lengths(component, name, step, seed), slot.processes)
 
     def _slow(self, slot: Slot, slowdown: Sequence[float]) -> Floats:
-        if not slowdown:
+        if not len(slowdown):
             return np.ones(slot.processes if self.apart else 1)
         factors = np.asarray(slowdown[slot.start : slot.end], float)
         return factors.reshape(-1, slot.parallel).max(axis=1)

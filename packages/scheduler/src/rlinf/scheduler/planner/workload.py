@@ -247,7 +247,8 @@ def _plain(value: Any) -> Any:
         plain: dict[str, Any] = {}
         for each in dataclasses.fields(value):
             inner = getattr(value, each.name)
-            default = each.default_factory() if each.default_factory is not dataclasses.MISSING else each.default
+            factory: Any = each.default_factory
+            default: Any = each.default if factory is dataclasses.MISSING else factory()
             if inner != default:
                 plain[each.name] = _plain(inner)
         return plain

@@ -1,0 +1,226 @@
+"""From traces to profiles, from profiles to placements, and the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from planner_cases import embodied
+
+from rlinf.core.commands import main
+from rlinf.core.errors import ConfigError, PlacementError, RLinfError
+from rlinf.scheduler import Cluster, Worker
+from rlinf.scheduler.planner import LinearCost, Memory, Slot, fit, observe
+from rlinf.scheduler.planner.fitting import fitted
+from rlinf.scheduler.planner.simulator import Options
+from rlinf.scheduler.planner.what_if import Situation, changed
+from rlinf.scheduler.trace import Span, placement
+from rlinf.scheduler.trace.chrome import write
+
+MS = 1_000_000
+STEPS = 4
+
+
+def trace(folder: Path, ranks: int, *, actor_ms: int = 60, devices: dict[str, list[list[int]]] | None = None) -> Path:
+    """A run of `ranks` env and rollout workers and one actor: 2 rounds, in which each works for 40 and 20 ms over all its ranks."""
+    recorded: list[Span] = []
+    at, number = 0, 0
+
+    def span(kind: str, who: str, name: str, start: int, end: int, **fields: object) -> None:
+        recorded.append(Span(kind=kind, who=who, thread=1, name=name, start=start * MS, end=end * MS, **fields))  # type: ignore[arg-type]
+
+    for _ in range(STEPS):
+        begin, env_ms, rollout_ms = at, 40 // ranks, 20 // ranks
+        end = begin + 2 * (env_ms + rollout_ms)
+        for rank in range(ranks):
+            for half in range(2):
+                start = begin + half * (env_ms + rollout_ms)
+                for channel, producer, consumer in (("ask", "env", "rollout"), ("answer", "rollout", "env")):
+                    number += 1
+                    span("put", f"{producer}[{rank}]", channel, start + env_ms, start + env_ms, items=1, ids=(number,))
+                    span("get", f"{consumer}[{rank}]", channel, start + env_ms, start + env_ms, items=1, ids=(number,))
+            span("call", f"env[{rank}]", "interact", begin, end, waited=2 * rollout_ms * MS)
+            span("call", f"rollout[{rank}]", "generate", begin, end, waited=2 * env_ms * MS)
+            number += 1
+            span("put", f"env[{rank}]", "rows", end, end, items=1, ids=(number,))
+            span("get", "actor[0]", "rows", end, end, items=1, ids=(number,))
+        span("call", "actor[0]", "run_training", end, end + actor_ms)
+        at = end + actor_ms + 5
+    placed = devices or {"env": [[rank] for rank in range(ranks)], "rollout": [[rank] for rank in range(ranks)], "actor": [[0]]}
+    return write(folder / "trace.json", recorded, {"start_ns": 0, "placement": placed})
+
+
+def test_a_profile_from_a_trace(tmp_path: Path) -> None:
+    run = observe(trace(tmp_path, 2).parent)
+    assert run.layout == {"actor": Slot(0, 1), "env": Slot(0, 2), "rollout": Slot(0, 2)}
+    assert run.step_s == pytest.approx((0.125,) * 3)
+    (loop,) = run.workload.loops
+    assert (loop.first, loop.second, loop.rounds) == ("env", "rollout", 2)
+    (channel,) = run.workload.channels
+    assert (channel.producer, channel.consumer, channel.whole) == ("env", "actor", True)
+    costs = {name: component.costs[1] for name, component in run.workload.components.items()}
+    # Of a call on the whole step's items by one process; 80 and 40 ms in 2 rounds.
+    assert {name: cost.item_s for name, cost in costs.items()} == pytest.approx({"env": 0.08, "rollout": 0.04, "actor": 0.06})
+    assert all(cost.sizes == 1 and cost.error < 1e-9 for cost in costs.values())
+    assert run.workload.components["actor"].lockstep
+    assert run.workload.sync_s == pytest.approx(0.005)
+
+
+def test_two_numbers_of_processes_tell_the_fixed_part(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    runs = fitted([trace(tmp_path / "one", 1), trace(tmp_path / "two", 2)])
+    cost = runs[0].workload.components["env"].costs[1]
+    assert (cost.sizes, cost.fixed_s, cost.item_s) == (2, pytest.approx(0.0, abs=1e-9), pytest.approx(0.08))
+    assert runs[0].workload == runs[1].workload
+
+
+def test_several_devices_for_a_process_are_a_size_of_its_own(tmp_path: Path) -> None:
+    path = trace(tmp_path, 1, devices={"env": [[0]], "rollout": [[1]], "actor": [[0, 1]]})
+    run = observe(path)
+    assert run.layout["actor"] == Slot(0, 2, 2)
+    assert list(run.workload.components["actor"].costs) == [2]
+
+
+def test_components_on_nodes_are_left_out(tmp_path: Path) -> None:
+    path = trace(tmp_path, 1, devices={"env": [[0]], "rollout": [[]], "actor": [[0]]})
+    run = observe(path)
+    assert run.on_nodes == ("rollout",)
+    assert set(run.layout) == {"env", "actor"}
+
+
+def test_traces_that_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RLinfError, match="no such file"):
+        observe(tmp_path / "trace.json")
+    spans = [Span(kind="call", who="actor[0]", thread=1, name="train", start=0, end=MS) for _ in range(2)]
+    with pytest.raises(RLinfError, match="found 2 steps, expected at least 3"):
+        observe(write(tmp_path / "short.json", spans, {"start_ns": 0}))
+
+
+def test_lines_through_measurements() -> None:
+    line = fit([1, 2, 4, 1, 2, 4], [1.5, 2.0, 3.0, 1.5, 2.0, 3.0])
+    assert (line.fixed_s, line.item_s, line.spread) == pytest.approx((1.0, 0.5, 0.0))
+    # Through the origin, where a negative fixed part would fit best.
+    assert fit([1, 2], [1.0, 3.0]).fixed_s == 0
+    assert fit([1, 2], [3.0, 1.0]).item_s == 0
+    noisy = fit([1.0] * 4, [0.9, 1.1, 0.9, 1.1])
+    assert noisy.spread == pytest.approx(0.1155, abs=1e-4)
+    assert noisy.error == pytest.approx(1.96 * noisy.spread / 2)
+    with pytest.raises(ConfigError, match="as many sizes as seconds"):
+        fit([], [])
+
+
+def test_the_planner_places_what_is_placed_automatically(tmp_path: Path) -> None:
+    profile = embodied(env_s=1.0, rollout_s=1.0, actor_s=2.0).write(tmp_path / "profile.json")
+    section = {
+        "backend": "local",
+        "virtual_accelerators": {"count": 2},
+        "component_placement": "auto",
+        "planner": {"profile": str(profile), "pinned": {"reward": {"node_group": "node", "placement": 0}}},
+        "log_dir": str(tmp_path / "run"),
+    }
+    with Cluster(cluster_cfg=section) as cluster:
+        assert cluster.placement.get_hardware_ranks("actor") == [0, 1]
+        assert cluster.placement.get_world_size("reward") == 1
+        assert "auto chose" in cluster.placement.describe()
+        assert not (tmp_path / "run").exists()
+        Worker.create_group().launch(cluster, name="actor", placement_strategy=cluster.placement.get_strategy("actor"))
+        told = (tmp_path / "run" / "plan.txt").read_text()
+    assert "proven" in told
+    assert "instead of" in told
+
+
+@pytest.mark.parametrize(
+    ("planner", "devices", "problem"),
+    [
+        ({}, 2, r"cluster\.planner\.profile: `auto` chooses by what the components cost.*rlinf plan --profile"),
+        ({"profile": "nowhere.json"}, 2, r"cluster\.planner\.profile: there is no 'nowhere\.json'"),
+        ({"chunks": 0}, 2, r"cluster\.planner\.chunks: expected at least 1"),
+        ({"profile": "PROFILE"}, None, "the planner places on accelerators, and the cluster has none"),
+        ({"profile": "PROFILE", "pinned": {"critic": "0"}}, 2, r"pinned\.critic: the profile has no such component"),
+        ({"profile": "PROFILE", "memory": "1KiB"}, 2, "no layout on 2 devices fits into 1.02e\\+03 bytes"),
+    ],
+)
+def test_automatic_placements_that_are_refused(
+    tmp_path: Path, planner: dict[str, object], devices: int | None, problem: str
+) -> None:
+    profile = embodied().replaced("actor", memory=Memory(weights=1e6)).write(tmp_path / "profile.json")
+    planner = {key: str(profile) if value == "PROFILE" else value for key, value in planner.items()}
+    section: dict[str, object] = {"backend": "local", "component_placement": "auto", "planner": planner}
+    if devices is not None:
+        section["virtual_accelerators"] = {"count": devices}
+    with pytest.raises((ConfigError, PlacementError), match=problem):
+        Cluster(cluster_cfg=section)
+
+
+def test_a_traced_run_says_where_it_was(tmp_path: Path) -> None:
+    section = {
+        "backend": "local",
+        "virtual_accelerators": {"count": 2},
+        "component_placement": {"actor": "0-1", "env": "0-1:0"},
+        "tracer": {"enabled": True, "path": str(tmp_path / "trace.json")},
+    }
+    with Cluster(cluster_cfg=section) as cluster:
+        for name in ("actor", "env"):
+            Worker.create_group().launch(cluster, name=name, placement_strategy=cluster.placement.get_strategy(name))
+    assert placement(tmp_path / "trace.json") == {"actor": [[0], [1]], "env": [[0, 1]]}
+
+
+def test_what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = trace(tmp_path, 1)
+    assert main(["what-if", str(path), "--set", "env.devices=2", "--set", "actor.speed=2"]) == 0
+    said = capsys.readouterr().out
+    # env 80 → 40 ms, actor 60 → 30 ms; rollout 40 ms, weights 5 ms.
+    assert "simulated 185 ms before, 115 ms after: 1.61x as fast" in said
+    assert "env 0-1" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("env.devices", "expected KEY=VALUE"),
+        ("env.device=2", r"'env\.device' can't be changed\. Did you mean 'env\.devices'"),
+        ("envs.devices=2", "no component 'envs'.*Did you mean 'env'"),
+        ("env.devices=3-1", "runs backwards"),
+        ("env.devices=two", "expects a whole number"),
+        ("env.speed=0", "expects a positive number"),
+        ("chunks=0", "expects a whole number of at least 1"),
+    ],
+)
+def test_changes_that_are_refused(change: str, problem: str) -> None:
+    situation = Situation(embodied(), {name: Slot(0, 1) for name in embodied().components}, Options())
+    with pytest.raises(ConfigError, match=problem):
+        changed(situation, [change])
+
+
+def test_changes() -> None:
+    before = Situation(embodied(), {name: Slot(0, 1) for name in embodied().components}, Options())
+    after = changed(before, ["env.devices=2-3", "actor.parallel=2", "rollout.items=2", "env.speed=4", "max_lag=0", "stages=2"])
+    assert (after.layout["env"], after.layout["actor"], after.options.stages) == (Slot(2, 2), Slot(0, 1, 2), 2)
+    assert after.workload.components["rollout"].items == 16
+    assert after.workload.components["env"].costs == {1: LinearCost(item_s=0.25)}
+
+
+def test_plan_of_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, profile = trace(tmp_path, 1), tmp_path / "profile.json"
+    written = ["--write", str(profile), "--trace", str(tmp_path / "plan.json")]
+    assert main(["plan", "--profile", str(path), "--devices", "2", *written]) == 0
+    said = capsys.readouterr().out
+    for part_of_it in ("measured", "185 ms", "+0%", "best of", "proven", "bound by: device 0", "with 3 devices"):
+        assert part_of_it in said
+    assert "one number of processes was measured" in said
+    assert main(["plan", "--profile", str(profile), "--devices", "2"]) == 0
+    assert main(["plan", "--profile", str(profile)]) != 0
+    assert "--devices N" in capsys.readouterr().err
+
+
+def test_the_trace_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = trace(tmp_path / "a", 1), trace(tmp_path / "b", 1, actor_ms=90)
+    assert main(["trace", "summary", str(first.parent)]) == 0
+    assert "actor.run_training" in capsys.readouterr().out
+    assert main(["trace", "diff", str(first), str(second)]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[1].split()[0] == "actor.run_training"
+    assert "60.00 → 90.00 ms (+50%)" in rows[1]

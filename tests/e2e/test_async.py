@@ -144,6 +144,12 @@ def test_a_run_repeats_to_the_bit_however_often_the_driver_looks(app: Any, recip
         with running(app.logs / str(number), recipe, "rollout.max_lag=2") as runner:
             found.append(ran(app, runner))
     assert_same(*found)
+    shares = [
+        value for row in metrics(app.logs / "0" / recipe[1]) for name, value in row.items() if re.fullmatch(r"rollout/lag_\d", name)
+    ]
+    assert any(0 < share < 1 for share in shares), (
+        "weights were taken within an iteration, and each decision says by which it was made"
+    )
 
 
 @BOTH
@@ -158,12 +164,14 @@ def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: Any) -> Non
         runner._learn = slowly(runner._learn)
         assert_same(whole, ran(app, runner))
         assert runner.env_steps == 6 * runner.cfg.decisions_per_iteration
-    lags = [
-        [row["rollout/lag_max"] for row in metrics(app.logs / run / recipe[1]) if "rollout/lag_max" in row]
-        for run in ("whole", "resumed")
-    ]
+    rows = [[row for row in metrics(app.logs / run / recipe[1]) if "rollout/lag_max" in row] for run in ("whole", "resumed")]
+    lags = [[row["rollout/lag_max"] for row in part] for part in rows]
     assert lags[1] == lags[0][3:], "the bound goes on as if there had been no break"
     assert max(lags[1]) == 2
+    if recipe is PPO:
+        behind = [row["train/current_version"] - row["train/average_version"] for row in rows[0]]
+        # 4 update epochs of 2 optimizer steps; at the first step the weights are those of the last iteration, at the last 7 newer.
+        assert behind == [pytest.approx(8 * min(step, 2) + 3.5) for step in range(6)]
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

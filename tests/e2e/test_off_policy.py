@@ -25,6 +25,7 @@ LOSSES = {
     "pendulum_droq": SOFT,
     "halfcheetah_crossq": SOFT,
     "tabletop_rlpd": SOFT,
+    "tabletop_sac_flow": {"train/critic_loss", "train/actor_loss"},
 }
 LEARNED = {
     "pendulum_sac": (-900.0, -200.0),

@@ -98,6 +98,18 @@ def test_the_log_probability_of_the_unrolled_flow():
             assert (parameter.grad != 0).any(), name
 
 
+def test_what_decides_is_apart_from_what_judges():
+    policy = SOFT.build(SPEC, seed=0)
+    states = {"states": torch.randn(4, 3, generator=seeded(0))}
+    decides = {name for name, _ in policy.named_parameters() if name.startswith(("velocity.", "noise_net."))}
+    assert set(policy.actor_parameters()) == decides
+    action, _ = policy.sample_action(states, generator=seeded(1))
+    action.sum().backward()
+    assert {name for name, parameter in policy.named_parameters() if parameter.grad is not None} == decides
+    evaluated = policy.predict_action_batch(states, "eval").action
+    torch.testing.assert_close(policy.most_likely_action(states).detach(), evaluated)
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 def test_soft_actor_critic_by_a_known_reward(alpha):
     """Reward −4 (a − ½)²: the mean goes to ½, and the temperature keeps the spread."""

@@ -224,6 +224,15 @@ class SoftFlowPolicy(FlowPolicy):
         steps, size = config.num_action_chunks, self.noise_shape[1]
         self.q_head = MultiQHead(states, steps * size, config.num_q_heads, config.hidden_sizes)
 
+    def actor_parameters(self) -> list[str]:
+        """The names of the flow's; see `rlinf.core.capabilities.HasActor`."""
+        return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("velocity", "noise_net")]
+
+    def most_likely_action(self, env_obs: Tree[Any]) -> Tensor:
+        """`[B, K, A]`, where the ODE takes the centre of the noise; differentiable."""
+        seen = self._seen(self._states(env_obs))
+        return self.steer(env_obs, seen.new_zeros((len(seen), *self.noise_shape)))
+
     def sample_action(self, env_obs: Tree[Any], *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """A fresh action and the log-probability of the chain that made it, both differentiable.
 

@@ -73,7 +73,13 @@ class FlowPolicyConfig:
     @property
     def traits(self) -> PolicyTraits:
         """What is known of the policy before it is built."""
-        return acting(critic=self.add_value_head, observations=("states",), chunk=self.num_action_chunks)
+        return acting(
+            critic=self.add_value_head,
+            observations=("states",),
+            chunk=self.num_action_chunks,
+            q_functions=self.num_q_heads > 0,
+            q_batch_norm=False,
+        )
 
     def build(self, spec: EnvSpec, *, seed: int) -> FlowPolicy:
         """The policy with fresh weights; torch's global generator is neither read nor moved.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import torch
 
 from rlinf.core.data import EnvSpec
@@ -22,10 +23,14 @@ from rlinf.runners.embodied.arrivals import Arrivals
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.off_policy.demo_buffer import Demonstrations
 from rlinf.runners.off_policy.drawing import Drawing
+from rlinf.runners.off_policy.interventions import intervention_buffer, interventions_of
 from rlinf.runners.off_policy.schema import OffPolicyConfig
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.finite import check_finite
 from rlinf.runners.training.publishing import publish
+
+_INTERVENTIONS: Final = "interventions"
+"""Their folder beside the replay buffer of a checkpoint."""
 
 
 class OffPolicyActor(Worker):
@@ -38,6 +43,7 @@ class OffPolicyActor(Worker):
         self._trainer: OffPolicyTrainer
         self._replay: ReplayBuffer
         self._demonstrations: Demonstrations | None = None
+        self._interventions: ReplayBuffer | None = None
         # A sum over all iterations.
         self._optimizer_steps = cfg.optimizer_steps
 
@@ -50,7 +56,10 @@ class OffPolicyActor(Worker):
         # By default torch takes all cores of the machine, which the workers on it share.
         torch.set_num_threads(self.threads)
         self._replay = self._buffer(topology.spec)
-        self._demonstrations = Demonstrations.of(self.cfg, topology.spec, rank=self.rank, world_size=self.world_size)
+        self._interventions = intervention_buffer(self.cfg, topology.spec, rank=self.rank)
+        self._demonstrations = Demonstrations.of(
+            self.cfg, topology.spec, rank=self.rank, world_size=self.world_size, interventions=self._interventions
+        )
         config, seed = self.cfg.actor, self.cfg.runner.seed
         policy = placed(config.model.build(topology.spec, seed=keyed_seed(seed, "model")), self)
         if self.cfg.runner.ckpt_path is not None:
@@ -125,6 +134,9 @@ class OffPolicyActor(Worker):
         own = self._replay_folder(folder)
         own.mkdir()
         self._replay.save(own)
+        if self._interventions is not None:
+            (own / _INTERVENTIONS).mkdir()
+            self._interventions.save(own / _INTERVENTIONS)
         self._arrivals.save(Path(folder))
 
     def load_checkpoint(self, folder: str) -> None:
@@ -132,6 +144,8 @@ class OffPolicyActor(Worker):
         self._ready()
         self._trainer.load(Path(folder))
         self._replay.load(self._replay_folder(folder))
+        if self._interventions is not None:
+            self._interventions.load(self._replay_folder(folder) / _INTERVENTIONS)
         self._arrivals.load(Path(folder))
 
     def close(self) -> None:
@@ -156,6 +170,9 @@ class OffPolicyActor(Worker):
 
     def _add(self, rows: Trajectory[Any]) -> int:
         check_finite("reward", rows.reward, rows, place=f"actor[{self.rank}]", remedy="Look at the reward of env.train.env_type.")
+        if self._interventions is not None and rows.intervened is not None:
+            acted = interventions_of(rows, first=self._interventions.added)
+            self._interventions.add(acted, np.zeros(len(acted), np.int64))
         # The last digits of an episode's number are those of its environment; see `RowCollector`.
         return self._replay.add(rows, rows.episode % self.cfg.env.train.total_num_envs if rows.episode is not None else None)
 

@@ -42,9 +42,13 @@ class Demonstrations:
     seed: int
     """Of the run."""
     rank: int
+    interventions: ReplayBuffer | None = None
+    """What people do in place of the policy, which counts as demonstrated, too; None where nobody can."""
 
     @staticmethod
-    def of(cfg: OffPolicyConfig, spec: EnvSpec, *, rank: int, world_size: int) -> Demonstrations | None:
+    def of(
+        cfg: OffPolicyConfig, spec: EnvSpec, *, rank: int, world_size: int, interventions: ReplayBuffer | None = None
+    ) -> Demonstrations | None:
         """Reads every `world_size`-th episode, from number `rank` on; None where a run has no demonstrations.
 
         Raises:
@@ -64,7 +68,7 @@ class Demonstrations:
             place=PLACE,
             name=source.name,
         )
-        return Demonstrations(recorded, config.fraction, cfg.runner.seed, rank)
+        return Demonstrations(recorded, config.fraction, cfg.runner.seed, rank, interventions)
 
     def batch(self, online: ReplayBuffer | Drawing, size: int, update: int) -> Transitions[NDArray[Any]]:
         """`size` transitions, those of the replay buffer first.
@@ -78,14 +82,21 @@ class Demonstrations:
         demonstrated = self._demonstrated(len(online), size, generator)
         if not demonstrated:
             return online.sample(size)
-        recorded = self.recorded.sample(demonstrated, generator)
-        return recorded if demonstrated == size else Transitions.concat([online.sample(size - demonstrated), recorded])
+        others = len(self.interventions) if self.interventions is not None else 0
+        acted = int(generator.binomial(demonstrated, others / (others + len(self.recorded)))) if others else 0
+        parts = [online.sample(size - demonstrated)] if demonstrated < size else []
+        parts += [self.recorded.sample(demonstrated - acted, generator)] if acted < demonstrated else []
+        parts += [self.interventions.sample(acted)] if self.interventions is not None and acted else []
+        return parts[0] if len(parts) == 1 else Transitions.concat(parts)
 
     def described(self) -> Mapping[str, Statistic]:
         """How much there is, and what those who acted in it achieved; the same in every iteration."""
         recorded = self.recorded
         returns = Metric(recorded.mean_return * recorded.episodes, float(recorded.episodes))
-        return {"demo_buffer/size": Metric(float(len(recorded))), "demo_buffer/return": returns}
+        told: dict[str, Statistic] = {"demo_buffer/size": Metric(float(len(recorded))), "demo_buffer/return": returns}
+        if self.interventions is not None:
+            told["demo_buffer/interventions"] = Metric(float(len(self.interventions)))
+        return told
 
     def _demonstrated(self, online: int, size: int, generator: np.random.Generator) -> int:
         """How many of `size` transitions are demonstrations, beside a replay buffer of `online`."""

@@ -1,0 +1,50 @@
+"""What people do in place of the policy counts as demonstrated: beside recordings, it is their part of a batch (HG-DAgger)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from rlinf.core.data import EnvSpec
+from rlinf.core.random import keyed_seed
+from rlinf.core.replay import ReplayBuffer
+from rlinf.core.robots import LetsHumansAct
+from rlinf.core.trajectory import Batch, Trajectory
+from rlinf.runners.off_policy.schema import OffPolicyConfig
+
+_SHARE = 10
+"""Of the replay buffer's capacity, a tenth: people act seldom."""
+
+
+def intervention_buffer(cfg: OffPolicyConfig, spec: EnvSpec, *, rank: int) -> ReplayBuffer | None:
+    """An empty buffer; None where a run has no demonstrations, or nobody can act in place of its policy."""
+    intervenes = any(isinstance(wrapper, LetsHumansAct) for _, wrapper in cfg.env.train.wrapping)
+    if cfg.algorithm.demo_buffer is None or not intervenes:
+        return None
+    return ReplayBuffer(
+        capacity=max(2, cfg.capacity(spec) // _SHARE),
+        n_step=cfg.algorithm.replay_buffer.n_step,
+        gamma=cfg.algorithm.gamma,
+        seed=keyed_seed(cfg.runner.seed, "interventions", rank),
+    )
+
+
+def interventions_of(rows: Trajectory[Any], *, first: int) -> Trajectory[Any]:
+    """Every decision that somebody else made, as a row of its own `[n, 1, …]`.
+
+    Those that follow one another have the same `episode`, so that a buffer joins them to one piece; other pieces have others.
+
+    Args:
+        rows: with observations and episodes.
+        first: from which the pieces are numbered; more than any number before.
+    """
+    flat = Batch.of(rows).decisions().trajectory
+    assert flat.intervened is not None  # rows of a run in which people can act
+    assert flat.episode is not None
+    acted = np.asarray(flat.intervened)[:, 0].astype(bool)
+    follows = np.zeros_like(acted)
+    follows[1:] = acted[:-1] & (np.asarray(flat.episode)[1:] == np.asarray(flat.episode)[:-1])
+    piece = first + np.cumsum(acted & ~follows)
+    return dataclasses.replace(flat, episode=piece).rows(np.flatnonzero(acted))

@@ -1,4 +1,4 @@
-"""Runs `apps/reasoning` with the recipe `toy_reasoning`: in this process, or as a user would."""
+"""Runs `apps/reasoning` with the recipe `toy_reasoning`, or another app with another one: in this process, or as a user would."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ class ReasoningApp:
     """The app with a log folder of its own."""
 
     logs: Path
+    app: str = "reasoning"
+    recipe: tuple[str, ...] = TOY
 
     @property
     def folder(self) -> Path:
-        return self.logs / EXPERIMENT
+        return self.logs / self.recipe[-1]
 
     def train(self, *overrides: str, backend: str = "local") -> str:
         """A whole run in this process; returns what it says on stderr."""
-        return self._main("train.py", *TOY, f"cluster.backend={backend}", *self.log_path, *overrides)
+        return self._main("train.py", *self.recipe, f"cluster.backend={backend}", *self.log_path, *overrides)
 
     def evaluate(self, *arguments: str) -> str:
         return self._main("eval.py", *arguments, "cluster.backend=local")
@@ -64,7 +66,7 @@ class ReasoningApp:
         return (f"runner.logger.log_path={self.logs}",)
 
     def _main(self, script: str, *arguments: str) -> str:
-        spec = importlib.util.spec_from_file_location(f"reasoning_{script[:-3]}", ROOT / "apps/reasoning" / script)
+        spec = importlib.util.spec_from_file_location(f"{self.app}_{script[:-3]}", ROOT / "apps" / self.app / script)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

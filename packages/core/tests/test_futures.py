@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import ChannelClosed, ConfigError, DeadlineExceeded, WorkerError
-from rlinf.core.futures import gather
+from rlinf.core.futures import gather, gather_within
 
 
 class Call:
@@ -111,3 +111,24 @@ def test_a_deadline_of_the_call_itself_is_a_failure(call: Any) -> None:
 def test_a_timeout_that_no_clock_reaches_is_refused(call: Any, timeout: float) -> None:
     with pytest.raises(ConfigError, match=r"^gather\(\): timeout: expected 0 to 2000000 seconds, found"):
         gather(call("a", int), timeout=timeout)
+
+
+def test_a_call_that_fails_beside_ends_the_wait(call: Any) -> None:
+    slow, broken = call("slow", lambda: time.sleep(3.0)), call("broken", fail(WorkerError("env", 0, "play", "died"), after=0.1))
+    with pytest.raises(WorkerError, match="died"):
+        gather_within(30.0, [slow], remedy="", beside=[broken])
+    assert not slow.done(), "it was not waited for"
+
+
+def test_a_call_beside_is_not_waited_for(call: Any) -> None:
+    fast, slow = call("fast", lambda: 1), call("slow", lambda: time.sleep(3.0))
+    assert gather_within(30.0, [fast], remedy="", beside=[slow]) == [1]
+    assert not slow.done()
+    assert gather_within(30.0, [fast], remedy="", beside=[fast]) == [1]
+
+
+def test_the_failure_that_is_shown_is_the_cause_beside(call: Any) -> None:
+    closed = call("actor", fail(ChannelClosed("actor", "the other end is gone")))
+    died = call("env", fail(WorkerError("env", 0, "play", "died"), after=0.2))
+    with pytest.raises(WorkerError, match="died"):
+        gather_within(30.0, [closed], remedy="", beside=[died])

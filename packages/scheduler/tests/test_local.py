@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlinf.core import gather
+from rlinf.core import futures, gather
 from rlinf.core.errors import (
     ChannelClosed,
     ConfigError,
@@ -40,6 +40,12 @@ class Peer(Worker):
             theirs.put((self.rank, i))
             seen.append(mine.get())
         return seen
+
+    def swap(self, log: list[int], mine: Channel, theirs: Channel, count: int) -> None:
+        for i in range(count):
+            log.append(i)
+            theirs.put(i)
+            mine.get()
 
     def nap(self, started: list[int], seconds: float) -> None:
         started.append(self.rank)
@@ -154,6 +160,30 @@ def test_the_order_of_a_run_is_always_the_same() -> None:
             return group.ping(channel, channel, 20).wait()
 
     assert run() == run()
+
+
+def test_how_often_the_driver_looks_does_not_change_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on as soon as what it waits for has ended: so many turns later the others are always equally far."""
+
+    def turns(slice_s: float) -> list[int]:
+        monkeypatch.setattr(futures, "SLICE_S", slice_s)
+        found: list[int] = []
+        with Cluster(cluster_cfg={"backend": "local", "virtual_accelerators": {"count": 2}}) as cluster:
+            groups = [Peer.create_group().launch(cluster, name=name) for name in ("short", "long")]
+            channels = [[cluster.create_channel(f"{name}{rank}") for rank in (0, 1)] for name in ("short", "long")]
+            log: list[int] = []
+            short, long = (
+                [group.execute_on(rank).swap(log if count > 9 else [], ends[rank], ends[1 - rank], count) for rank in (0, 1)]
+                for group, ends, count in zip(groups, channels, (9, 40), strict=True)
+            )
+            for calls in (short, long):
+                futures.gather_within(60.0, calls, remedy="", beside=long)
+                found.append(len(log))
+        return found
+
+    expected = turns(futures.SLICE_S)
+    assert expected[0] < expected[1] == 80
+    assert turns(0.0) == expected
 
 
 def test_a_device_is_held_by_one_group_at_a_time(local_cluster: Cluster) -> None:

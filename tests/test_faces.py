@@ -13,6 +13,7 @@ import pytest
 FACES = Path(__file__).parent / "faces"
 PARTS = (
     "core",
+    "core.agents",
     "core.replay",
     "scheduler",
     "algorithms",
@@ -29,11 +30,13 @@ PARTS = (
     "envs",
     "envs.sandbox",
     "envs.tasks",
+    "envs.tools",
     "engines",
     "engines.generation",
     "engines.guards",
     "engines.weight_sync",
     "runners",
+    "runners.agent",
     "runners.reasoning",
     "runners.sft",
 )

@@ -13,6 +13,7 @@ import pytest
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.runners import check_evaluation, check_run, read_embodied
+from rlinf.runners.agent import read_agent
 from rlinf.runners.config.checks import check_ranks
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.embodied.rules import check_spec
@@ -36,7 +37,11 @@ def sft(*overrides: str) -> Any:
     return read_sft(compose_recipe(SFT, "sft_arithmetic", overrides).data)
 
 
-READERS = {"embodied": embodied, "reasoning": reasoning, "sft": sft}
+def agent(*overrides: str) -> Any:
+    return read_agent(compose_recipe(APPS / "agent/config", "calculator_grpo", overrides).data)
+
+
+READERS = {"embodied": embodied, "reasoning": reasoning, "sft": sft, "agent": agent}
 
 REFUSED: Sequence[tuple[str, str, str]] = [
     # numbers that make no run
@@ -122,6 +127,14 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("sft", "actor.reference=cpu", r"^actor\.reference: "),
     ("sft", "actor.weight_syncer={type: full}", r"^actor\.weight_syncer: unknown key"),
     # the warm start is read with the run
+    ("agent", "agent.max_turns=0", r"^agent\.max_turns: .*more than 0"),
+    ("agent", "agent.max_failed_share=2", r"^agent\.max_failed_share: .*from 0 to 1"),
+    ("agent", "agent.workflow_type=tool", r"^agent\.workflow_type: no workflow named 'tool'\. Did you mean 'tools'"),
+    ("agent", "agent.tool_format.type=hermess", r"^agent\.tool_format\.type: .*Did you mean 'hermes'"),
+    ("agent", "agent.tools=[{type: calculater}]", r"^agent\.tools\[0\]\.type: no tool .*Did you mean 'calculator'"),
+    ("agent", "agent.tools=[{type: calculator, timeout_s: 0}]", r"agent\.tools\[0\]\.timeout_s: "),
+    ("agent", "agent.tools=[{type: calculator}, {type: calculator}]", r"^agent\.tools: two tools are called 'calculator'"),
+    ("agent", "rollout.partial_lag=1", r"^rollout\.partial_lag: expected 0, found 1"),
     ("reasoning", "sft.runner.max_steps=0", r"^sft\.runner\.max_steps: "),
     ("reasoning", "sft.actor.optim.lrr=1", r"^sft\.actor\.optim\.lrr: unknown key"),
 ]

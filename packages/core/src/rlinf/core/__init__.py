@@ -28,6 +28,8 @@ from rlinf.core.registry import register_model as register_model
 from rlinf.core.registry import register_objective as register_objective
 from rlinf.core.registry import register_policy_loss as register_policy_loss
 from rlinf.core.registry import register_reward as register_reward
+from rlinf.core.registry import register_tool as register_tool
+from rlinf.core.registry import register_workflow as register_workflow
 from rlinf.core.trajectory import Batch as Batch
 from rlinf.core.trajectory import Credit as Credit
 from rlinf.core.trajectory import Trajectory as Trajectory

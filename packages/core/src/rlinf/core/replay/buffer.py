@@ -9,7 +9,8 @@ and is never drawn. What an episode under way does next is written over its newe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,10 @@ from rlinf.core.tree import Tree, tree_leaves, tree_map
 Ints = NDArray[np.int64]
 _OBSERVATION: Final = "observation"
 _PRIORITY: Final = "priority"
+_OWN: Final = 4
+"""Columns that every buffer has: rewards and flags."""
+Column = tuple[tuple[int, ...], "np.dtype[Any]"]
+"""Shape of a slot and type."""
 
 
 class ReplayBuffer:
@@ -116,15 +121,18 @@ class ReplayBuffer:
         if rows.observation is None or rows.episode is None:
             problem = "expected rows with observations and episodes, found none"
             raise ShapeError("ReplayBuffer.add(rows)", problem, "Collect them with keep_observations.")
-        rows = rows.map(as_numpy)
-        self._allocate(rows)
-        lengths = rows.mask.astype(bool).sum(1)
-        ring = np.array([self._ring(int(name)) for name, length in zip(producer, lengths, strict=True) if length], np.int64)
+        arriving = _Arriving.of(rows)
+        self._allocate(arriving.columns())
+        self._flat_observation = not isinstance(rows.observation, Mapping)
+        lengths = as_numpy(rows.mask).astype(bool).sum(1)
         left = np.flatnonzero(lengths)
+        ring = np.array([self._ring(int(producer[row])) for row in left.tolist()], np.int64)
         while len(left):
             # The rows of one producer follow one another; the first of each are written together.
             _, first = np.unique(ring, return_index=True)
-            self._append(rows, left[first], lengths[left[first]], ring[first])
+            for length in np.unique(lengths[left[first]]).tolist():
+                alike = first[lengths[left[first]] == length]
+                self._append(arriving, left[alike], length, ring[alike])
             left, ring = np.delete(left, first), np.delete(ring, first)
         added = int(lengths.sum())
         self._added += added
@@ -143,18 +151,15 @@ class ReplayBuffer:
         if not len(self):
             raise RLinfError("replay buffer", "there is no transition to draw from", "Add rows first.")
         if self._priorities is not None:
-            return np.stack(np.divmod(self._priorities.draw(size, self._random), self._slots), 1)
-        last = np.cumsum(self._filled)
-        drawn = np.empty((0, 2), np.int64)
-        # Slots without a decision are drawn, too, and thrown away: all others stay equally likely.
-        while len(drawn) < size:
-            number = self._random.integers(int(last[-1]), size=size - len(drawn))
-            ring = np.searchsorted(last, number, side="right")
-            age = number - (last - self._filled)[ring]
-            slot = (self._head[ring] - self._filled[ring] + age) % self._slots
-            kept = self._flat("decided")[ring * self._slots + slot]
-            drawn = np.concatenate([drawn, np.stack([ring, slot], 1)[kept]])
-        return drawn
+            place = self._priorities.draw(size, self._random)
+        else:
+            place, decided = self._any(size), self._flat("decided")
+            # Slots without a decision are drawn, too, and thrown away: all others stay equally likely.
+            while len(missed := np.flatnonzero(~decided.take(place))):
+                place[missed] = self._any(len(missed))
+        index = np.empty((size, 2), np.int64)
+        np.divmod(place, self._slots, out=(index[:, 0], index[:, 1]))
+        return index
 
     def take(self, index: Ints, *, beta: float = 1.0) -> Transitions[NDArray[Any]]:
         """The transitions that begin at the given producers and slots `[B, 2]`, which hold decisions.
@@ -167,18 +172,20 @@ class ReplayBuffer:
         begin = ring * self._slots
         start = begin + first
         if self.n_step == 1:
-            reward, steps, last = self._picked("reward", start), 1, start
+            reward, last, steps = self._picked("reward", start), start, 1
+            discount = np.full(len(index), self.gamma, np.float32)
         else:
             reward, steps = self._summed(begin, first)
             last = begin + (first + steps - 1) % self._slots
-        after = begin + (last - begin + 1) % self._slots
+            discount = np.power(self.gamma, steps).astype(np.float32)
+        after = start + steps - self._slots * (first + steps >= self._slots)
         return Transitions(
             observation=self._observed(start),
             action=self._picked("action", start),
             reward=reward,
             observation_next=self._observed(after),
             terminated=self._picked("terminated", last),
-            discount=np.broadcast_to(np.power(self.gamma, steps).astype(np.float32), len(index)).copy(),
+            discount=discount,
             weight=np.ones(len(index), np.float32) if self._priorities is None else self._priorities.weights(start, beta),
         )
 
@@ -259,55 +266,56 @@ class ReplayBuffer:
             raise RLinfError("replay buffer", problem, f"It was made for {len(self._head)} producers.")
         return self._names.setdefault(producer, len(self._names))
 
-    def _append(self, rows: Trajectory[NDArray[Any]], row: Ints, length: Ints, ring: Ints) -> None:
-        """Writes the decisions of rows `[R]` of different producers, and the observation that followed each."""
-        episode = as_numpy(rows.episode)[row]
+    def _append(self, arriving: _Arriving, row: Ints, length: int, ring: Ints) -> None:
+        """Writes the decisions of rows `[R]` of different producers and one length, and the observation that followed each."""
+        episode = arriving.episode[row]
         # More than the ring holds would overwrite itself.
-        skipped = np.maximum(0, length + 1 - self._slots)
+        skipped = max(0, length + 1 - self._slots)
         # The newest observation of an episode under way is the first one of what follows.
         follows = (self._filled[ring] > 0) & (self._episode[ring] == episode) & (skipped == 0)
         begin, steps = self._head[ring] - follows, length - skipped
-        # Slot by slot: the row that it is of, and its number among those.
-        of = np.repeat(np.arange(len(row)), steps + 1)
-        number = np.arange(len(of)) - (np.cumsum(steps + 1) - (steps + 1))[of]
-        at = ring[of] * self._slots + (begin[of] + number) % self._slots
-        decided = number < steps[of]
-        source, when = row[of], skipped[of] + number
-        for name, leaf in self._leaves(rows.observation):
-            self._flat(name)[at] = leaf[source, when]
-        self._held += int(steps.sum()) - int(self._flat("decided")[at].sum())
-        self._flat("decided")[at] = decided
+        at = ring[:, None] * self._slots + (begin[:, None] + np.arange(steps + 1)) % self._slots
+        before = at[:, :-1]
+        decided = self._flat("decided")
+        self._held += before.size - int(decided[at].sum())
+        decided[before], decided[at[:, -1]] = True, False
         if self._priorities is not None:
-            self._priorities.write(at, decided)
-        source, when, ended = source[decided], when[decided], rows.terminated | rows.truncated
-        wrote = {"action": rows.action, "reward": rows.reward, "terminated": rows.terminated, "ended": ended}
-        for name, field in wrote.items():
-            self._flat(name)[at[decided]] = field[source, when]
+            self._priorities.write(at.reshape(-1), decided[at].reshape(-1))
+        for name, leaf in arriving.observation.items():
+            self._flat(name)[at] = leaf[row, skipped : length + 1]
+        for name, field in arriving.decision.items():
+            self._flat(name)[before] = field[row, skipped:length]
         self._head[ring] = (begin + steps + 1) % self._slots
         self._filled[ring] = np.minimum(self._slots, self._filled[ring] - follows + steps + 1)
-        self._episode[ring] = np.where(ended[row, length - 1], -1, episode)
+        self._episode[ring] = np.where(arriving.decision["ended"][row, length - 1], -1, episode)
 
-    def _allocate(self, rows: Trajectory[NDArray[Any]]) -> None:
-        """Takes the memory for rows like these, or compares them with those before."""
-        self._flat_observation = not isinstance(rows.observation, Mapping)
-        kept = {name: (leaf.shape[2:], leaf.dtype) for name, leaf in self._leaves(rows.observation)}
-        kept["action"] = (rows.action.shape[2:], rows.action.dtype)
-        if self._columns:
-            own = {name: (column.shape[2:], column.dtype) for name, column in self._columns.items() if name in kept}
-            if own != kept:
-                raise ShapeError("ReplayBuffer.add(rows)", f"expected {own}, found {kept}", "Use a buffer for each environment.")
+    def _allocate(self, kept: Mapping[str, Column]) -> None:
+        """Takes the memory for such columns, or compares them with those before."""
+        if not self._columns:
+            flags: dict[str, Column] = {name: ((), np.dtype(np.bool_)) for name in ("terminated", "ended", "decided")}
+            columns = {**kept, "reward": ((), np.dtype(np.float32)), **flags}
+            for name, (shape, dtype) in columns.items():
+                self._columns[name] = self._storage.column(name, (*self._sizes, *shape), dtype)
             return
-        kept |= {"reward": ((), np.dtype(np.float32))}
-        kept |= {name: ((), np.dtype(np.bool_)) for name in ("terminated", "ended", "decided")}
-        self._columns = {name: self._storage.column(name, (*self._sizes, *shape), dtype) for name, (shape, dtype) in kept.items()}
+        own = {name: (column.shape[2:], column.dtype) for name, column in self._columns.items()}
+        if any(own.get(name) != of for name, of in kept.items()) or len(kept) != len(own) - _OWN:
+            found = {name: of for name, of in own.items() if name == "action" or name.startswith(_OBSERVATION)}
+            raise ShapeError("ReplayBuffer.add(rows)", f"expected {found}, found {kept}", "Use a buffer for each environment.")
 
     @property
     def _sizes(self) -> tuple[int, int]:
         return len(self._head), self._slots
 
-    def _leaves(self, observation: Tree[Any] | None) -> Iterator[tuple[str, Any]]:
-        for path, leaf in tree_leaves({} if observation is None else observation):
-            yield f"{_OBSERVATION}.{path}" if path else _OBSERVATION, leaf
+    def _any(self, size: int) -> Ints:
+        """`[size]` places that were written, each as likely as any other."""
+        # A ring is written from its first slot on, so that those behind are the ones that never were.
+        least, most = int(self._filled.min()), int(self._filled.max())
+        if least == most:
+            number = self._random.integers(most * len(self._filled), size=size)
+            return number if most == self._slots else number + number // most * (self._slots - most)
+        last = np.cumsum(self._filled)
+        number = self._random.integers(int(last[-1]), size=size)
+        return number + (np.arange(len(last)) * self._slots - (last - self._filled)).take(last.searchsorted(number, "right"))
 
     def _flat(self, name: str) -> NDArray[Any]:
         """A column with one axis for producers and slots."""
@@ -321,15 +329,18 @@ class ReplayBuffer:
 
     def _summed(self, begin: Ints, first: Ints) -> tuple[NDArray[np.float32], Ints]:
         """Rewards over at most n decisions, `[B]`, and over how many they go."""
-        pick = begin[:, None] + (first[:, None] + np.arange(self.n_step)) % self._slots
-        # A step counts if all before it were decided and did not end the episode; behind the newest slot nothing is decided, or
-        # it is the oldest of the ring, which the newest one, where nothing is decided, parts from it.
-        going = self._picked("decided", pick)
-        going[:, 1:] &= ~self._picked("ended", pick[:, :-1])
-        going[:, 0] = True
-        counts = np.logical_and.accumulate(going, axis=1)
-        powers = np.power(self.gamma, np.arange(self.n_step))
-        return (self._picked("reward", pick) * counts * powers).sum(1).astype(np.float32), counts.sum(1)
+        going, total, steps = np.ones(len(first), np.bool_), np.zeros(len(first)), np.zeros(len(first), np.int64)
+        at = begin + first
+        for step in range(self.n_step):
+            if step:
+                # A step counts if all before it were decided and did not end the episode; behind the newest slot nothing is
+                # decided, or it is the oldest of the ring, which the newest one, where nothing is decided, parts from it.
+                going &= ~self._picked("ended", at)
+                at = begin + (first + step) % self._slots
+                going &= self._picked("decided", at)
+            total += self._picked("reward", at) * (going * self.gamma**step)
+            steps += going
+        return total.astype(np.float32), steps
 
     def _observed(self, at: Ints) -> Tree[NDArray[Any]]:
         """The observations at places, each leaf `[B, *]`."""
@@ -343,6 +354,35 @@ class ReplayBuffer:
                 inner = inner.setdefault(branch, {})
             inner[leaf] = self._picked(name, at)
         return tree
+
+
+@dataclass(frozen=True, slots=True)
+class _Arriving:
+    """Rows as the columns that they go to, each with axes for rows and time."""
+
+    observation: dict[str, NDArray[Any]]
+    decision: dict[str, NDArray[Any]]
+    episode: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Trajectory[Any]) -> _Arriving:
+        seen = tree_leaves({} if rows.observation is None else rows.observation)
+        terminated = as_numpy(rows.terminated).astype(bool)
+        return cls(
+            {f"{_OBSERVATION}.{path}" if path else _OBSERVATION: as_numpy(leaf) for path, leaf in seen},
+            {
+                "action": as_numpy(rows.action),
+                "reward": as_numpy(rows.reward),
+                "terminated": terminated,
+                "ended": terminated | as_numpy(rows.truncated).astype(bool),
+            },
+            as_numpy(rows.episode),
+        )
+
+    def columns(self) -> dict[str, Column]:
+        """Shape and type of what differs between environments."""
+        kept = {**self.observation, "action": self.decision["action"]}
+        return {name: (leaf.shape[2:], leaf.dtype) for name, leaf in kept.items()}
 
 
 def _plain(state: Any) -> Any:

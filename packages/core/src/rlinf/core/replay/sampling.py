@@ -92,12 +92,14 @@ class Priorities:
     def update(self, slot: Ints, error: NDArray[Any]) -> None:
         """The errors of transitions `[B]` are known. One that is not finite, and a slot without a transition, change nothing."""
         error = np.abs(np.asarray(error, np.float64))
-        known = np.isfinite(error) & (self._tree[slot] > 0)
-        if not known.any():
+        known = np.isfinite(error) & (self._tree.get(slot) > 0.0)
+        if not known.all():
+            slot, error = slot[known], error[known]
+        if not len(slot):
             return
-        priority = error[known] + self._sampling.epsilon
+        priority = error + self._sampling.epsilon
         self._largest = max(self._largest, float(priority.max()))
-        self._tree.set(slot[known], priority**self._sampling.alpha)
+        self._tree.set(slot, priority**self._sampling.alpha)
 
     def draw(self, size: int, random: np.random.Generator) -> Ints:
         """`[size]` slots, one from each of as many equal parts of the sum."""
@@ -106,6 +108,6 @@ class Priorities:
 
     def weights(self, slot: Ints, beta: float) -> NDArray[np.float32]:
         """`[B]`, wᵢ of slots that were drawn together."""
-        powers = self._tree[slot]
+        powers = self._tree.get(slot)
         # N and Σ pᵅ are the same for all, so that they fall out with the maximum.
         return np.power(powers / powers.min(), -beta).astype(np.float32)

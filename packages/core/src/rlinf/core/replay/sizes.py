@@ -15,8 +15,8 @@ _FLAGS = 4 + 3
 """Bytes of a slot's reward (float32) and of its three flags."""
 
 
-_PRIORITY = 18
-"""Bytes of a priority in a sum tree: itself, a running sum, and its share of the nodes above."""
+_PRIORITY = 32
+"""Bytes of a priority in a sum tree at most: itself and the nodes above, twice as many as there are up to the next power of 2."""
 
 
 def bytes_of_slot(observation: Mapping[str, ArraySpec], action: ArraySpec, *, chunk: int = 1, prioritized: bool = False) -> int:

@@ -1,7 +1,9 @@
 """`SumTree`: numbers that are drawn in proportion to their size, many at a time.
 
-A node keeps the running sums of its 16 children, so that going down one level is one comparison with 16 numbers.
-"""
+       Σ₁                     node n has the children 2n and 2n + 1; all numbers of a batch go
+  Σ₂        Σ₃                down together, one level with a few calls of NumPy
+w₀  w₁    w₂  w₃
+"""  # noqa: D208 - a picture
 
 from __future__ import annotations
 
@@ -10,17 +12,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+_LEVEL: Final = 512
+"""The first node of the level, so many of which are looked through in about the time of one level on the way down."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_CHILDREN: Final = 16
-"""Fewer make more levels, each of which costs several calls of NumPy; more make each call longer."""
 
 
 class SumTree:
     """N numbers ≥ 0, of which index i is found with probability wᵢ / Σ w; 0 at the start.
 
-    Finding and setting B of them takes B log N, whatever is set: a sum is always made anew of its children, from the first to the
-    last, so that rounding never accumulates and the tree of some numbers does not depend on how they came there.
+    Finding and setting B of them takes B log N, whatever is set: a sum is always made anew of its two children, so that rounding
+    never accumulates, and the tree of some numbers does not depend on how they came there.
 
     Args:
         size: N.
@@ -28,60 +30,82 @@ class SumTree:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._weights: list[Floats] = []
-        self._running: list[Floats] = []
-        nodes = size
-        while not self._running or nodes > 1:
-            parents = -(-nodes // _CHILDREN)
-            self._weights.append(np.zeros(parents * _CHILDREN))
-            self._running.append(np.zeros((parents, _CHILDREN)))
-            nodes = parents
-
-    def __getitem__(self, index: Any) -> Floats:
-        return self._weights[0][index]
+        self._depth = max(1, (size - 1).bit_length())
+        self._leaves = 2**self._depth
+        self._sums = np.zeros(2 * self._leaves)
 
     @property
     def values(self) -> Floats:
         """`[N]`, a view of all numbers."""
-        return self._weights[0][: self._size]
+        return self._sums[self._leaves : self._leaves + self._size]
 
     @property
     def nbytes(self) -> int:
         """Bytes that it takes."""
-        return sum(part.nbytes for part in (*self._weights, *self._running))
+        return self._sums.nbytes
 
     @property
     def total(self) -> float:
         """Σ w."""
-        return float(self._running[-1][0, -1])
+        return float(self._sums[1])
+
+    def get(self, index: Ints) -> Floats:
+        """The numbers at `[B]` places."""
+        found: Floats = self._sums.take(index + self._leaves)
+        return found
 
     def set(self, index: Ints, weight: Any) -> None:
         """Changes the numbers at `[B]` places; of several for one place the last one counts."""
-        self._weights[0][index] = weight
-        node = index
-        for level, running in enumerate(self._running):
-            node = node // _CHILDREN
-            sums = self._weights[level].reshape(-1, _CHILDREN)[node].cumsum(axis=1)
-            running[node] = sums
-            if level + 1 < len(self._weights):
-                self._weights[level + 1][node] = sums[:, -1]
+        node = index + self._leaves
+        self._sums[node] = weight
+        level = self._leaves
+        # Where a level has fewer nodes than were changed it is cheaper to make all of it anew.
+        while level > max(2, len(node)):
+            left = node & -2
+            node >>= 1
+            self._sums[node] = self._sums.take(left) + self._sums.take(left + 1)
+            level //= 2
+        self._sum_above(level)
 
     def set_all(self, weight: Floats) -> None:
         """Changes all N numbers."""
-        self._weights[0][: self._size] = weight
-        for level, running in enumerate(self._running):
-            np.cumsum(self._weights[level].reshape(-1, _CHILDREN), axis=1, out=running)
-            if level + 1 < len(self._weights):
-                self._weights[level + 1][: len(running)] = running[:, -1]
+        self.values[:] = weight
+        self._sum_above(self._leaves)
 
     def find(self, mass: Floats) -> Ints:
         """Of each of `[B]` numbers in [0, Σ w) the index i with w₀ + … + wᵢ₋₁ ≤ mass < w₀ + … + wᵢ; wᵢ is never 0."""
-        node = np.zeros(len(mass), np.int64)
-        for running in reversed(self._running):
-            sums = running[node]
-            # What was subtracted above may have rounded the rest up to the whole sum, behind which no child is.
-            left = np.minimum(mass, np.nextafter(sums[:, -1], 0.0))
-            child = (sums <= left[:, None]).sum(axis=1)
-            before = np.where(child > 0, sums[np.arange(len(node)), child - 1], 0.0)
-            mass, node = left - before, node * _CHILDREN + child
+        # All masses are parted at once over the nodes of one level; from there on each goes its way.
+        level = min(_LEVEL, self._leaves)
+        ends = self._sums[level : 2 * level].cumsum()
+        node = np.minimum(ends.searchsorted(mass, "right"), level - 1)
+        left = mass - np.where(node > 0, ends.take(node - 1), 0.0)
+        node += level
+        while level < self._leaves:
+            level *= 2
+            node <<= 1
+            first = self._sums.take(node)
+            second = left >= first
+            left -= first * second
+            node += second
+        lost = np.flatnonzero(self._sums.take(node) == 0.0)
+        if len(lost):
+            node[lost] = self._find_carefully(mass[lost])
+        return node - self._leaves
+
+    def _sum_above(self, level: int) -> None:
+        """Makes anew all sums above a level, which is known by its first node."""
+        while level > 1:
+            below = self._sums[level : 2 * level]
+            level //= 2
+            np.add(below[::2], below[1::2], out=self._sums[level : 2 * level])
+
+    def _find_carefully(self, mass: Floats) -> Ints:
+        """The same where rounding has led to a number that is 0: what is left of a mass may be rounded up to the whole sum."""
+        node, left = np.ones(len(mass), np.int64), mass.copy()
+        for _ in range(self._depth):
+            node <<= 1
+            first = self._sums.take(node)
+            second = (left >= first) & (self._sums.take(node + 1) > 0.0)
+            left -= first * second
+            node += second
         return node

@@ -136,10 +136,10 @@ def test_what_can_not_be_learned_is_refused(app: Any, recipe: str, override: str
 def test_demonstrations_of_another_task_are_refused(app: Any) -> None:
     """Before a policy is built, by what describes both."""
     (shown,) = demonstrated(app, "tabletop_rlpd", "--episodes=3")
-    code, told = app.train_here("--config-name", "tabletop_rlpd", shown, "env.train.init_params.task=reach")
+    code, told = app.train_here("--config-name", "tabletop_rlpd", shown, "env.train.init_params.task=push")
     assert code == 2, told
     said = " ".join(told.split())
-    assert f"'states' of '{app.logs / 'demonstrations'}' has the shape [10], that of env.train.env_type 'tabletop' [" in said
+    assert f"'states' of '{app.logs / 'demonstrations'}' has the shape [6], that of env.train.env_type 'tabletop' [10]" in said
     code, told = app.train_here("--config-name", "tabletop_rlpd", "algorithm.demo_buffer.path=nowhere")
     assert code == 2, told
     assert "algorithm.demo_buffer.path: expected a LeRobot dataset at 'nowhere', found no such folder" in " ".join(told.split())

@@ -137,6 +137,7 @@ def test_lengths_are_keyed_and_have_mean_one() -> None:
     assert not (drawn == lengths(component, "rollout", 4, 7)).all()
     assert drawn.mean() == pytest.approx(1.0, abs=0.03)
     assert np.log(drawn).std() == pytest.approx(1.0, abs=0.02)
+    assert lengths(replace(component, longest=2.0), "rollout", 3, 7).max() == 2.0
 
 
 def test_a_slow_device_holds_up_a_component_in_lockstep_only() -> None:

@@ -103,12 +103,12 @@ class Simulation:
 
 
 def lengths(component: Component, name: str, step: int, seed: int) -> Floats:
-    """`[items]`, the lengths of a step's items, of mean 1."""
+    """`[items]`, the lengths of a step's items, of mean 1 before the longest are cut."""
     count = max(1, round(component.items))
     if not component.varies:
         return np.ones(count)
     normal = keyed_generator(seed, f"lengths/{name}", step).standard_normal(count)
-    return np.exp(component.length_sigma * normal - component.length_sigma**2 / 2)
+    return np.minimum(np.exp(component.length_sigma * normal - component.length_sigma**2 / 2), component.longest)
 
 
 def completions(component: Component, parallel: int, drawn: Floats, processes: int) -> Floats:

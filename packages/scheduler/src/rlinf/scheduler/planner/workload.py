@@ -44,6 +44,8 @@ class Component:
     """Seconds to leave them."""
     length_sigma: float = 0.0
     """Items have lengths of a lognormal distribution of mean 1, with this standard deviation of the logarithm; 0: all alike."""
+    longest: float = math.inf
+    """Where lengths are cut, as a run's limit of response tokens does; 4 is four times the mean."""
     processes: tuple[int, ...] = ()
     """How many processes it may have; () for any number."""
 
@@ -52,6 +54,8 @@ class Component:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ConfigError(name, f"expected a number of at least 0, found {value!r}")
+        if not self.longest > 0:
+            raise ConfigError("longest", f"expected a number above 0, found {self.longest!r}")
         if not self.costs or any(size < 1 for size in self.costs):
             raise ConfigError("costs", f"expected a cost for at least one number of devices, found {sorted(self.costs)}")
 

@@ -59,8 +59,25 @@ def write_checkpoint(
         write_actor: writes the trainer's files into the folder that it is given.
         config: the mapping that the run was configured with.
         state: counters.
+
+    Raises:
+        CheckpointError: the system refuses to write. Nothing of it stays, and checkpoints that were there stay as they were.
     """
     partial = folder.with_name(f".{folder.name}.partial")
+    try:
+        _write_whole(folder, partial, write_actor, config, state)
+    except OSError as error:
+        free = f"{shutil.disk_usage(folder.parent).free / 2**30:.3g} GiB of its disk are free"
+        problem = f"can't be written ({error.strerror or error}; {free})"
+        raise CheckpointError(str(folder), problem, "Make room: the checkpoints before this one are whole.") from error
+    finally:
+        # A disk that is full would stay so.
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_whole(
+    folder: Path, partial: Path, write_actor: Callable[[Path], None], config: Mapping[str, Any], state: Mapping[str, Any]
+) -> None:
     # Left behind by a process that was killed while it wrote.
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "actor").mkdir(parents=True)

@@ -159,7 +159,7 @@ class TorchOffPolicyTrainer:
         if empty or len(set(held)) < len(held):
             problem = f"the part '{empty[0]}' trains nothing" if empty else "a parameter belongs to two parts"
             raise ConfigError("algorithm.loss_type", f"{problem} of {type(self._policy).__name__}", "Choose another model.")
-        rates = dict.fromkeys(("critic", "value"), self._optim.value_lr or self._optim.lr)
+        rates: dict[str, float] = dict.fromkeys(("critic", "value"), self._optim.value_lr or self._optim.lr)
         return {
             part: Part(part, adamw(parameters, rate := rates.get(part, self._optim.lr), self._optim), rate, 0)
             for part, parameters in trained.items()

@@ -8,6 +8,7 @@ import pytest
 
 from rlinf.core.errors import ConfigError, MissingExtra
 from rlinf.runners import check_run, read_embodied_sft
+from rlinf.runners.agent import read_agent
 from rlinf.runners.commands import config
 from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.config.schema import RunConfig
@@ -22,6 +23,7 @@ from rlinf.scheduler import Cluster, HybridComponentPlacement
 APPS = Path(__file__).parents[1] / "apps"
 CONFIG, REASONING, SFT = APPS / "embodied/config", APPS / "reasoning/config", APPS / "reasoning/config_sft"
 EMBODIED_SFT = APPS / "embodied/config_sft"
+AGENT = APPS / "agent/config"
 RECIPES, REASONING_RECIPES, SFT_RECIPES = (sorted(p.stem for p in folder.glob("*.yaml")) for folder in (CONFIG, REASONING, SFT))
 
 
@@ -76,6 +78,24 @@ def test_a_reasoning_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
     assert "rollout[0" in placement.describe()
     if cfg.sft is not None:
         assert warm_start_config(cfg.source).optimizer_steps > 0
+
+
+@pytest.mark.parametrize("recipe", sorted(path.stem for path in AGENT.glob("*.yaml")))
+def test_a_recipe_of_agents_is_valid_and_can_be_placed(recipe: str) -> None:
+    cfg = read_agent(compose_recipe(AGENT, recipe).data)
+    assert cfg.runner.experiment_name == recipe
+    assert resolved(read_agent(resolved(cfg))) == resolved(cfg)
+    template = cfg.cluster.get("virtual_accelerators") is None
+    if not template:
+        check_run(cfg)
+    cluster = {**cfg.cluster, "virtual_accelerators": {"count": 8}} if template else cfg.cluster
+    placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cluster))
+    assert {"actor", "rollout", "reward"} <= set(placement.components) <= {"actor", "rollout", "reward", "inference"}
+    assert cfg.agent.toolbox().tools
+    if cfg.sft is not None:
+        examples = warm_start_config(cfg.source).data.agent
+        assert examples is not None
+        assert examples.tools == cfg.agent.tools
 
 
 @pytest.mark.parametrize("recipe", SFT_RECIPES)

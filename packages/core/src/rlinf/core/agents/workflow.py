@@ -19,6 +19,11 @@ class Conversation(Protocol):
         """All of it."""
         ...
 
+    @property
+    def turns(self) -> Sequence[Turn]:
+        """What was written so far, with what became of its calls."""
+        ...
+
     def add(self, results: Sequence[ToolResult]) -> None:
         """Puts results of the last turn's calls before the model."""
         ...

@@ -120,6 +120,20 @@ def test_polyak_by_hand():
     assert online["steps"].item() == 7
 
 
+@pytest.mark.parametrize(("tau", "weight", "bias"), [(0.25, [0.25, 1.5], 7.0), (1.0, [1.0, 3.0], 4.0), (0.0, [0.0, 1.0], 8.0)])
+def test_polyak_of_networks_alone_by_hand(tau, weight, bias):
+    """All in float32, as the weights of critics are: by name, whatever the order, in memory of their own."""
+    target = {"weight": torch.tensor([0.0, 1.0]), "bias": torch.tensor(8.0)}
+    online = {"bias": torch.tensor(4.0, requires_grad=True), "weight": torch.tensor([1.0, 3.0], requires_grad=True)}
+    moved = polyak(target, online, tau=tau)
+    assert list(moved) == ["weight", "bias"]
+    assert (moved["weight"].tolist(), moved["bias"].item()) == (weight, bias)
+    assert not any(x.requires_grad for x in moved.values())
+    for x in moved.values():
+        x.zero_()
+    assert (target["weight"].tolist(), target["bias"].item(), online["bias"].item()) == ([0.0, 1.0], 8.0, 4.0)
+
+
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.005, 1.0]))
 def test_polyak_equals_the_reference(seed, tau):

@@ -1,7 +1,7 @@
 """A task type is a kind of run: its configuration, the rules across its sections, its workers and its loop.
 
-Ours (`embodied`, `embodied_off_policy`, `embodied_sft`, `reasoning`, `agent`, `sft`) are registered as a stranger's package registers
-its own, by an entry point of the group `rlinf.runners`; a script uses the decorator:
+Ours (`embodied`, `embodied_off_policy`, `embodied_sft`, `reasoning`, `agent`, `sft`) are registered as a stranger's package
+registers its own, by an entry point of the group `rlinf.runners`; a script uses the decorator:
 
     @register_task_type("counting", config=CountingConfig)
     def counting(cfg: CountingConfig, cluster: Cluster, folder: RunFolder) -> CountingLoop:

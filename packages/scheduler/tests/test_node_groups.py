@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rlinf.core.config import read
 from rlinf.core.errors import ConfigError, PlacementError
+from rlinf.core.robots import HasController
 from rlinf.scheduler import Cluster, ClusterConfig, HybridComponentPlacement, Node, Worker
 from rlinf.scheduler.hardware import Device, Franka, Inventory, NodeGroup, SimulatedArm, register_hardware, take_inventory
 from rlinf.scheduler.placement.environment import process_environment, process_interpreter
@@ -68,6 +69,15 @@ def test_virtual_nodes() -> None:
 def test_refused_virtual_accelerators(virtual: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         inventory(virtual_accelerators=virtual)
+
+
+def test_a_robot_says_where_its_controller_answers() -> None:
+    """As an environment asks for it, of the hardware of its worker."""
+    assert all(isinstance(arm, HasController) for arm in (Franka(node_rank=0, robot_ip="10.0.0.2"), SimulatedArm(node_rank=0)))
+    assert Franka(node_rank=0, robot_ip="10.0.0.2").controller == "127.0.0.1:7000"
+    assert SimulatedArm(node_rank=0).controller is None
+    with pytest.raises(ConfigError, match="controller: expected host:port, found 'somewhere'"):
+        SimulatedArm(node_rank=0, controller="somewhere")
 
 
 def test_robots_are_resources() -> None:

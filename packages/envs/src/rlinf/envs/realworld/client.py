@@ -200,12 +200,13 @@ def _connected(address: str, seconds: float) -> socket.socket:
 
 
 def _info(answer: Mapping[str, Any]) -> RobotInfo:
-    sequences = {key: tuple(answer[key]) for key in ("home", "workspace_low", "workspace_high")}
-    return RobotInfo(**{**answer, **sequences})
+    fields: dict[str, Any] = {**answer, **{key: tuple(answer[key]) for key in ("home", "workspace_low", "workspace_high")}}
+    return RobotInfo(**fields)
 
 
 def _state(answer: Mapping[str, Any]) -> RobotState:
-    arrays = {key: np.array(answer[key], np.float64) for key in _ARRAYS}
-    rotation = np.array(answer["rotation"], np.float64).reshape(3, 3)
-    human = None if answer["human"] is None else tuple(answer["human"])
-    return RobotState(**{**answer, **arrays, "rotation": rotation, "human": human, "keys": tuple(answer["keys"])})
+    fields: dict[str, Any] = {**answer, **{key: np.array(answer[key], np.float64) for key in _ARRAYS}}
+    fields["rotation"] = np.array(answer["rotation"], np.float64).reshape(3, 3)
+    fields["human"] = None if answer["human"] is None else tuple(answer["human"])
+    fields["keys"] = tuple(answer["keys"])
+    return RobotState(**fields)

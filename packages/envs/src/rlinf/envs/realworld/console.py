@@ -9,7 +9,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 from rlinf.core.installing import is_there
@@ -120,7 +120,7 @@ class SpaceMouse:
 
 
 @contextlib.contextmanager
-def _raw_terminal() -> Iterator[None]:
+def _raw_terminal() -> Generator[None]:
     """Keys come one by one, without Enter."""
     if not sys.stdin.isatty():
         yield

@@ -75,7 +75,7 @@ class _ExpertShare:
 
     def begin(self, seeds: Sequence[int], fresh: NDArray[np.bool_]) -> None:
         """Random numbers of their own for the episodes that begin."""
-        for row in np.flatnonzero(fresh):
+        for row in np.flatnonzero(fresh).tolist():
             self._draws[row] = keyed_generator(seeds[row], "expert acts")
 
     def decide(self, actions: NDArray[Any], active: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:

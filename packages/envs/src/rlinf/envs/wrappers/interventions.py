@@ -150,7 +150,7 @@ class ScriptedHuman:
 
     def begin(self, seeds: Sequence[int], fresh: Bools) -> None:
         """See `InterventionSource`."""
-        for row in np.flatnonzero(fresh):
+        for row in np.flatnonzero(fresh).tolist():
             self._draws[row], self._left[row] = keyed_generator(seeds[row], "human"), 0
 
     def decide(self, actions: NDArray[Any], active: Bools) -> tuple[NDArray[Any], Bools]:

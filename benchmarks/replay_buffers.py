@@ -5,8 +5,8 @@
 
 8 environments hand over 16 decisions each at a time, in episodes of 1000 steps, which each buffer gets in its own format; a batch
 has 256 transitions. All buffers hold the same transitions when batches are drawn, and all are measured in turn, so that a busy
-machine disturbs them alike. What is not installed is left out. Prints, as a Markdown table, transitions per CPU-second of this process
-(medians over rounds) and ours by the faster of the others. With n-step returns cpprb sums rewards when transitions are added, ours
+machine disturbs them alike. What is not installed is left out. Prints, as a Markdown table, transitions per CPU-second of this
+process (medians over rounds) and ours by the faster of the others. With n-step returns cpprb sums rewards when transitions are added, ours
 when they are drawn; torchrl's sums need the batches of its own collectors, and are left out.
 """
 

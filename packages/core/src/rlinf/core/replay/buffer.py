@@ -77,6 +77,7 @@ class ReplayBuffer:
             problem = f"{capacity} transitions can't be parted over {producers} producers with two slots each"
             raise ConfigError("ReplayBuffer(capacity)", problem, f"Use at least {2 * producers}.")
         self.n_step, self.gamma = n_step, gamma
+        self._powers = np.power(gamma, np.arange(n_step + 1))
         self._columns: dict[str, Any] = {}
         self._storage = Storage(folder, _OBSERVATION)
         chosen = sampling or Sampling()
@@ -175,10 +176,9 @@ class ReplayBuffer:
             reward, last, steps = self._picked("reward", start), start, 1
             discount = np.full(len(index), self.gamma, np.float32)
         else:
-            reward, steps = self._summed(begin, first)
-            last = begin + (first + steps - 1) % self._slots
-            discount = np.power(self.gamma, steps).astype(np.float32)
-        after = start + steps - self._slots * (first + steps >= self._slots)
+            reward, last, steps = self._summed(begin, first)
+            discount = self._powers.take(steps).astype(np.float32)
+        after = self._place(begin, first + steps)
         return Transitions(
             observation=self._observed(start),
             action=self._picked("action", start),
@@ -327,20 +327,24 @@ class ReplayBuffer:
         # Faster than indexing; every place is one of the column.
         return self._flat(name).take(at, axis=0)
 
-    def _summed(self, begin: Ints, first: Ints) -> tuple[NDArray[np.float32], Ints]:
-        """Rewards over at most n decisions, `[B]`, and over how many they go."""
-        going, total, steps = np.ones(len(first), np.bool_), np.zeros(len(first)), np.zeros(len(first), np.int64)
-        at = begin + first
-        for step in range(self.n_step):
-            if step:
-                # A step counts if all before it were decided and did not end the episode; behind the newest slot nothing is
-                # decided, or it is the oldest of the ring, which the newest one, where nothing is decided, parts from it.
-                going &= ~self._picked("ended", at)
-                at = begin + (first + step) % self._slots
-                going &= self._picked("decided", at)
-            total += self._picked("reward", at) * (going * self.gamma**step)
+    def _place(self, begin: Ints, slot: Ints) -> Ints:
+        """Places of slots below twice those of a ring, which goes round."""
+        # A comparison takes a fraction of the time of a division.
+        return begin + slot - self._slots * (slot >= self._slots)
+
+    def _summed(self, begin: Ints, first: Ints) -> tuple[NDArray[np.float32], Ints, Ints]:
+        """Rewards over at most n decisions `[B]`, the place of the last of them, and how many they are."""
+        last = begin + first
+        total, steps, going = self._picked("reward", last).astype(np.float64), np.ones(len(first), np.int64), True
+        for step in range(1, min(self.n_step, self._slots)):
+            # A step counts if all before it were decided and did not end the episode; behind the newest slot nothing is decided,
+            # or it is the oldest of the ring, which the newest one, where nothing is decided, parts from it.
+            at = self._place(begin, first + step)
+            going = going & self._picked("decided", at) & ~self._picked("ended", last)
+            total += self._picked("reward", at) * (going * self._powers[step])
+            last = np.where(going, at, last)
             steps += going
-        return total.astype(np.float32), steps
+        return total.astype(np.float32), last, steps
 
     def _observed(self, at: Ints) -> Tree[NDArray[Any]]:
         """The observations at places, each leaf `[B, *]`."""

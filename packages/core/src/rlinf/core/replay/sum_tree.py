@@ -1,9 +1,8 @@
 """`SumTree`: numbers that are drawn in proportion to their size, many at a time.
 
-       Σ₁                     node n has the children 2n and 2n + 1; all numbers of a batch go
-  Σ₂        Σ₃                down together, one level with a few calls of NumPy
-w₀  w₁    w₂  w₃
-"""  # noqa: D208 - a picture
+Node n has the children 2n and 2n + 1 and keeps their sum; node 1 is the sum of all. The numbers of a batch go through the tree
+together, one level with a few calls of NumPy.
+"""
 
 from __future__ import annotations
 

@@ -252,3 +252,26 @@ def test_a_killed_worker_ends_the_run_with_its_name(app: Any, tiny: list[str], p
     assert len(re.findall(r"^WorkerError", errors, re.M)) == 1, "one first cause"
     processes.wait_until(lambda: not processes.alive(below), 10, "no orphans")
     assert [row["env/steps"] for row in app.metrics("tiny")] == [80.0 * (1 + n) for n in range(len(app.metrics("tiny")))]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "told"),
+    [
+        (
+            "pushcube_async_ppo",
+            ("env.train.total_num_envs=4", "env.train.max_steps_per_rollout_epoch=5", "env.train.max_episode_steps=5"),
+            ("train/behave_ratio", "train/average_version", "train/value_loss"),
+        ),
+        ("pendulum_sac_async", ("algorithm.start_steps=32",), ("train/critic_loss", "train/replay_buffer/size")),
+    ],
+)
+def test_a_recipe_runs(app: Any, recipe: str, overrides: tuple[str, ...], told: tuple[str, ...]) -> None:
+    short = ("actor.global_batch_size=10", "runner.max_steps=3", "env.eval.video_cfg.save_video=false")
+    code, said = app.train_here("--config-name", recipe, *QUIET, *overrides, *short)
+    assert code == 0, said
+    rows = [row for row in app.metrics(recipe) if "rollout/lag" in row]
+    assert len(rows) == 3
+    assert rows[-1]["rollout/lag"] > 0, "environments have played on"
+    for row in rows:
+        assert row["rollout/lag_max"] <= 1
+        assert all(np.isfinite(row[name]) for name in told)

@@ -39,10 +39,13 @@ class _Iteration:
     """One that is being played, or was and is not trained on yet."""
 
     env: Any
+    """The handle of `interact`."""
     rollout: Any
+    """The handle of `generate`."""
 
     @property
     def handles(self) -> list[Future[Any]]:
+        """Both."""
         return [self.env, self.rollout]
 
 

@@ -63,8 +63,8 @@ def episode_rows(episode: OfflineEpisode, spec: EnvSpec, *, chunk: int = 1) -> T
         action=chunks(_shaped(f"{place}.action", _executed(episode), spec.action))[None],
         logprob=np.zeros((1, len(reward)), np.float32),
         reward=reward[None],
-        terminated=(chunks(terminated) & counted).any(1, keepdims=True).T,
-        truncated=(chunks(truncated) & counted).any(1, keepdims=True).T,
+        terminated=np.logical_or.reduce(chunks(terminated) & counted, axis=1)[None],
+        truncated=np.logical_or.reduce(chunks(truncated) & counted, axis=1)[None],
         episode=np.array([episode.number]),
         observation=observation,
     )

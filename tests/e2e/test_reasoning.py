@@ -167,7 +167,7 @@ def test_weights_that_do_not_arrive_are_noticed_before_the_first_update(app: Rea
 
 
 def test_the_cause_is_named_where_both_disagree(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    for worker in ("actor_worker", "rollout_worker"):
+    for worker in ("actor_worker", "generation.rollout"):
         monkeypatch.setattr(f"rlinf.runners.reasoning.{worker}.check_temperature", lambda policy, sampling: None)
     with pytest.raises(RLinfError, match=r"1\. temperature: at 0\.5 times the trainer's temperature (99|100)% of the gap is gone"):
         app.train("runner.val_check_interval=0", "rollout.sampling_params.temperature=0.5")

@@ -150,4 +150,6 @@ class Generation:
 
 def _measured(responses: Sequence[Response]) -> Sequence[str]:
     """What is known of all of them, by name."""
-    return sorted(set.intersection(*(set(response.measured) for response in responses))) if responses else ()
+    first = next(iter(responses), None)
+    names = () if first is None else first.measured
+    return sorted(name for name in names if all(name in response.measured for response in responses))

@@ -6,8 +6,8 @@
 8 environments hand over 16 decisions each at a time, in episodes of 1000 steps, which each buffer gets in its own format; a batch
 has 256 transitions. All buffers hold the same transitions when batches are drawn, and all are measured in turn, so that a busy
 machine disturbs them alike. What is not installed is left out. Prints, as a Markdown table, transitions per CPU-second of this
-process (medians over rounds) and ours by the faster of the others. With n-step returns cpprb sums rewards when transitions are added, ours
-when they are drawn; torchrl's sums need the batches of its own collectors, and are left out.
+process (medians over rounds) and ours by the faster of the others. With n-step returns cpprb sums rewards when transitions are
+added, ours when they are drawn; torchrl's sums need the batches of its own collectors, and are left out.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import numpy as np
 import torch
@@ -103,7 +103,9 @@ def measured(case: Case, rounds: int, batches: int) -> dict[str, dict[str, float
         handed = [next(messages) for _ in range(max(1, batches // 4))]
         for who, each in built.items():
             given = [each.made(message) for message in handed]
-            spent["add"][who].append(len(given) * ENVS * STEPS / seconds(lambda each=each: [each.add(m) for m in given]))
+            spent["add"][who].append(
+                len(given) * ENVS * STEPS / seconds(lambda each=each, given=given: [each.add(m) for m in given])
+            )
             spent["learn from a batch"][who].append(
                 batches * BATCH / seconds(lambda each=each: [each.learn() for _ in range(batches)])
             )
@@ -136,6 +138,7 @@ def stream(case: Case) -> Iterator[dict[str, Any]]:
 
 
 def ours(case: Case) -> Contestant:
+    """Ours."""
     sampling = Sampling(type="prioritized", alpha=ALPHA, beta=BETA) if case.prioritized else None
     buffer = ReplayBuffer(capacity=case.capacity, producers=ENVS, n_step=case.n_step, gamma=GAMMA, sampling=sampling)
     errors = np.random.default_rng(1).random(BATCH).astype(np.float32)
@@ -178,6 +181,7 @@ def flat(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def cpprbs(case: Case) -> Contestant:
+    """That of cpprb."""
     cpprb: Any = importlib.import_module("cpprb")
     about = {
         "obs": {"shape": case.observation, "dtype": np.dtype(case.dtype)},
@@ -213,16 +217,17 @@ def cpprbs(case: Case) -> Contestant:
 
 
 def torchrls(case: Case) -> Contestant:
+    """That of torchrl."""
     data: Any = importlib.import_module("torchrl.data")
     samplers: Any = importlib.import_module("torchrl.data.replay_buffers.samplers")
     dictionary: Any = importlib.import_module("tensordict").TensorDict
     storage = data.LazyTensorStorage(case.capacity)
     prioritized = samplers.PrioritizedSampler(case.capacity, ALPHA, BETA) if case.prioritized else samplers.RandomSampler()
     buffer = data.TensorDictReplayBuffer(storage=storage, sampler=prioritized, batch_size=BATCH, priority_key="td_error")
-    errors = torch.from_numpy(np.random.default_rng(1).random(BATCH).astype(np.float32))
+    errors = torch.as_tensor(np.random.default_rng(1).random(BATCH).astype(np.float32))
 
     def made(message: dict[str, Any]) -> Any:
-        rows = {name: torch.from_numpy(column) for name, column in flat(message).items()}
+        rows = {name: torch.as_tensor(column) for name, column in flat(message).items()}
         after = {"observation": rows["next_obs"], "reward": rows["rew"][:, None], "done": rows["done"][:, None]}
         after |= {"terminated": torch.zeros_like(after["done"]), "truncated": after["done"]}
         return dictionary({"observation": rows["obs"], "action": rows["act"], "next": after}, batch_size=[ENVS * STEPS])

@@ -125,17 +125,18 @@ class ReplayBuffer:
         arriving = _Arriving.of(rows)
         self._allocate(arriving.columns())
         self._flat_observation = not isinstance(rows.observation, Mapping)
-        lengths = as_numpy(rows.mask).astype(bool).sum(1)
-        left = np.flatnonzero(lengths)
-        ring = np.array([self._ring(int(producer[row])) for row in left.tolist()], np.int64)
-        while len(left):
-            # The rows of one producer follow one another; the first of each are written together.
-            _, first = np.unique(ring, return_index=True)
-            for length in np.unique(lengths[left[first]]).tolist():
-                alike = first[lengths[left[first]] == length]
-                self._append(arriving, left[alike], length, ring[alike])
-            left, ring = np.delete(left, first), np.delete(ring, first)
-        added = int(lengths.sum())
+        lengths: list[int] = np.count_nonzero(as_numpy(rows.mask), axis=1).tolist()
+        # The rows of one producer follow one another; what is the first, the second … of each is written together, by length.
+        together, turns = dict[tuple[int, int], list[tuple[int, int]]](), dict[int, int]()
+        for row, length in enumerate(lengths):
+            if length:
+                ring = self._ring(int(producer[row]))
+                turns[ring] = turn = turns.get(ring, -1) + 1
+                together.setdefault((turn, length), []).append((row, ring))
+        for (_, length), alike in sorted(together.items()):
+            row, ring = np.array(alike).T
+            self._append(arriving, row, length, ring)
+        added = sum(lengths)
         self._added += added
         return added
 

@@ -16,6 +16,7 @@ PARTS = (
     "core.agents",
     "core.replay",
     "scheduler",
+    "scheduler.planner",
     "algorithms",
     "algorithms.objectives",
     "algorithms.off_policy",

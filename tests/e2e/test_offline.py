@@ -20,7 +20,7 @@ SHORT = (
     *("actor.global_batch_size=16", "algorithm.offline_updates=3"),
 )
 RECORD = ("+env.train.data_collection.export_format=numpy",)
-LEAST = -250.0
+LEAST = -450.0
 """The least mean return of three seeds."""
 
 
@@ -154,4 +154,4 @@ def test_what_a_run_played_is_enough_to_learn_from(app: Any) -> None:
     behaviour = app.metrics("pendulum_iql")[0]["train/demo_buffer/return"]
     mean = {name: sum(returns) / 3 for name, returns in found.items()}
     assert mean["iql"] >= LEAST, (found, behaviour)
-    assert mean["iql"] >= max(mean["cloning"], behaviour) + 50.0, (found, behaviour)
+    assert mean["iql"] >= max(mean["cloning"], behaviour) + 150.0, (found, behaviour)

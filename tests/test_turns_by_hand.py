@@ -10,9 +10,15 @@ import torch
 
 from rlinf.core.agents import Branch, Episode, Turn
 from rlinf.core.data import Completion
+from rlinf.core.problems import Problem, WorkedTurn
 from rlinf.core.registry import ADVANTAGES
+from rlinf.core.tool_calls import ToolCall, ToolResult
 from rlinf.core.trajectory import Trajectory
+from rlinf.models.language import TokensConfig, _tokenizers
 from rlinf.runners.agent import episode_rows
+from rlinf.runners.config.sections import read_section
+from rlinf.runners.conversations.tool_use import ToolUseConfig
+from rlinf.runners.sft.examples import example_with_tools
 
 
 def turn(read: int, wrote: int, reward: float = 0.0) -> Turn:
@@ -65,3 +71,23 @@ def test_an_episode_of_two_branches_counts_once_or_twice(mode: str, expected: tu
         [0, 0, 0, two, two],
         [0, other, 0, 0, 0],
     ]
+
+
+@pytest.mark.parametrize("kind", ["characters", "bytes"])
+def test_a_worked_example_in_a_chat_is_laid_out_as_an_episode_would_be(kind: Any) -> None:
+    """Messages, a chat template, calls as JSON: what the assistant said is learned, with its ends; all else is read."""
+    tokenizer = _tokenizers.made(TokensConfig(kind=kind), ["6*7"])
+    tools = ({"type": "calculator"},)
+    data = {"tools": list(tools), "tool_format": {"type": "hermes"}}
+    use = read_section(ToolUseConfig, data, "data.agent")
+    call = ToolCall(name="calculator", arguments={"expression": "6*7"})
+    turns = (WorkedTurn(text="I ask. ", calls=(call,), results=(ToolResult(text="42"),)), WorkedTurn(text="42"))
+    problem = Problem(prompt=({"role": "user", "content": "6*7?"},), answer="42", id=0, turns=turns)
+    found = example_with_tools(problem, tokenizer, use, use.built())
+    told = use.tool_format.format.instructions(use.built())
+    assert tokenizer.decode(found.prompt) == f"system: {told}\nuser: 6*7?\nassistant: "
+    learned = [token for place, token in enumerate(found.response) if place not in found.read]
+    read = [token for place, token in enumerate(found.response) if place in found.read]
+    said = 'I ask. <tool_call>\n{"name": "calculator", "arguments": {"expression": "6*7"}}\n</tool_call><eos>42<eos>'
+    assert tokenizer.decode(learned) == said
+    assert tokenizer.decode(read) == "\nuser: <tool_response>\n42\n</tool_response>\nassistant: "

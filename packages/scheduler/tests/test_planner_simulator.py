@@ -28,7 +28,7 @@ from rlinf.scheduler.planner import (
     simulate,
     write_trace,
 )
-from rlinf.scheduler.planner.simulator import completions, lengths
+from rlinf.scheduler.planner.lanes import completions, lengths
 
 FOUR = Machine(devices=4)
 TWO = Machine(devices=2)

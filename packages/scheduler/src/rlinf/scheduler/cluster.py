@@ -25,6 +25,7 @@ from rlinf.scheduler.membership import NodeInfo
 from rlinf.scheduler.newest import NEWEST
 from rlinf.scheduler.node_groups import CLUSTER
 from rlinf.scheduler.placement import HybridComponentPlacement, PlacementStrategy
+from rlinf.scheduler.placement.automatic import chosen_placement
 from rlinf.scheduler.transport.channel import Channel
 from rlinf.scheduler.transport.channel_registry import Site
 from rlinf.scheduler.transport.transport import DRIVER, Transport, address
@@ -74,8 +75,8 @@ class Cluster:
         self._started_again = False
         try:
             self._inventory = self._take_inventory()
-            self._plan_report = self._choose_placement()
-            self._placement = HybridComponentPlacement(None, self, told=self._plan_report)
+            self._config, told = chosen_placement(self._config, self._inventory)
+            self._placement = HybridComponentPlacement(None, self, told=told)
             self._placement.check(simulated=self._config.backend == "local")
         except BaseException:
             # The nodes may have been joined before the fault was found.
@@ -167,17 +168,6 @@ class Cluster:
         """What the cluster has, and where each component goes."""
         return f"{self._config.backend} cluster: {self._placement.describe()}"
 
-    def _choose_placement(self) -> str:
-        """Puts in place of `component_placement: auto` what the planner chooses; returns why, or "" if it was not asked."""
-        if self._config.component_placement != "auto":
-            return ""
-        # Only here, as it is of no use to a cluster whose placement is written.
-        from rlinf.scheduler.planner.recipes import plan_placement
-        from rlinf.scheduler.planner.report import told
-
-        self._config, plan = plan_placement(self._config, self._inventory)
-        return told(plan, self._config.planner.profile or "")
-
     def launch(
         self,
         spec: GroupSpec[Any],
@@ -192,8 +182,7 @@ class Cluster:
         Args:
             spec: what `Worker.create_group(…)` returned.
             name: the group's name, unique in this cluster.
-            placement_strategy: which devices each rank gets; by default one process on each accelerator of the cluster, or one on
-                the first node if there is none.
+            placement_strategy: which devices each rank gets; by default one process on each accelerator, or one on node 0 without any.
             supervisor: what happens when a process of the group fails, or the fields of it; by default that ends the run.
             options: see `LaunchOptions`.
 
@@ -208,8 +197,7 @@ class Cluster:
         except ClusterError as error:
             self._start_again(error)
             processes = self._running(place).launch(spec, name, *planned)
-        recording = self._running(place).recording
-        if recording is not None:
+        if (recording := self._running(place).recording) is not None:
             recording.placed(name, [process.devices for process in planned[0]])
         group = self._groups[name] = WorkerGroup(
             name,
@@ -225,8 +213,7 @@ class Cluster:
     def prepare(self, worker: type[Worker], *, name: str, **asked: Any) -> None:
         """Starts the processes of a group that is launched later, so that several groups start and import at the same time.
 
-        Returns at once. The launch of that name takes the processes over if it asks for the same, and otherwise starts others; it
-        tells what has gone wrong with them.
+        Returns at once. A launch of that name takes them over if it asks for the same, or else starts others; it tells what failed.
 
         Args:
             worker: the class of the group.
@@ -273,8 +260,7 @@ class Cluster:
         Args:
             name: unique in this cluster.
             maxsize: how many items each key holds before a put blocks; 0 for any number.
-            near: the group whose rank 0 hosts the channel, best its consumer, which then gets without a hop; by default the
-                driver's process.
+            near: the group whose rank 0 hosts the channel, best its consumer; by default the driver's process hosts it.
             distributed: each key is hosted by the process that uses it first.
             node_rank: a process of this node hosts it.
             local: the driver's process hosts it, as it does by default.
@@ -377,10 +363,7 @@ class Cluster:
     def _start(self) -> Backend:
         # Before anything starts, so that a start that is interrupted leaves nothing.
         atexit.register(self.shutdown)
-        if self._plan_report and self._config.log_dir is not None:
-            folder = Path(self._config.log_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "plan.txt").write_text(f"{self._placement.describe(limit=None)}\n", encoding="utf-8")
+        self._placement.keep(self._config.log_dir)
         if self._config.backend == "local":
             return LocalBackend(self._config, self._run)
         # Imported here, so that `backend: local` does not import Ray.

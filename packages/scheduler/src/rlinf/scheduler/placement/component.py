@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from rlinf.core.errors import ConfigError, PlacementError, did_you_mean
@@ -149,6 +150,12 @@ class ComponentPlacement(ABC):
         """
         drawn = draw(self._inventory, {component: self.plan(component) for component in self._specs}, limit=limit)
         return f"{self._chosen_by}\n{drawn}" if self._chosen_by else drawn
+
+    def keep(self, folder: str | None) -> None:
+        """Writes `plan.txt` into the folder of a run, if it has one, and something was said before the plan."""
+        if self._chosen_by and folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            (Path(folder) / "plan.txt").write_text(f"{self.describe(limit=None)}\n", encoding="utf-8")
 
     def spec(self, component: str) -> Spec:
         """What is written of a component.

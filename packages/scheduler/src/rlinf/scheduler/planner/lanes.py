@@ -1,0 +1,160 @@
+"""The devices of a simulation, and how long a call takes on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlinf.core.errors import ConfigError
+from rlinf.core.random import keyed_generator
+from rlinf.scheduler.planner.layout import Layout, Machine, Slot
+from rlinf.scheduler.planner.workload import Component, Workload
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How the components work together, wherever they are."""
+
+    chunks: int = 1
+    """Into how many parts the items of a step are cut, of which each goes on by itself."""
+    stages: int = 1
+    """Into how many parts the items of a loop are cut, so that one is simulated while another is decided for."""
+    max_lag: int = 0
+    """How many weight versions the items may be behind; 0 is synchronous."""
+    steps: int = 0
+    """Steps to simulate; 0: one of a synchronous run, in which all are alike, and else 4 for each version that may be ahead."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("chunks", 1), ("stages", 1), ("max_lag", 0), ("steps", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(name, f"expected at least {least}, found {getattr(self, name)}")
+
+    def simulated(self, workload: Workload) -> int:
+        """How many steps of a workload are simulated."""
+        alike = not self.max_lag and not any(component.varies for component in workload.components.values())
+        return self.steps or (1 if alike else 4 * (self.max_lag + 1))
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of all processes of a component at once."""
+
+    component: str
+    step: int
+    chunk: int
+    seconds: float
+    """0 of items with lengths, which follow from those."""
+    waits: int = 0
+    """Calls that must end first."""
+    ready: float = 0.0
+    next: list[tuple[Call, float, int]] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
+    """Who waits for it, seconds of the transfer between them, and the chunk that it waits for; -1: for all."""
+    starts: Floats | None = None
+    """`[lanes]`"""
+    ends: Floats | None = None
+    """`[lanes]`"""
+
+
+def lengths(component: Component, name: str, step: int, seed: int) -> Floats:
+    """`[items]`, the lengths of a step's items, of mean 1 before the longest are cut."""
+    count = max(1, round(component.items))
+    if not component.varies:
+        return np.ones(count)
+    normal = keyed_generator(seed, f"lengths/{name}", step).standard_normal(count)
+    return np.minimum(np.exp(component.length_sigma * normal - component.length_sigma**2 / 2), component.longest)
+
+
+def completions(component: Component, parallel: int, drawn: Floats, processes: int) -> Floats:
+    """`[processes, most items]`, when each item of a step is done after its process began, ascending; of items in excess 0.
+
+    Item i of a process that generates all of its items together: fixed_s · Lᵢ + item_s · Σⱼ min(Lⱼ, Lᵢ).
+    """
+    most = -(-len(drawn) // processes)
+    table = np.zeros(processes * most)
+    table[: len(drawn)] = drawn
+    # Item i goes to process i mod processes.
+    ordered = np.sort(table.reshape(most, processes).T, axis=1)
+    left = np.arange(most - 1, -1, -1)
+    cost = component.costs[parallel]
+    return cost.fixed_s * ordered + cost.item_s * (np.cumsum(ordered, axis=1) + left * ordered)
+
+
+class Lanes:
+    """The devices, and the processes on them. Processes that are alike in everything share a lane."""
+
+    def __init__(self, workload: Workload, machine: Machine, layout: Layout, slowdown: Sequence[float]) -> None:
+        self.workload, self.layout = workload, layout
+        cuts = sorted({0, machine.devices, *(s.start for s in layout.values()), *(s.end for s in layout.values())})
+        apart = any(component.varies for component in workload.components.values()) or len(slowdown) > 0
+        apart = apart or any((cut - s.start) % s.parallel for s in layout.values() for cut in cuts if s.start < cut < s.end)
+        self.apart = apart
+        if apart:
+            cuts = list(range(machine.devices + 1))
+        self.cuts = np.asarray(cuts)
+        self.widths = np.diff(self.cuts)
+        self.free: Floats = np.zeros(len(self.widths))
+        self._busy: Floats = np.zeros(len(self.widths))
+        self.work = dict.fromkeys(layout, 0.0)
+        self.slow = {name: self._slow(slot, slowdown) for name, slot in layout.items()}
+        at = {cut: number for number, cut in enumerate(cuts)}
+        self.cells = {name: slice(at[slot.start], at[slot.end]) for name, slot in layout.items()}
+        self.each = {name: slot.parallel if apart else 1 for name, slot in layout.items()}
+        self._lengths: dict[tuple[str, int], Floats] = {}
+
+    @property
+    def busy(self) -> Floats:
+        """Seconds of work, `[devices]`."""
+        return np.repeat(self._busy, self.widths)
+
+    def ranges(self, name: str) -> list[tuple[int, int]]:
+        """The devices of each lane of a component."""
+        cuts = self.cuts[self.cells[name].start : self.cells[name].stop + 1 : self.each[name]].tolist()
+        return list(pairwise(cuts))
+
+    def work_on(self, call: Call, options: Options) -> Floats:
+        """Places a call on the devices of its component; returns when its chunks are done, and at last all of it."""
+        name, component = call.component, self.workload.components[call.component]
+        cells, each = self.cells[name], self.each[name]
+        free = self.free[cells]
+        starts = free.reshape(-1, each).max(axis=1) if each > 1 else free
+        starts = np.maximum(starts, call.ready)
+        if component.lockstep:
+            starts = np.full_like(starts, starts.max())
+        if component.varies:
+            table = self._table(name, component, call.step, options.seed) * self.slow[name][:, None]
+            ends = starts + table[:, -1] + call.seconds
+            done = _chunks_done(table, starts, max(1, round(component.items)), options.chunks)
+            done = np.append(done, ends.max())
+        else:
+            ends = starts + call.seconds * self.slow[name]
+            done = np.array([ends.max()])
+        call.starts, call.ends = starts, ends
+        self.free[cells] = np.repeat(ends, each) if each > 1 else ends
+        spent = np.repeat(ends - starts, each) if each > 1 else ends - starts
+        self._busy[cells] += spent
+        self.work[name] += float((spent * self.widths[cells]).sum())
+        return done
+
+    def _table(self, name: str, component: Component, step: int, seed: int) -> Floats:
+        slot = self.layout[name]
+        return completions(component, slot.parallel, lengths(component, name, step, seed), slot.processes)
+
+    def _slow(self, slot: Slot, slowdown: Sequence[float]) -> Floats:
+        if not len(slowdown):
+            return np.ones(slot.processes if self.apart else 1)
+        factors = np.asarray(slowdown[slot.start : slot.end], float)
+        return factors.reshape(-1, slot.parallel).max(axis=1)
+
+
+def _chunks_done(table: Floats, starts: Floats, items: int, chunks: int) -> Floats:
+    """`[chunks]`, when so many items of all processes are done that each chunk is full."""
+    times = np.sort((table + starts[:, None])[table > 0])
+    at = [max(0, min(len(times), round(items * (chunk + 1) / chunks)) - 1) for chunk in range(chunks)]
+    return times[at] if len(times) else np.full(chunks, starts.max())

@@ -30,8 +30,7 @@ LOSSES = {
 LEARNED = {
     "pendulum_sac": (-900.0, -200.0),
     "pendulum_td3": (-900.0, -200.0),
-    "cartpole_dqn": (60.0, 475.0),
-    "tabletop_rlpd": (0.3, 0.9),
+    "tabletop_rlpd": (0.3, 0.8),
 }
 """The most that no learning reaches, and the least mean of three seeds."""
 

@@ -182,7 +182,7 @@ class Cluster:
         Args:
             spec: what `Worker.create_group(…)` returned.
             name: the group's name, unique in this cluster.
-            placement_strategy: which devices each rank gets; by default one process on each accelerator, or one on node 0 without any.
+            placement_strategy: which devices each rank gets; by default one process on each accelerator, or without one on node 0.
             supervisor: what happens when a process of the group fails, or the fields of it; by default that ends the run.
             options: see `LaunchOptions`.
 

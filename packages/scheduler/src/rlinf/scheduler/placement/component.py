@@ -74,9 +74,9 @@ class ComponentPlacement(ABC):
     ) -> None:
         self._inventory = cluster if isinstance(cluster, Inventory) else cluster.inventory
         written = section(section(cfg, "cluster"), "component_placement")
-        planned: object = None if isinstance(cluster, Inventory) else cluster.config.component_placement
+        planned = None if isinstance(cluster, Inventory) else cluster.config.component_placement
         # A cluster has put in place of `auto` what the planner chose.
-        chosen: Mapping[str, Any] = cast("Mapping[str, Any]", planned) if isinstance(planned, Mapping) else {}
+        chosen: Mapping[str, Any] = planned if isinstance(planned, Mapping) else {}
         if isinstance(written, Mapping):
             chosen = cast("Mapping[str, Any]", written)
         if required is not None:

@@ -8,6 +8,7 @@ keyed by seed, step and component, and therefore the same wherever the component
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -268,10 +269,7 @@ class _Run:
             for made in self.steps:
                 call = made[source][0]
                 assert call.starts is not None
-                behind += [
-                    max(0, call.step - (int(np.searchsorted(published, start + 1e-12, side="right")) - 1))
-                    for start in call.starts.tolist()
-                ]
+                behind += [max(0, call.step - (bisect_right(published, start + 1e-12) - 1)) for start in call.starts.tolist()]
         return (float(np.mean(behind)), max(behind)) if behind else (0.0, 0)
 
 

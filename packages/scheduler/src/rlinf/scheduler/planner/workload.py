@@ -257,7 +257,7 @@ def _plain(value: Any) -> Any:
                 plain[each.name] = _plain(inner)
         return plain
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {str(key): _plain(inner) for key, inner in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, tuple):
-        return [_plain(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_plain(inner) for inner in cast("tuple[Any, ...]", value)]
     return value

@@ -275,3 +275,14 @@ def test_a_recipe_runs(app: Any, recipe: str, overrides: tuple[str, ...], told: 
     for row in rows:
         assert row["rollout/lag_max"] <= 1
         assert all(np.isfinite(row[name]) for name in told)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_run_with_old_decisions_learns(app: Any) -> None:
+    """The same bound as the synchronous recipe; see test_learning.py."""
+    behind = ("cluster.backend=local", "rollout.max_lag=1", *DECOUPLED, "algorithm.behave_weight_threshold=5.0")
+    short = ("runner.val_check_interval=0", "env.eval.final_episodes=32", "env.eval.video_cfg.save_video=false")
+    code, said = app.train_here("--config-name", "cartpole_ppo", *behind, *short)
+    assert code == 0, said
+    assert json.loads((app.logs / "cartpole_ppo/summary.json").read_text())["eval/return"] >= 475

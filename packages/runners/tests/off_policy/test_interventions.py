@@ -67,8 +67,7 @@ def test_a_collector_marks_them_by_row() -> None:
     for t in range(3):
         decision = Decision(action=np.full((2, 1, 1), float(t)), logprob=np.zeros((2, 1)), value=None, context={}, version=0)
         ended = np.array([t == 1, False])
-        collector.append(decision, np.zeros(2, np.float32), ended, np.zeros(2, bool))
-        collector.intervened(np.array([t == 2, t == 0]))
+        collector.append(decision, np.zeros(2, np.float32), ended, np.zeros(2, bool), intervened=np.array([t == 2, t == 0]))
     found = collector.finish(None)
     assert found.intervened.tolist() == [[False, False, False], [True, False, False], [True, False, False]]
     assert found.mask.sum(1).tolist() == [2, 1, 3]

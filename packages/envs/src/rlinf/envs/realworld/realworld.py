@@ -121,7 +121,7 @@ class RealWorld:
             RobotFault: no controller answers.
         """
         self.check("env")
-        from rlinf.envs.realworld.vector import make
+        from rlinf.envs.realworld._realworld import make
 
         return make(self, num_envs, max_episode_steps, ignore_terminations, render)
 

@@ -6,18 +6,18 @@ Requests are JSON objects with an `op`; an answer has `error` if the request cou
 from __future__ import annotations
 
 import select
+import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
 from rlinf.core.errors import RLinfError
 from rlinf.core.process import Connection, ConnectionLost
+from rlinf.envs.realworld.controller import Controller
+from rlinf.envs.realworld.link import Link
 from rlinf.envs.realworld.robot import Command, Kind, RobotFault, SimulatedRobot
-
-if TYPE_CHECKING:
-    from rlinf.envs.realworld.server import ControllerServer
 
 _LONGEST_S: Final = 10.0
 _ACTS_S: Final = 0.5
@@ -52,10 +52,45 @@ class Person:
         return seen
 
 
+class Served(Protocol):
+    """What a session needs of the server that it belongs to; see `ControllerServer`."""
+
+    controller: Controller
+    clock: str
+    lock: threading.RLock
+    link: Link
+    person: Person
+    driver: object
+    driven_at: float
+    verdict: str
+
+    @property
+    def now(self) -> float:
+        """The arm's clock."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nobody drives the arm any more."""
+        ...
+
+    def step(self, seconds: float) -> None:
+        """Lets the arm's time pass, where it is stepped."""
+        ...
+
+    def observed(self) -> dict[str, Any]:
+        """What a client is told of the arm now."""
+        ...
+
+    def lost(self, session: object) -> None:
+        """A client is gone."""
+        ...
+
+
 class Session:
     """One client."""
 
-    def __init__(self, server: ControllerServer, connection: Connection) -> None:
+    def __init__(self, server: Served, connection: Connection) -> None:
         self._server, self._connection = server, connection
         self._controller = server.controller
         self._ops: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -228,6 +228,14 @@ class EnvSlot:
     def close(self) -> None:
         """Closes the environments."""
         self._env.close()
+
+
+def step_decided(decision: Decision[Any], step: ChunkStep) -> tuple[Decision[Any], Bools | None]:
+    """The decision with the actions that were executed, and `[num_envs]`, where others made some; None where nobody else could."""
+    flags = step.infos.get("intervene_flag")
+    if flags is None:
+        return decision, None
+    return replace(decision, action=step.infos["intervene_action"]), flags.any(axis=1)
 
 
 def task_numbers(infos: Mapping[str, Any]) -> NDArray[np.int64] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from rlinf.core.robots import add_counts, at_hardware
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.embodied.description import described
-from rlinf.runners.embodied.env_slot import Answer, Conversation, EnvSlot, RequestSender, converse, task_numbers
+from rlinf.runners.embodied.env_slot import Answer, Conversation, EnvSlot, RequestSender, converse, step_decided, task_numbers
 from rlinf.runners.embodied.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.initial_states import InitialStates
 from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
@@ -238,11 +238,8 @@ class EnvWorker(Worker):
         if not self.cfg.env.train.bootstrap_truncated:
             over, cut = step.done, np.zeros_like(cut)
         # What was executed is learned from, whoever decided it.
-        flags = step.infos.get("intervene_flag")
-        decision = answer.decision if flags is None else replace(answer.decision, action=step.infos["intervene_action"])
-        collector.append(decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos))
-        if flags is not None:
-            collector.intervened(flags.any(axis=1))
+        decision, acted = step_decided(answer.decision, step)
+        collector.append(decision, step.rewards.sum(axis=1), over, cut, task_numbers(step.infos), acted)
         if before is not None:
             collector.observed(before, env_slot.seen())
         self._executed += int(step.executed.sum())

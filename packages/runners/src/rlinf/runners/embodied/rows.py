@@ -60,21 +60,25 @@ class RowCollector:
         self._followed: list[Tree[Any]] = []
 
     def append(
-        self, decision: Decision[Any], reward: Floats, terminated: Bools, truncated: Bools, task: Ints | None = None
+        self,
+        decision: Decision[Any],
+        reward: Floats,
+        terminated: Bools,
+        truncated: Bools,
+        task: Ints | None = None,
+        intervened: Bools | None = None,
     ) -> None:
         """One decision of each environment and what came of it; of a chunk, the sum of its rewards, and whether it saw an end.
 
-        `task` is the number of each environment's task; None where there is only one.
+        `task` is the number of each environment's task; None where there is only one. `intervened` says in which environments
+        somebody else acted; of every decision, or of none.
         """
         self._decisions.append(decision)
         self._rewards.append(reward)
         self._terminated.append(terminated)
         self._truncated.append(truncated)
         self._tasks.append(np.zeros(len(reward), np.int64) if task is None else task)
-
-    def intervened(self, flags: Bools) -> None:
-        """In which environments somebody else acted in the decision appended last, `[num_envs]`; of every decision, or of none."""
-        self._intervened.append(flags)
+        self._intervened += [] if intervened is None else [intervened]
 
     def observed(self, before: Tree[Any], after: Tree[Any]) -> None:
         """What was seen before the decision appended last, and after it, `[num_envs, *]`; of every decision, or of none."""

@@ -1,4 +1,4 @@
-"""Robots as a vector environment."""
+"""Robots as a vector environment. Only imported when one is built."""
 
 from __future__ import annotations
 

@@ -298,5 +298,5 @@ def test_rlinf_robot_serves_whatever_the_order_of_its_words():
         assert client.info.clock == "stepped"
         client.close()
     finally:
-        served.send_signal(signal.SIGINT)
+        served.terminate()
         assert served.wait(30) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -67,6 +68,12 @@ def _serve(given: argparse.Namespace, params: Sequence[str]) -> int:
     server = read(Serving, section, place="robot").built()
     sys.stdout.write(f"{given.robot} at {server.address}, {server.controller.config.rate_hz:g} Hz; Ctrl-C ends it\n")
     sys.stdout.flush()
+
+    def end(number: int, frame: object) -> None:
+        server.close()
+
+    # However it is told to end, the arm brakes first.
+    signal.signal(signal.SIGTERM, end)
     try:
         server.serve()
     except KeyboardInterrupt:

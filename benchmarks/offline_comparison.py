@@ -6,14 +6,16 @@
         colorama gym gym-notices scikit-learn joblib threadpoolctl narwhals
     PYTHONPATH=/tmp/others uv run benchmarks/offline_comparison.py
 
-The task, the dataset and every number are those of a recipe (`pendulum_iql`). Both have its networks, learning rate, batch, updates, discount, expectile, inverse temperature and target rate, and one thread for
-torch. They differ in what the libraries differ in: d3rlpy squashes the mean of its actions, scales them to ±1 and keeps one
-standard deviation for all states; ours is a Gaussian in the units of the environment.
+The task, the dataset and every number are those of a recipe (`pendulum_iql`): networks, learning rate, batch, updates, discount,
+expectile, inverse temperature and target rate, and one thread for torch. They differ in what the libraries differ in: d3rlpy
+squashes the mean of its actions, scales them to ±1 and keeps one standard deviation for all states; ours is a Gaussian in the
+units of the environment.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -72,7 +74,7 @@ def ours(given: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 def d3rlpys(given: argparse.Namespace, seed: int) -> dict[str, Any]:
     """d3rlpy's `IQL` on the episodes of the same dataset."""
-    import d3rlpy
+    d3rlpy: Any = importlib.import_module("d3rlpy")  # no dependency of ours
     import numpy as np
     import torch
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rlinf.core.worker import Worker
 from rlinf.scheduler import Channel, Cluster
@@ -69,7 +70,7 @@ def run(placement: dict[str, str], path: Path, steps: int) -> None:
         "tracer": {"enabled": True, "path": str(path)},
     }
     with Cluster(cluster_cfg=section) as cluster:
-        groups = {}
+        groups: dict[str, Any] = {}
         for name, item_s in (("rollout", ROLLOUT_S), ("actor", ACTOR_S)):
             strategy = cluster.placement.get_strategy(name)
             groups[name] = Sleeper.create_group(item_s).launch(cluster, name=name, placement_strategy=strategy)
@@ -92,7 +93,7 @@ def main() -> None:
         for name, placement in PLACEMENTS.items():
             run(placement, paths[name], steps)
         workload = fitted([paths[name] for name in FITTED])[0].workload
-        rows = []
+        rows: list[dict[str, Any]] = []
         for name, path in paths.items():
             observed = observe(path)
             step_s = median(observed.step_s)

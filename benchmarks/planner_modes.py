@@ -52,7 +52,7 @@ def slowdown(devices: int) -> list[float]:
 
 def best_split(devices: int, sigma: float, options: Options, *, whole: bool) -> tuple[float, float]:
     """The shortest step of 15 splits, and the share of devices that generate in it."""
-    slow, found = slowdown(devices), []
+    slow, found = slowdown(devices), list[tuple[float, float]]()
     for sixteenth in range(1, 16):
         at = devices * sixteenth // 16
         layout = {"rollout": Slot(0, at), "actor": Slot(at, devices - at)}
@@ -74,7 +74,7 @@ def main() -> None:
         "asynchronous, max_lag 2": (Options(steps=STEPS, max_lag=2), True),
         "asynchronous, max_lag 4": (Options(steps=STEPS, max_lag=4), True),
     }
-    rows = []
+    rows: list[dict[str, float]] = []
     for sigma in SIGMAS:
         together = {"rollout": Slot(0, devices), "actor": Slot(0, devices)}
         base = workload(devices, sigma, whole=True)

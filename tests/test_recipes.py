@@ -32,7 +32,8 @@ def check_on_this_machine(cfg: RunConfig) -> None:
     try:
         check_run(cfg)
     except ConfigError as error:
-        if not any(missing in str(error) for missing in ("no LIBERO meshes", "expected a LeRobot dataset at", "expected recorded episodes at")):
+        absent = ("no LIBERO meshes", "expected a LeRobot dataset at", "expected recorded episodes at")
+        if not any(missing in str(error) for missing in absent):
             raise
 
 

@@ -62,8 +62,9 @@ def _folder_of(recipe: str) -> Path:
 
 def _path(data: Mapping[str, Any]) -> str:
     """Where the recipe looks for its dataset."""
-    sections = (data.get("data"), (data.get("algorithm") or {}).get("demo_buffer"))
-    path = next((section["path"] for section in sections if section and "path" in section), None)
+    algorithm: Mapping[str, Any] = data.get("algorithm") or {}
+    sections: tuple[Mapping[str, Any], ...] = (data.get("data") or {}, algorithm.get("demo_buffer") or {})
+    path = next((section["path"] for section in sections if "path" in section), None)
     if not isinstance(path, str):
         problem = "this recipe names no folder for its dataset (nor algorithm.demo_buffer.path)"
         raise ConfigError("data.path", problem, "Set it, or --out.")

@@ -7,15 +7,9 @@ import torch
 from draws import batch_of, seeded
 
 from rlinf.core import ArraySpec, EnvSpec
-from rlinf.core.capabilities import (
-    HasExplorationSchedule,
-    HasFlowRegression,
-    HasNoiseSteering,
-    HasQFunctions,
-    HasSFTLoss,
-    RealTimeChunkingPolicy,
-)
+from rlinf.core.capabilities import HasExplorationSchedule, HasFlowRegression, HasNoiseSteering, HasSFTLoss, RealTimeChunkingPolicy
 from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.off_policy import HasQFunctions
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.flow import FlowSampling
 from rlinf.models.flow_policy import FlowPolicyConfig

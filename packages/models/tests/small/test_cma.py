@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from rlinf.core import ArraySpec, Batch, EnvSpec, Trajectory
-from rlinf.core.capabilities import HasQFunctions, RecurrentPolicy
+from rlinf.core.capabilities import RecurrentPolicy
 from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.off_policy import HasQFunctions
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.small.cma import CMAPolicyConfig

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rlinf.core import ArraySpec, EnvSpec
-from rlinf.core.capabilities import HasQFunctions
 from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.off_policy import HasQFunctions
 from rlinf.core.registry import MODELS
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models.layers.resnet import SHAPES, ResNetEncoder, SpatialEmbeddings, SpatialSoftmax

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from rlinf.core import ArraySpec, EnvSpec
-from rlinf.core.capabilities import HasQDropout, HasQFunctions, HasSFTLoss
+from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.errors import ShapeError
+from rlinf.core.off_policy import HasQDropout, HasQFunctions
 from rlinf.core.testing.policy import PolicyContract
 from rlinf.models import MLPPolicyConfig
 

@@ -80,67 +80,6 @@ class TakesPolicyLoss(Protocol):
         ...
 
 
-@runtime_checkable
-class HasQFunctions(Protocol):
-    """A policy with Q-functions, for soft actor-critic and its relatives."""
-
-    def sample_action(self, env_obs: Tree[Any], *, generator: Any = None) -> tuple[Any, Any]:
-        """A fresh action `[B, K, A]` and its log-probability `[B]`, both differentiable by reparametrisation."""
-        ...
-
-    def q_values(self, env_obs: Tree[Any], action: Any) -> Any:
-        """`[B, N]`, what each of N critics says of an action `[B, K, A]`; differentiable."""
-        ...
-
-
-@runtime_checkable
-class HasQDropout(Protocol):
-    """A policy whose Q-functions can drop units at random while they learn, and while an actor learns from them (DroQ)."""
-
-    def dropped_q_values(self, env_obs: Tree[Any], action: Any, *, generator: Any = None) -> Any:
-        """`[B, N]`, as `HasQFunctions.q_values`, with units dropped by the generator; all are there if it was built without."""
-        ...
-
-
-@runtime_checkable
-class HasActor(Protocol):
-    """A policy whose parameters that decide are apart from those that judge, and that can decide without noise."""
-
-    def actor_parameters(self) -> Sequence[str]:
-        """The names of the parameters that only decide; all others judge, or make features that the critics learn."""
-        ...
-
-    def most_likely_action(self, env_obs: Tree[Any]) -> Any:
-        """`[B, K, A]`, the action without noise; differentiable."""
-        ...
-
-
-@runtime_checkable
-class HasStateValue(Protocol):
-    """A policy that says what a state is worth, and how likely it is to do what was done: what offline algorithms learn from."""
-
-    def value_parameters(self) -> Sequence[str]:
-        """The names of the parameters that only value states; () without a value function."""
-        ...
-
-    def state_value(self, env_obs: Tree[Any]) -> Any:
-        """`[B]`; differentiable in `value_parameters`, and in nothing that makes features."""
-        ...
-
-    def action_logprob(self, env_obs: Tree[Any], action: Any) -> Any:
-        """`[B]`, the log-probability of whole chunks `[B, K, A]` in the units of the environment; differentiable in what decides."""
-        ...
-
-
-@runtime_checkable
-class HasActionValues(Protocol):
-    """A policy of one numbered action whose scores of the choices can be learned as their values (Q-learning)."""
-
-    def action_values(self, env_obs: Tree[Any]) -> Any:
-        """`[B, n]`, what each choice is worth, of which the policy takes the best one; differentiable."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRegression:
     """A regression of a flow on decisions that were executed."""

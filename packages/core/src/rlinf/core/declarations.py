@@ -58,7 +58,7 @@ class PolicyTraits:
     entropy: bool | None = None
     """Whether its evaluations have an entropy."""
     q_functions: bool | None = None
-    """Whether it has Q-functions (`rlinf.core.capabilities.HasQFunctions`), as soft actor-critic needs them."""
+    """Whether it has Q-functions (`rlinf.core.off_policy.HasQFunctions`), as soft actor-critic needs them."""
     q_batch_norm: bool | None = None
     """Whether its Q-functions normalise by the statistics of a batch, so that they learn without target networks (CrossQ)."""
     recurrent: bool | None = None

@@ -48,8 +48,8 @@ def _all_towards(target: Mapping[str, Tensor], online: Mapping[str, Tensor], tau
     """All at once: one at a time the calls take longer than the sums."""
     if not target:
         return {}
-    moved = torch._foreach_mul(list(target.values()), 1.0 - tau)  # pyright: ignore[reportPrivateImportUsage]
-    torch._foreach_add_(moved, [online[name] for name in target], alpha=tau)  # pyright: ignore[reportPrivateImportUsage]
+    moved = torch._foreach_mul(list(target.values()), 1.0 - tau)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+    torch._foreach_add_(moved, [online[name] for name in target], alpha=tau)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
     return dict(zip(target, moved, strict=True))
 
 

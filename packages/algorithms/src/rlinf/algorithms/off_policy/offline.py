@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.off_policy.settings import apart
-from rlinf.core.capabilities import HasStateValue
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
+from rlinf.core.off_policy import HasStateValue
 
 
 def parts_of(policy: Any, *, value: bool) -> dict[str, Sequence[str]]:

@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from rlinf.algorithms.objectives.targets import polyak, update_due
-from rlinf.core.capabilities import HasActor
 from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
+from rlinf.core.off_policy import HasActor
 
 
 def check_targets(tau: float, target_update_freq: int = 1) -> None:

@@ -15,10 +15,9 @@ from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.objectives.sac import initial_temperature, sac_actor_loss, temperature, temperature_loss
 from rlinf.algorithms.objectives.targets import update_due
 from rlinf.algorithms.off_policy.settings import apart
-from rlinf.core.capabilities import HasQDropout
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
-from rlinf.core.off_policy import Learner
+from rlinf.core.off_policy import HasQDropout, Learner
 from rlinf.core.replay import Transitions
 
 ALPHA = "alpha"

@@ -50,8 +50,7 @@ class SumTree:
 
     def get(self, index: Ints) -> Floats:
         """The numbers at `[B]` places."""
-        found: Floats = self._sums.take(index + self._leaves)
-        return found
+        return self._sums[index + self._leaves]
 
     def set(self, index: Ints, weight: Any) -> None:
         """Changes the numbers at `[B]` places; of several for one place the last one counts."""

@@ -225,7 +225,7 @@ class SoftFlowPolicy(FlowPolicy):
         self.q_head = MultiQHead(states, steps * size, config.num_q_heads, config.hidden_sizes)
 
     def actor_parameters(self) -> list[str]:
-        """The names of the flow's; see `rlinf.core.capabilities.HasActor`."""
+        """The names of the flow's; see `rlinf.core.off_policy.HasActor`."""
         return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("velocity", "noise_net")]
 
     def most_likely_action(self, env_obs: Tree[Any]) -> Tensor:

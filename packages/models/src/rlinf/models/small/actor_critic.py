@@ -137,12 +137,12 @@ class ActorCritic(BasePolicy):
 
 
 class QFunctions(ActorCritic):
-    """What an actor-critic with Q-functions can do beyond others; see `rlinf.core.capabilities.HasQFunctions`."""
+    """What an actor-critic with Q-functions can do beyond others; see `rlinf.core.off_policy.HasQFunctions`."""
 
     q_head: MultiQHead | CrossQHead
 
     def actor_parameters(self) -> list[str]:
-        """The names of what only decides; see `rlinf.core.capabilities.HasActor`."""
+        """The names of what only decides; see `rlinf.core.off_policy.HasActor`."""
         return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("actor", "log_std")]
 
     def most_likely_action(self, env_obs: Tree[Any]) -> Tensor:
@@ -161,7 +161,7 @@ class QFunctions(ActorCritic):
         return self.distribution.action(latent), self.distribution.logprob(latent, given, "chunk_level")
 
     def value_parameters(self) -> list[str]:
-        """The names of what only values states; see `rlinf.core.capabilities.HasStateValue`."""
+        """The names of what only values states; see `rlinf.core.off_policy.HasStateValue`."""
         return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("critic", "value_head")]
 
     def state_value(self, env_obs: Tree[Any]) -> Tensor:
@@ -196,7 +196,7 @@ class QFunctions(ActorCritic):
         return self.q_head(features, unit)
 
     def dropped_q_values(self, env_obs: Tree[Any], action: Any, *, generator: torch.Generator | None = None) -> Tensor:
-        """`[B, N]` with units dropped by the generator; see `rlinf.core.capabilities.HasQDropout`."""
+        """`[B, N]` with units dropped by the generator; see `rlinf.core.off_policy.HasQDropout`."""
         features, unit = self._judged_by_critics(env_obs, action)
         return (
             self.q_head(features, unit) if isinstance(self.q_head, CrossQHead) else self.q_head(features, unit, generator=generator)
@@ -209,7 +209,7 @@ class QFunctions(ActorCritic):
 
 
 class ActionValues(ActorCritic):
-    """What an actor-critic of one numbered action can do beyond others; see `rlinf.core.capabilities.HasActionValues`.
+    """What an actor-critic of one numbered action can do beyond others; see `rlinf.core.off_policy.HasActionValues`.
 
     Its actor's scores of the choices are their values: the most likely action is that of the greatest value.
     """

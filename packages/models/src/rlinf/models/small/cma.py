@@ -68,7 +68,7 @@ class CMAPolicyConfig(ActorCriticConfig):
             seed: decides the weights.
 
         Returns:
-            A policy with Q-functions (`rlinf.core.capabilities.HasQFunctions`) if `num_q_heads` is not 0.
+            A policy with Q-functions (`rlinf.core.off_policy.HasQFunctions`) if `num_q_heads` is not 0.
 
         Raises:
             ConfigError: the environment has no such observation or action.

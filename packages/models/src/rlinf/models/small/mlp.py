@@ -55,8 +55,8 @@ class MLPPolicyConfig(ActorCriticConfig):
             seed: decides the weights.
 
         Returns:
-            A policy with Q-functions (`rlinf.core.capabilities.HasQFunctions`) if `num_q_heads` is not 0; one with
-            `rlinf.core.capabilities.HasActionValues` if it decides for one numbered action.
+            A policy with Q-functions (`rlinf.core.off_policy.HasQFunctions`) if `num_q_heads` is not 0; one with
+            `rlinf.core.off_policy.HasActionValues` if it decides for one numbered action.
 
         Raises:
             ConfigError: the environment has no such observation or action, or numbered actions and a key that only others have.

@@ -2,9 +2,9 @@
 
     batch = ⌊fraction · B⌋ demonstrations + the rest from the replay buffer
 
-Ball et al., "Efficient Online Reinforcement Learning with Offline Data" (2023), alg. 1, arXiv:2302.02948. Without a fraction both are
-drawn from as if they were one, as in Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning" (2021), sec. 5.2,
-arXiv:2110.06169. While nothing was played, all of it is recorded.
+Ball et al., "Efficient Online Reinforcement Learning with Offline Data" (2023), alg. 1, arXiv:2302.02948. Without a fraction both
+are drawn from as if they were one, as in Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning" (2021),
+sec. 5.2, arXiv:2110.06169. While nothing was played, all of it is recorded.
 """
 
 from __future__ import annotations

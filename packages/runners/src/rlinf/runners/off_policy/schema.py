@@ -59,8 +59,8 @@ class DemoBufferConfig:
     dataset: OfflineConfig = field(metadata=chosen(DATASETS, "type", trains=True))
     """The dataset's own fields."""
     fraction: float | None = 0.5
-    """The share of a batch that is drawn from it, rounded down to whole transitions; the rest is drawn from the replay buffer. null:
-    each transition of either is as likely as any other, as in one buffer that begins with the dataset (IQL, AWAC)."""
+    """The share of a batch that is drawn from it, rounded down to whole transitions; the rest is drawn from the replay buffer.
+    null: each transition of either is as likely as any other, as in one buffer that begins with the dataset (IQL, AWAC)."""
 
     def __post_init__(self) -> None:
         expect_range("fraction", self.fraction, 0.0, 1.0, open_low=True, open_high=True)
@@ -84,8 +84,8 @@ class OffPolicyAlgorithmConfig:
     demo_buffer: DemoBufferConfig | None = None
     """Demonstrations beside what the run collects; null for none."""
     offline_steps: int = 0
-    """Iterations at the start of the run that learn from `demo_buffer` alone, while nothing is played; as many as `runner.max_steps`
-    for a run that is offline from start to end."""
+    """Iterations at the start of the run that learn from `demo_buffer` alone, while nothing is played; as many as
+    `runner.max_steps` for a run that is offline from start to end."""
     offline_updates: int = 1000
     """Updates in each of these iterations."""
 

@@ -39,7 +39,7 @@ def changed(situation: Situation, changes: Sequence[str]) -> Situation:
     for text in changes:
         key, equals, value = text.partition("=")
         if not equals:
-            raise ConfigError(PLACE, f"expected KEY=VALUE, found '{text}'", "Write it as env.devices=4.")
+            raise ConfigError(PLACE, f"expected KEY=VALUE, found '{text}'", "Write it as COMPONENT.devices=4, or max_lag=1.")
         name, dot, field = key.rpartition(".")
         known = _OF_COMPONENT if dot else _OF_RUN
         if field not in known:

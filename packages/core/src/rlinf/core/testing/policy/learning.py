@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
-from rlinf.core.capabilities import HasQFunctions, HasSFTLoss
+from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.errors import ContractError
+from rlinf.core.off_policy import HasQFunctions
 from rlinf.core.testing.policy.subject import Module, PolicySubject
 
 _GROUPS, _GROUP_SIZE, _LIMIT = 32, 16, 6.0

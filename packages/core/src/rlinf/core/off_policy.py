@@ -1,4 +1,4 @@
-"""The seams of off-policy learning: a policy that judges actions, an algorithm that says what is learned, a trainer that owns both."""
+"""The seams of off-policy learning: a policy judges actions, an algorithm says what is learned, and a trainer owns the weights."""
 
 from __future__ import annotations
 

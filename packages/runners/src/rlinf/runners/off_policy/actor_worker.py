@@ -74,7 +74,7 @@ class OffPolicyActor(Worker):
             rank=self.rank,
             world_size=self.world_size,
             rendezvous=self.rendezvous,
-            training_steps=self.cfg.optimizer_steps,
+            training_steps=max(1, self.cfg.optimizer_steps),  # a run that only collects (utd 0) has none
         )
         self._topology = topology
 

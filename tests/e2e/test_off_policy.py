@@ -28,6 +28,7 @@ LOSSES = {
     "tabletop_sac_flow": {"train/critic_loss", "train/actor_loss"},
 }
 LEARNED = {
+    "cartpole_dqn": (200.0, 475.0),
     "pendulum_sac": (-900.0, -200.0),
     "pendulum_td3": (-900.0, -200.0),
     "tabletop_rlpd": (0.3, 0.8),

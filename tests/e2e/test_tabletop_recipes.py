@@ -16,7 +16,7 @@ from rlinf.runners.config.composition import compose_recipe
 from rlinf.runners.config.sections import resolved
 
 CONFIG = Path(__file__).parents[2] / "apps/embodied/config"
-RECIPES = sorted(path.stem for path in CONFIG.glob("tabletop_*.yaml"))
+RECIPES = sorted(path.stem for path in CONFIG.glob("tabletop_*.yaml") if "embodied_off_policy" not in path.read_text("utf-8"))
 VLAS = [f"tabletop_{model}_ppo" for model in ("openvla_oft", "openvla", "pi0", "pi05", "gr00t")]
 SHORT = (
     "runner.max_steps=1",

@@ -284,7 +284,7 @@ def test_the_graph_and_the_stacks_on_demand(local_cluster: Cluster) -> None:
     two = Peer.create_group().launch(local_cluster, name="two", placement_strategy=first)
     handles = [one.hold(channel), two.hold(channel)]
     for _ in range(2):  # who looks twice lets the workers run
-        assert not any([handle.done() for handle in handles])
+        assert not any(handle.done() for handle in handles)
     graph = local_cluster.wait_graph()
     assert re.sub(r"\d+ s", "N s", graph.describe()) == (
         "  one[0] waits for an item (channel 'letters', key 'default') since N s, in hold() since N s; nobody has put any\n"

@@ -5,52 +5,29 @@ Workers are imported when a run starts, because they load torch: help and most r
 
 from __future__ import annotations
 
-from rlinf.core.protocols import Cluster, WorkerGroup
+from rlinf.core.protocols import Cluster
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
+from rlinf.runners.reasoning.assembly import evaluated, trained
 from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner
 from rlinf.runners.reasoning.rules import REASONING
 from rlinf.runners.reasoning.runner import ReasoningRunner
 from rlinf.runners.reasoning.schema import ReasoningConfig
-from rlinf.runners.sft.schema import SFTConfig
-from rlinf.runners.sft.warm_starts import warm_start
-from rlinf.runners.task_types import launch, register_task_type
+from rlinf.runners.task_types import register_task_type
 
 
 def evaluation(cfg: ReasoningConfig, cluster: Cluster, policy: EvaluatedPolicy) -> ReasoningEvalRunner:
-    """Launches rollout and reward workers; the warm start of a recipe is training, and left out."""
+    """Rollout and reward workers alone."""
     from rlinf.runners.reasoning.reward_worker import RewardWorker
     from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 
-    return ReasoningEvalRunner(
-        cfg=cfg,
-        policy=policy,
-        rollout=launch(ReasoningRolloutWorker, cfg, cluster, "rollout"),
-        reward=launch(RewardWorker, cfg, cluster, "reward"),
-    )
+    return evaluated(cfg, cluster, policy, rollout=ReasoningRolloutWorker, reward=RewardWorker)
 
 
 @register_task_type("reasoning", config=ReasoningConfig, rules=REASONING, evaluation=evaluation)
 def reasoning(cfg: ReasoningConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRunner:
-    """Warms the model up where the recipe says so, and launches actor, rollout, reward and, if placed, inference workers."""
-    from rlinf.runners.reasoning.actor_worker import ReasoningActor
-    from rlinf.runners.reasoning.inference_worker import InferenceWorker
+    """All workers of a reasoning run, after its warm start."""
     from rlinf.runners.reasoning.reward_worker import RewardWorker
     from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
-    from rlinf.runners.sft.actor_worker import SFTActor
 
-    def launch_sft(config: SFTConfig) -> WorkerGroup[SFTActor]:
-        return launch(SFTActor, config, cluster, "sft", component="actor")
-
-    if cfg.wants_warm_start:
-        cfg = cfg.starting_from(warm_start(cfg.source, launch_sft))
-    restarts = {"policy": "restart", "max_restarts": cfg.rollout.max_restarts}
-    placed = cluster.placement.components
-    return ReasoningRunner(
-        cfg=cfg,
-        actor=launch(ReasoningActor, cfg, cluster, "actor"),
-        rollout=launch(ReasoningRolloutWorker, cfg, cluster, "rollout", supervisor=restarts),
-        reward=launch(RewardWorker, cfg, cluster, "reward"),
-        inference=launch(InferenceWorker, cfg, cluster, "inference") if "inference" in placed else None,
-        folder=folder,
-    )
+    return trained(cfg, cluster, folder, rollout=ReasoningRolloutWorker, reward=RewardWorker)

@@ -11,19 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from rlinf.core.agents import Branch, Tool, ToolFormat, ToolResult, Turn
+from rlinf.core.agents.rendering import RenderingError as RenderingError
+from rlinf.core.agents.rendering import appended_tokens, continued_tokens
+from rlinf.core.agents.rendering import turn_ends as turn_ends
 from rlinf.core.data import Completion
-from rlinf.core.errors import RLinfError
 from rlinf.core.problems import Message, Problem, Tokenizer
-
-
-def turn_ends(tokenizer: Tokenizer, form: ToolFormat, tools: Sequence[Tool]) -> tuple[int, ...]:
-    """The tokens behind which a turn is over, as a format says; a text that is more than one token is left to the model's end."""
-    found = [tokenizer.encode(text, add_special_tokens=False) for text in form.stops(tools)]
-    return tuple(tokens[0] for tokens in found if len(tokens) == 1)
-
-
-class RenderingError(RLinfError):
-    """The text of a conversation is not that of its tokens: the model would read something else than it was trained on."""
 
 
 class TokenConversation:
@@ -90,17 +82,10 @@ class TokenConversation:
         self._turns[-1] = replace(self._turns[-1], results=tuple(results))
         text = self._form.write_results(results)
         if self._messages is None:
-            self._append(text)
+            self._append(appended_tokens(self._tokenizer, text))
             return
         self._messages.append({"role": self._form.role, "content": text})
-        whole = self._tokenizer.apply_chat_template(self._messages, tokenize=False, add_generation_prompt=True)
-        built = self._tokenizer.decode(self._tokens)
-        # The template begins a text with what the tokenizer put there; that is no part of the comparison.
-        if not whole.startswith(built):
-            at = next((n for n, (a, b) in enumerate(zip(whole, built, strict=False)) if a != b), min(len(whole), len(built)))
-            found = f"the chat template writes {whole[at : at + 40]!r} where the model has read and written {built[at : at + 40]!r}"
-            raise RenderingError("conversation", found, "Use a chat template that leaves earlier turns as they are.")
-        self._append(whole[len(built) :])
+        self._append(continued_tokens(self._tokenizer, self._tokens, self._messages))
 
     def reward(self, value: float) -> None:
         """Gives the last turn a reward of its own, in place of an earlier one."""
@@ -118,10 +103,5 @@ class TokenConversation:
         """The turns so far."""
         return Branch(turns=tuple(self._turns), inherited=self._inherited, agent=self.agent)
 
-    def _append(self, text: str) -> None:
-        added = self._tokenizer.encode(text, add_special_tokens=False)
-        rendered = self._tokenizer.decode(added)
-        if rendered != text:
-            found = f"the tokenizer turns {text[:80]!r} into {rendered[:80]!r}"
-            raise RenderingError("conversation", found, "Use one that can write all that tools answer.")
+    def _append(self, added: Sequence[int]) -> None:
         self._tokens, self._read = [*self._tokens, *added], self._read + len(added)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rlinf.core.agents import Tool, ToolBox, ToolConfig, ToolFormat, ToolLimits
+from rlinf.core.agents.rendering import with_instructions
 from rlinf.core.problems import Problem
 from rlinf.core.registry import TOOL_FORMATS, TOOLS
 from rlinf.runners.config.schema import chosen, not_negative, positive
@@ -56,19 +58,17 @@ class ToolUseConfig:
     tool_format: ToolFormatSection
     """How it writes calls."""
 
-    def prepared(self, problem: Problem) -> Problem:
-        """The problem, whose messages say which tools there are; a text is left as it is."""
+    def prepared(self, problem: Problem, tools: Sequence[Tool] | None = None) -> Problem:
+        """The problem, whose messages say which tools there are; a text is left as it is.
+
+        Args:
+            problem: as the task has it.
+            tools: those that are told of; None for all.
+        """
         if isinstance(problem.prompt, str):
             return problem
-        told = self.tool_format.format.instructions(self.built())
-        first, *rest = problem.prompt
-        if not told:
-            return problem
-        if first["role"] == "system":
-            messages = ({**first, "content": f"{first['content']}\n\n{told}"}, *rest)
-        else:
-            messages = ({"role": "system", "content": told}, *problem.prompt)
-        return replace(problem, prompt=messages)
+        told = self.tool_format.format.instructions(self.built() if tools is None else tools)
+        return replace(problem, prompt=with_instructions(problem.prompt, told)) if told else problem
 
     def built(self) -> tuple[Tool, ...]:
         """The tools."""

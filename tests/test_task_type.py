@@ -59,7 +59,8 @@ def rlinf(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The command, where the stranger's package is installed as far as Python's metadata say."""
     (info := tmp_path / "site/stranger_counting-1.0.dist-info").mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger-counting\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[rlinf.runners]\ncounting = stranger_counting:counting\n")
+    (info / "entry_points.txt").write_text("[rlinf.runners]\ncounting = stranger_counting:counting\nbroken = broken:start\n")
+    (tmp_path / "site/broken.py").write_text("import nobody_has_this\n")
     (tmp_path / "site/stranger_counting.py").write_text(STRANGER)
     (tmp_path / "mine.yaml").write_text(RECIPE)
     start = [sys.executable, "-c", "import sys; from rlinf.core.commands import main; sys.exit(main())"]
@@ -77,3 +78,17 @@ def test_a_task_type_of_a_stranger_runs_from_a_recipe(rlinf: Callable[..., Any],
     said = rlinf("train", "mine.yaml", "counter.bye=3", "runner.max_steps=0").stderr
     assert "counter.bye: unknown key. Did you mean 'by'?" in said
     assert "runner.max_steps: expected more than 0, found 0" in said
+
+
+def test_a_task_type_that_cannot_be_imported_stops_only_its_own_runs(rlinf: Callable[..., Any], tmp_path: Path) -> None:
+    # Without its name, a task type is found by the sections of the recipe, for which all installed ones are looked at.
+    (tmp_path / "unnamed.yaml").write_text(RECIPE.replace("task_type: counting, ", ""))
+    done = rlinf("train", "unnamed.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "the task type 'broken' (broken:start) is left out: MissingExtra" in done.stderr
+    refused = rlinf("train", "mine.yaml", "runner.task_type=broken")
+    assert refused.returncode == 2
+    assert "runner.task_type: the task type 'broken' needs the module 'nobody_has_this'" in refused.stderr
+    listed = rlinf("plugins", "rlinf.runners")
+    assert "broken:start  (stranger-counting 1.0)  can't be imported: ModuleNotFoundError: No module named" in listed.stdout
+    assert listed.returncode == 0

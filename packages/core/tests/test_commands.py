@@ -69,4 +69,7 @@ def test_plugins_lists_what_packages_register(install: Install, capsys: pytest.C
     assert "strange:Mine  (strange 1.0)\n" in out
     assert "strange.unverified:Other  (strange 1.0)  unverified\n" in out
     assert main(["plugins", "rlinf.losses"]) == 0
-    assert "rlinf.commands" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "rlinf.commands" not in out
+    # Only what is of a named group is imported, to see whether it can be.
+    assert "strange:Mine  (strange 1.0)  can't be imported: AttributeError: module 'strange' has no attribute 'Mine'\n" in out

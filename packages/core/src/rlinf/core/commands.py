@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import distributions, entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 
 from rlinf.core.errors import RLinfError, UnknownName, did_you_mean
 from rlinf.core.installing import import_from_here
@@ -36,18 +36,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def plugins(args: Sequence[str]) -> int:
-    """Lists everything that installed packages register, by group: `rlinf plugins [group]`."""
+    """Lists everything that installed packages register, by group: `rlinf plugins [group]`.
+
+    What is of a named group is imported, and marked where that fails; all of them would take too long.
+    """
     groups: dict[str, list[str]] = {}
     for distribution in distributions():
         for point in distribution.entry_points:
             if point.group.startswith("rlinf.") and (not args or point.group in args):
                 mark = "  unverified" if is_unverified(point.value) else ""
+                mark += _failure(point) if args else ""
                 line = f"  {point.name:20} {point.value}  ({distribution.name} {distribution.version}){mark}"
                 groups.setdefault(point.group, []).append(line)
     for group in sorted(groups):
         # A distribution is found once for each entry of `sys.path` that leads to it.
         _write("\n".join([group, *sorted(set(groups[group]))]))
     return 0
+
+
+def _failure(point: EntryPoint) -> str:
+    """Why it can't be imported; "" if it can."""
+    try:
+        point.load()
+    # Whatever a stranger's module raises when it is imported.
+    except Exception as error:  # noqa: BLE001
+        return f"  can't be imported: {type(error).__name__}: {error}"
+    return ""
 
 
 def _usage() -> str:

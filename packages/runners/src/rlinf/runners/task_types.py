@@ -12,7 +12,8 @@ registers its own, by an entry point of the group `rlinf.runners`; a script uses
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -175,8 +176,11 @@ def read_run(cls: type[C], data: Section, *, task_type: str, rules: Sequence[Rul
 def task_type_of(data: Section) -> TaskType:
     """Which kind of run a configuration describes: what `runner.task_type` says, or else what its sections show.
 
+    A task type that can't be imported is left out of the second, with a warning: it must not stop runs of other types.
+
     Raises:
         UnknownName: nobody registered it.
+        MissingExtra: it is named, and needs a module that is not installed.
     """
     written = _written(data)
     if written is not None:
@@ -188,7 +192,7 @@ def task_type_of(data: Section) -> TaskType:
         # A section that a task type does not know counts more than a key, and that more than a section that is left out.
         return len(set(data) - known), strange, len(known - set(data))
 
-    return min((each for each in map(TASK_TYPES.get, TASK_TYPES.names()) if each.inferred), key=fit)
+    return min((each for each in _importable() if each.inferred), key=fit)
 
 
 def explain_run(cfg: RunConfig, provenance: Provenance, key: str) -> str:
@@ -200,6 +204,17 @@ def explain_run(cfg: RunConfig, provenance: Provenance, key: str) -> str:
             for name, (other, names) in inherited_names(inner, subsection(cfg.source, field.name), field.name).items():
                 inherited |= {f"{field.name}.{name}.{each}": f"as {field.name}.{other}.{each}" for each in names}
     return explain(resolved(cfg), {**inherited, **provenance}, key)
+
+
+def _importable() -> Iterator[TaskType]:
+    """The installed task types, but for those of packages that can't be imported; a warning names these."""
+    for name in TASK_TYPES.names():
+        try:
+            yield TASK_TYPES.get(name)
+        # Whatever a stranger's module raises when it is imported.
+        except Exception as error:  # noqa: BLE001
+            problem = f"{type(error).__name__}: {error}"
+            warnings.warn(f"the task type '{name}' ({TASK_TYPES.owner(name)}) is left out: {problem}", stacklevel=2)
 
 
 def _keys(config: type[RunConfig], name: str) -> set[str]:

@@ -29,6 +29,7 @@ PARTS = (
     "models.lora",
     "models.reward_models",
     "envs",
+    "envs.knowledge",
     "envs.sandbox",
     "envs.tasks",
     "envs.tools",

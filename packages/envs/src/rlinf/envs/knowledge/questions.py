@@ -1,0 +1,159 @@
+"""Questions that lead over several passages: `the boss of the employer of Bodaru?`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlinf.core.config.ranges import expect_range
+from rlinf.core.errors import ConfigError
+from rlinf.core.problems import Problem, Split, WorkedTurn
+from rlinf.core.random import keyed_generator, keyed_seed
+from rlinf.core.tool_calls import ToolCall, ToolResult
+from rlinf.envs.knowledge.base import KnowledgeBase
+from rlinf.envs.knowledge.facts import relations_of
+from rlinf.envs.knowledge.generation import Knowledge, generated
+from rlinf.envs.tasks.splits import PATIENCE, check_sizes
+
+_PARTS = 1 << 20
+_ASKED = (
+    "Answer the question. Search for what you need, as often as you need it, and give the answer alone between <answer> and "
+    "</answer>.\nQuestion: {question}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A path through the knowledge base, of one relation or more."""
+
+    subject: str
+    """The entity at which it begins."""
+    relations: tuple[str, ...]
+    """Each leads from the entity before it to the next one, the last one to the answer."""
+    stations: tuple[str, ...]
+    """The entities on the way, the subject first: what has to be looked up. As many as there are relations."""
+    answer: str
+    """Where it ends."""
+    passages: tuple[str, ...]
+    """The ids of the passages that tell it, in the order in which they are needed."""
+
+    def __str__(self) -> str:
+        return f"{' of '.join(reversed(self.relations))} of {self.subject}?"
+
+    @property
+    def sentence(self) -> str:
+        """The question as a sentence."""
+        return f"What is the {' of the '.join(reversed(self.relations))} of {self.subject}?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiHop:
+    """Questions to a generated knowledge base, by name: `data.type: multi_hop`.
+
+    A share of the worked examples looks up one entity after the other, as the tool `search` finds them in the same knowledge base;
+    the others state the answer at once, as somebody does who knows it by heart. The answer stands in `<answer>` (rewards
+    `search_em`, `search_f1`, `searchr1`). Problems held out are about entities that no problem to train on leads to.
+    """
+
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    """What is asked about; the tool `search` takes the same."""
+    hops: tuple[int, ...] = (1, 2, 3)
+    """How many passages a question may need, each number equally often."""
+    worked_share: float = 0.35
+    """The share of problems whose worked example searches."""
+    tool: str = "search"
+    """The name of the tool in worked examples; it takes an argument `query`."""
+    titles: bool = True
+    """Whether results in worked examples begin with titles; as the tool has it."""
+    train: int = 20_000
+    """Problems to train on, all different."""
+    validation: int = 512
+    """Problems held out, all different."""
+    seed: int = 0
+    """Decides the questions and their worked examples."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self.train, self.validation, self.knowledge.held_out)
+        if not self.hops or min(self.hops) < 1 or max(self.hops) > 6 or len(set(self.hops)) < len(self.hops):
+            raise ConfigError("hops", f"expected different numbers from 1 to 6, found {list(self.hops)}")
+        expect_range("worked_share", self.worked_share, 0.0, 1.0)
+
+    def check(self, place: str) -> None:
+        """Nothing has to be installed."""
+
+    def questions(self, split: Split) -> Sequence[Question]:
+        """The questions of a split, with their gold passages.
+
+        Raises:
+            ConfigError: there are not so many different ones.
+        """
+        count = self.train if split == "train" else self.validation
+        found: dict[Question, None] = {}
+        idle = 0
+        for question in self._drawn(split):
+            idle = idle + 1 if question in found else 0
+            found[question] = None
+            if len(found) == count:
+                return list(found)
+            if idle == PATIENCE:
+                break
+        problem = f"expected {count} different questions, found {len(found)}"
+        raise ConfigError(f"multi_hop.{split}", problem, "Ask for fewer, or make the knowledge base larger.")
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The same as problems.
+
+        Raises:
+            ConfigError: there are not so many different ones.
+        """
+        return [self._problem(number, question) for number, question in enumerate(self.questions(split))]
+
+    def _problem(self, number: int, question: Question) -> Problem:
+        # By the question alone, so that its example stays the same whatever else is drawn.
+        worked = keyed_seed(self.seed, f"worked {question}") % _PARTS < self.worked_share * _PARTS
+        turns = [self._looked_up(name) for name in question.stations] if worked else []
+        brief = self.knowledge.style == "brief"
+        return Problem(
+            prompt=str(question) if brief else ({"role": "user", "content": _ASKED.format(question=question.sentence)},),
+            answer=question.answer,
+            id=number,
+            turns=(*turns, WorkedTurn(text=f"<answer>{question.answer}</answer>")),
+            place=", ".join(question.passages),
+        )
+
+    def _looked_up(self, name: str) -> WorkedTurn:
+        passage = self._base.passage(self._base[name])
+        text = f"Doc 1(Title: {passage.title}) {passage.text}" if self.titles else passage.text
+        call = ToolCall(name=self.tool, arguments={"query": name})
+        return WorkedTurn(calls=(call,), results=(ToolResult(text=text, name=self.tool),))
+
+    @property
+    def _base(self) -> KnowledgeBase:
+        return generated(self.knowledge)
+
+    def _drawn(self, split: Split) -> Iterator[Question]:
+        """Questions without end; those that come back to where they were are left out, as their answer could be guessed."""
+        generator = keyed_generator(self.seed, f"multi-hop questions of {split}")
+        starts = [entity.name for entity in self._base.entities if entity.split == split]
+        while True:
+            subject = starts[int(generator.integers(len(starts)))]
+            question = self._path(subject, self.hops[int(generator.integers(len(self.hops)))], generator)
+            if len({*question.stations, question.answer}) == len(question.stations) + 1:
+                yield question
+
+    def _path(self, subject: str, hops: int, generator: np.random.Generator) -> Question:
+        base, name = self._base, subject
+        relations: list[str] = []
+        stations: list[str] = []
+        for hop in range(hops):
+            entity = base[name]
+            # Only the last relation may lead to what is no entity.
+            choices = relations_of(entity.kind, values=self.knowledge.values and hop + 1 == hops)
+            relation = choices[int(generator.integers(len(choices)))].name
+            relations.append(relation)
+            stations.append(name)
+            name = entity.facts[relation]
+        passages = tuple(base.passage(base[station]).id for station in stations)
+        return Question(subject, tuple(relations), tuple(stations), name, passages)

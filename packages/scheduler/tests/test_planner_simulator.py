@@ -28,7 +28,7 @@ from rlinf.scheduler.planner import (
     simulate,
     write_trace,
 )
-from rlinf.scheduler.planner.lanes import completions, lengths
+from rlinf.scheduler.planner.device_timelines import completions, lengths
 
 FOUR = Machine(devices=4)
 TWO = Machine(devices=2)
@@ -181,7 +181,7 @@ def test_work_is_conserved_and_no_device_does_two_things(
         spans = sorted(
             (start, end)
             for call in simulation.calls
-            for (low, high), start, end in zip(simulation.lanes[call.component], call.starts, call.ends, strict=True)  # type: ignore[arg-type]
+            for (low, high), start, end in zip(simulation.timelines[call.component], call.starts, call.ends, strict=True)
             if low <= device < high
         )
         assert all(a[1] <= b[0] + 1e-9 for a, b in pairwise(spans))

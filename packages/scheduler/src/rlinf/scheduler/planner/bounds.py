@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlinf.scheduler.planner.lanes import Options, lengths
+from rlinf.scheduler.planner.device_timelines import Options, lengths
 from rlinf.scheduler.planner.layout import Layout, Slot
 from rlinf.scheduler.planner.workload import Workload
 

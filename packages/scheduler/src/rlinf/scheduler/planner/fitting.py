@@ -119,9 +119,9 @@ class _Run:
         self.step_s = [(after - before) / SECOND for before, after in pairwise(self._ends)]
         self._inside = [span for span in recorded if self._step(span) is not None]
         calls = [span for span in calls if self._step(span) is not None]
-        self.slots, lanes, self.on_nodes = _slots({span.group for span in calls}, placement(self.path), calls)
+        self.slots, timelines, self.on_nodes = _slots({span.group for span in calls}, placement(self.path), calls)
         self._calls = [span for span in calls if span.group in self.slots]
-        self.work = {name: self._work(name, lanes[name]) for name in self.slots}
+        self.work = {name: self._work(name, timelines[name]) for name in self.slots}
         channels = [
             edge for edge in Flow.from_spans(self._inside).edges if edge.kind == "channel" and edge.producer != edge.consumer
         ]
@@ -157,16 +157,16 @@ class _Run:
         at = bisect.bisect_left(self._ends, span.end) - 1
         return at if 0 <= at < len(self._ends) - 1 else None
 
-    def _work(self, name: str, lanes: Mapping[int, int]) -> list[float]:
-        """Seconds of each lane in each step."""
+    def _work(self, name: str, timelines: Mapping[int, int]) -> list[float]:
+        """Seconds of each timeline in each step."""
         sums: dict[tuple[int, int], int] = {}
         for span in self._calls:
             step = self._step(span)
             if span.group == name and step is not None:
-                key = (lanes[span.rank], step)
+                key = (timelines[span.rank], step)
                 sums[key] = sums.get(key, 0) + span.worked
         steps = range(len(self.step_s))
-        return [sums.get((lane, step), 0) / SECOND for lane in sorted(set(lanes.values())) for step in steps]
+        return [sums.get((timeline, step), 0) / SECOND for timeline in sorted(set(timelines.values())) for step in steps]
 
     def _find_loops(self) -> list[Loop]:
         pairs = {(edge.producer, edge.consumer) for edge in self._edges}
@@ -227,9 +227,9 @@ def trace_file(path: str | Path) -> Path:
 def _slots(
     groups: Iterable[str], placed: Mapping[str, Sequence[Sequence[int]]], calls: Sequence[Span]
 ) -> tuple[dict[str, Slot], dict[str, dict[int, int]], set[str]]:
-    """The devices of each group, the lane of each rank, and the groups that have no devices."""
+    """The devices of each group, the timeline of each rank, and the groups that have no devices."""
     slots: dict[str, Slot] = {}
-    lanes: dict[str, dict[int, int]] = {}
+    timelines: dict[str, dict[int, int]] = {}
     on_nodes: set[str] = set()
     for group in sorted(groups):
         ranks = sorted({span.rank for span in calls if span.group == group})
@@ -239,8 +239,8 @@ def _slots(
             on_nodes.add(group)
             continue
         different = sorted(set(devices))
-        lanes[group] = {rank: different.index(devices[rank]) for rank in ranks}
+        timelines[group] = {rank: different.index(devices[rank]) for rank in ranks}
         used = sorted({device for each in different for device in each})
         parallel = max(1, len(used) // len(different))
         slots[group] = Slot(used[0], len(different) * parallel, parallel)
-    return slots, lanes, on_nodes
+    return slots, timelines, on_nodes

@@ -16,8 +16,8 @@ import numpy as np
 
 from rlinf.core.errors import PlacementError
 from rlinf.scheduler.placement.grammar import PLACE
-from rlinf.scheduler.planner.lanes import Call, Floats, Lanes
-from rlinf.scheduler.planner.lanes import Options as Options
+from rlinf.scheduler.planner.device_timelines import Call, DeviceTimelines, Floats
+from rlinf.scheduler.planner.device_timelines import Options as Options
 from rlinf.scheduler.planner.layout import Layout, Machine, MemoryUse, check, memory_use, sharing
 from rlinf.scheduler.planner.workload import Workload
 
@@ -42,8 +42,8 @@ class Simulation:
     staleness: tuple[float, int]
     """Weight versions by which items were behind when they were trained on: the mean, and the most."""
     calls: list[Call]
-    lanes: dict[str, list[tuple[int, int]]]
-    """Component → the first device of each lane, and the first after it."""
+    timelines: dict[str, list[tuple[int, int]]]
+    """Component → the first device of each timeline, and the first after it."""
 
     @property
     def step_s(self) -> float:
@@ -91,7 +91,7 @@ class _Run:
         self.workload, self.machine, self.layout = workload, machine, layout
         self.options, self.memory = options, memory
         self.order = {name: at for at, name in enumerate(workload.order)}
-        self.lanes = Lanes(workload, machine, layout, slowdown)
+        self.timelines = DeviceTimelines(workload, machine, layout, slowdown)
         self.calls: list[Call] = []
         self._steps = options.simulated(workload)
         self.ends: list[float] = []
@@ -103,14 +103,14 @@ class _Run:
         self._play()
         return Simulation(
             steps=self._steps,
-            makespan_s=float(self.lanes.free.max()) + self.workload.sync_s,
+            makespan_s=float(self.timelines.free.max()) + self.workload.sync_s,
             ends_s=tuple(self.ends),
-            busy_s=self.lanes.busy,
-            work_s=self.lanes.work,
+            busy_s=self.timelines.busy,
+            work_s=self.timelines.work,
             memory=self.memory,
             staleness=self._staleness(),
             calls=self.calls,
-            lanes={name: self.lanes.ranges(name) for name in self.layout},
+            timelines={name: self.timelines.ranges(name) for name in self.layout},
         )
 
     # The graph of a step.
@@ -249,7 +249,7 @@ class _Run:
         while heap:
             _, _, _, number = heapq.heappop(heap)
             call = self.calls[number]
-            done = self.lanes.work_on(call, self.options)
+            done = self.timelines.work_on(call, self.options)
             played += 1
             if call.component in self.workload.sinks:
                 left[call.step] -= 1
@@ -268,7 +268,6 @@ class _Run:
         for source in self.workload.sources:
             for made in self.steps:
                 call = made[source][0]
-                assert call.starts is not None
                 behind += [max(0, call.step - (bisect_right(published, start + 1e-12) - 1)) for start in call.starts.tolist()]
         return (float(np.mean(behind)), max(behind)) if behind else (0.0, 0)
 

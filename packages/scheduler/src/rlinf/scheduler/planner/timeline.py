@@ -21,9 +21,7 @@ WIDTH = 60
 
 def spans_of(simulation: Simulation) -> Iterator[Span]:
     """What each process did, in the order in which it began; processes that are alike share a line."""
-    for call in sorted(simulation.calls, key=lambda call: float(call.starts.min() if call.starts is not None else 0)):
-        assert call.starts is not None
-        assert call.ends is not None
+    for call in sorted(simulation.calls, key=lambda call: float(call.starts.min())):
         for rank, (start, end) in enumerate(zip(call.starts.tolist(), call.ends.tolist(), strict=True)):
             yield Span(
                 kind="call",
@@ -38,7 +36,7 @@ def spans_of(simulation: Simulation) -> Iterator[Span]:
 
 def write_trace(simulation: Simulation, path: str | Path) -> Path:
     """Writes a trace in the format of measured ones, which opens in the same viewer."""
-    placed = {name: [list(range(low, high)) for low, high in lanes] for name, lanes in simulation.lanes.items()}
+    placed = {name: [list(range(low, high)) for low, high in timelines] for name, timelines in simulation.timelines.items()}
     return write(path, spans_of(simulation), {"start_ns": 0, "simulated": True, "full": [], "placement": placed})
 
 
@@ -58,12 +56,12 @@ def draw(simulation: Simulation, layout: Layout, *, step: int = -1, width: int =
     lines: list[str] = []
     for name in layout:
         cover = np.zeros(width)
-        lanes = len(simulation.lanes[name])
+        count = len(simulation.timelines[name])
         for call in simulation.calls:
-            if call.component != name or call.starts is None or call.ends is None:
+            if call.component != name:
                 continue
             for start, stop in zip(call.starts.tolist(), call.ends.tolist(), strict=True):
-                cover += np.clip(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start), 0, None) / lanes
+                cover += np.clip(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start), 0, None) / count
         share = cover / max((end - begin) / width, 1e-12)
         marks = "".join("#" if each > 0.75 else "+" if each > 0.05 else "." for each in share.tolist())
         lines.append(f"{name:<12} {marks}")

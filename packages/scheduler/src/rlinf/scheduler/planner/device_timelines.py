@@ -1,4 +1,4 @@
-"""The devices of a simulation, and how long a call takes on them."""
+"""The timelines of the devices in a simulation, and how long a call takes on them."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Call:
     ready: float = 0.0
     next: list[tuple[Call, float, int]] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
     """Who waits for it, seconds of the transfer between them, and the chunk that it waits for; -1: for all."""
-    starts: Floats | None = None
-    """`[lanes]`"""
-    ends: Floats | None = None
-    """`[lanes]`"""
+    starts: Floats = field(default_factory=lambda: np.empty(0))
+    """`[timelines]`; empty before it is placed."""
+    ends: Floats = field(default_factory=lambda: np.empty(0))
+    """`[timelines]`"""
 
 
 def lengths(component: Component, name: str, step: int, seed: int) -> Floats:
@@ -86,8 +86,8 @@ def completions(component: Component, parallel: int, drawn: Floats, processes: i
     return cost.fixed_s * ordered + cost.item_s * (np.cumsum(ordered, axis=1) + left * ordered)
 
 
-class Lanes:
-    """The devices, and the processes on them. Processes that are alike in everything share a lane."""
+class DeviceTimelines:
+    """When each device is free, and what it did. Processes that are alike in everything share a timeline."""
 
     def __init__(self, workload: Workload, machine: Machine, layout: Layout, slowdown: Sequence[float]) -> None:
         self.workload, self.layout = workload, layout
@@ -114,7 +114,7 @@ class Lanes:
         return np.repeat(self._busy, self.widths)
 
     def ranges(self, name: str) -> list[tuple[int, int]]:
-        """The devices of each lane of a component."""
+        """The devices of each timeline of a component."""
         cuts = self.cuts[self.cells[name].start : self.cells[name].stop + 1 : self.each[name]].tolist()
         return list(pairwise(cuts))
 

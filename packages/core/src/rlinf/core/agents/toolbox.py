@@ -7,7 +7,7 @@ import inspect
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,6 +59,29 @@ class ToolBox:
     def tools(self) -> tuple[Tool, ...]:
         """The tools, in order."""
         return tuple(entry.tool for entry in self._entries.values())
+
+    def only(self, names: Collection[str]) -> ToolBox:
+        """Those of these names; limits, places and what was answered before are shared with this box."""
+        return self._of({name: entry for name, entry in self._entries.items() if name in names})
+
+    def bound(self, name: str, function: Callable[..., Any]) -> ToolBox:
+        """The same, in which one tool runs another function; the others are shared with this box.
+
+        The limits of the tool hold for this box alone: a call of it that waits for calls of the same name in other boxes, as where
+        agents have agents, never waits for a place that it takes itself.
+
+        Args:
+            name: of one of the tools.
+            function: takes the same arguments.
+        """
+        entry = self._entries[name]
+        return self._of({**self._entries, name: _Entry(replace(entry.tool, function=function), entry.limits)})
+
+    @staticmethod
+    def _of(entries: dict[str, _Entry]) -> ToolBox:
+        box = ToolBox()
+        box._entries = entries
+        return box
 
     async def call(self, call: ToolCall) -> ToolResult:
         """What a model is told of its call; never raises for what the model or the tool did."""

@@ -59,8 +59,14 @@ class AgentTask(Protocol):
         """How many turns a conversation may have."""
         ...
 
-    def conversation(self, agent: str = "") -> Conversation:
-        """A new conversation that begins with the problem."""
+    def conversation(self, agent: str = "", *, prompt: str | None = None, tools: ToolBox | None = None) -> Conversation:
+        """A new conversation.
+
+        Args:
+            agent: who writes it, where there are several.
+            prompt: with which it begins; None for the problem.
+            tools: those whose calls are understood in it; None for `tools` of the task.
+        """
         ...
 
 

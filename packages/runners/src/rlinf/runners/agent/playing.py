@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -15,7 +16,7 @@ from rlinf.core.problems import Problem, Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.runners.agent.schema import AgentSection
 from rlinf.runners.conversations.conversation import RenderingError, TokenConversation
-from rlinf.runners.reasoning.language import as_numpy
+from rlinf.runners.reasoning.language import as_numpy, encode_prompt
 
 
 class OutOfContext(Exception):
@@ -48,10 +49,16 @@ class Task:
         """How many turns a conversation may have."""
         return self.config.max_turns
 
-    def conversation(self, agent: str = "") -> TokenConversation:
-        """A new conversation that begins with the problem."""
-        form = self.config.tool_format.format
-        return TokenConversation(self.problem, self.prompt, self.tokenizer, form, self.tools.tools, agent, self.opened)
+    def conversation(self, agent: str = "", *, prompt: str | None = None, tools: ToolBox | None = None) -> TokenConversation:
+        """A new conversation that begins with the problem, or with a prompt of its own."""
+        form, callable_here = self.config.tool_format.format, (tools or self.tools).tools
+        problem, tokens = self.problem, self.prompt
+        if prompt is not None:
+            chats = not isinstance(self.problem.prompt, str)
+            asked = ({"role": "user", "content": prompt},) if chats else prompt
+            problem = self.config.prepared(Problem(prompt=asked, answer="", id=self.problem.id), callable_here)
+            tokens = tuple(encode_prompt(self.tokenizer, problem))
+        return TokenConversation(problem, tokens, self.tokenizer, form, callable_here, agent, self.opened)
 
     def episode(self, finish: EpisodeFinish, *, answer: str = "", failure: str = "") -> Episode:
         """All that was written so far as an episode."""
@@ -82,7 +89,7 @@ class TurnGenerator:
         aborted: Callable[[], bool],
     ) -> None:
         self._generator, self._sampling, self._seed, self._request = generator, sampling, seed, request
-        self._in_flight, self._aborted, self._count = in_flight, aborted, 0
+        self._in_flight, self._aborted, self._counts = in_flight, aborted, Counter[str]()
         self.failure: RLinfError | None = None
         """What the generator failed with, which is no fault of the episode."""
 
@@ -96,8 +103,11 @@ class TurnGenerator:
         if self._aborted():
             raise Aborted
         own = cast("TokenConversation", conversation)
-        request, seed = f"{self._request}/{self._count}", keyed_seed(self._seed, "turn", self._count)
-        self._count += 1
+        # By the agent, not by all turns so far: which of several agents is first depends on how long tools take.
+        agent, count = own.agent, self._counts[own.agent]
+        self._counts[agent] += 1
+        request = f"{self._request}/{agent}{count}"
+        seed = keyed_seed(self._seed, f"turn of {agent}" if agent else "turn", count)
         sampling = replace(self._sampling, max_new_tokens=min(self._sampling.max_new_tokens, self._room(len(own.tokens))))
         self._in_flight.add(request)
         try:

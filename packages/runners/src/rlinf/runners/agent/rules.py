@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rlinf.core.errors import ConfigError
+from rlinf.runners.agent.delegation import NAME, Delegate
 from rlinf.runners.agent.schema import AgentConfig
 from rlinf.runners.config.rules import Rule
 from rlinf.runners.config.sections import Section
@@ -28,7 +29,20 @@ def _tools_differ(cfg: AgentConfig) -> ConfigError | None:
     return ConfigError("agent.tools", f"two tools are called '{twice}'", "Give one of them another name.")
 
 
-AGENT: Final[Sequence[Rule[AgentConfig]]] = (*REASONING, _no_partial_episodes, _tools_differ)
+def _delegation_has_its_tool(cfg: AgentConfig) -> ConfigError | None:
+    workflow = cfg.agent.workflow
+    if not isinstance(workflow, Delegate):
+        return None
+    names = [tool.name for tool in cfg.agent.built()]
+    if NAME not in names:
+        return ConfigError("agent.tools", f"the workflow '{NAME}' has no tool '{NAME}'", f"Add {{type: {NAME}}}.")
+    missing = next((name for name in workflow.lead_tools or () if name not in names), None)
+    if missing is None:
+        return None
+    return ConfigError("agent.lead_tools", f"expected some of {', '.join(names)}, found '{missing}'", "Add it to agent.tools.")
+
+
+AGENT: Final[Sequence[Rule[AgentConfig]]] = (*REASONING, _no_partial_episodes, _tools_differ, _delegation_has_its_tool)
 
 
 def read_agent(data: Section) -> AgentConfig:

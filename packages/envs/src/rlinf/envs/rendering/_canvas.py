@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,11 +77,11 @@ class Canvas:
 
     def finish(self) -> NDArray[np.uint8]:
         """The picture, `[H, W, 3]`."""
-        image = self._image.resize(self.pixels, Image.Resampling.LANCZOS)
+        image = self._image.reduce(_FINER)
         draw = ImageDraw.Draw(image)
         # Texts come last and in their final size: Pillow smooths them itself.
         for at, text, color, anchor, size in self._texts:
-            draw.text(at, text, fill=color, font=ImageFont.load_default(size=size), anchor=anchor)
+            draw.text(at, text, fill=color, font=_font(size), anchor=anchor)
         return np.asarray(image, np.uint8)
 
     def _pixel(self, point: Point) -> Point:
@@ -89,3 +90,9 @@ class Canvas:
 
     def _thick(self, pixels: float) -> int:
         return max(1, round(pixels * _FINER))
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Pillow decodes its own font anew for each call."""
+    return ImageFont.load_default(size=size)

@@ -5,9 +5,14 @@ import contextlib
 import sys
 from dataclasses import dataclass
 
+import pytest
+
+from rlinf.algorithms.rewards.composite import Composite, Part
 from rlinf.algorithms.rewards.reward import PairReward
 from rlinf.algorithms.rewards.scoring import score, score_async
+from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, merge
+from rlinf.core.rewards import RewardSample, WeightedScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +78,44 @@ def test_async_calls_wait_together_but_only_so_many():
     scores = asyncio.run(score_async(count, ["a"] * 20, ["a"] * 20, timeout_s=10.0, concurrency=4))
     assert scores.values == [1.0] * 20
     assert most == 4
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Asks how long a response is in tokens, when all others have been asked, too."""
+
+    barrier: asyncio.Barrier
+
+    async def score_samples(self, samples):
+        await self.barrier.wait()
+        return [float(len(sample.tokens)) for sample in samples]
+
+
+def test_parts_of_a_composite_are_asked_at_the_same_time_and_told_what_they_look_at():
+    """Two judges that wait for each other, and a rule that knows texts alone."""
+
+    async def scored():
+        barrier = asyncio.Barrier(2)
+        reward = Composite(
+            parts={
+                "first": Part(Judge(barrier), weight=0.5),
+                "second": Part(Judge(barrier)),
+                "right": Part("exact_match", weight=2.0),
+                "both": Part(Composite(parts={"a": Part("exact_match"), "b": Part("exact_match", weight=-0.25)})),
+            }
+        )
+        samples = [RewardSample(text="7", answer="7", tokens=(1, 2)), RewardSample(text="8", answer="7", tokens=(1,))]
+        return await asyncio.wait_for(reward.score_samples(samples), 60)
+
+    assert asyncio.run(scored()) == {
+        "first": WeightedScores(values=[2.0, 1.0], weight=0.5),
+        "second": WeightedScores(values=[2.0, 1.0]),
+        "right": WeightedScores(values=[1.0, 0.0], weight=2.0),
+        "both": WeightedScores(values=[0.75, 0.0]),
+    }
+
+
+def test_texts_alone_are_not_enough_for_a_part_that_looks_at_whole_responses():
+    reward = Composite(parts={"judge": Part(Judge(asyncio.Barrier(1)))})
+    with pytest.raises(ConfigError, match=r"parts\.judge: looks at whole responses, found texts alone"):
+        reward(["a"], ["a"])

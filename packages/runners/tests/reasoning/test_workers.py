@@ -9,42 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from reasoning_toy import WIRING, channels, job, written
 
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
-from rlinf.runners.reasoning.generation.rollout import Generated
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer
 from rlinf.runners.reasoning.reward_worker import RewardWorker
 from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
 from rlinf.runners.reasoning.rules import read_reasoning
-from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, WrittenGroup
-
-WIRING = ReasoningTopology(actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, reward_ranks=1)
-
-
-def job(*groups: int, needed: int | None = None, again: tuple[int, ...] = (), shown: int = 1) -> JobSpec:
-    prompt_groups = tuple(PromptGroup(group=g, problem=g % 6, again=g in again) for g in groups)
-    return JobSpec(
-        key="train/0/0",
-        split="train",
-        prompt_groups=prompt_groups,
-        needed=len(groups) if needed is None else needed,
-        samples=2,
-        sampling=SamplingConfig(max_new_tokens=8),
-        shown=shown,
-    )
-
-
-def channels(new_queue: Any) -> Channels:
-    return Channels(completions=new_queue(), trajectories=new_queue(), reference_requests=new_queue(), references=new_queue())
-
-
-def written(data: dict[str, Any], task: JobSpec, between: Channels) -> tuple[Generated, ReasoningRolloutWorker]:
-    worker = ReasoningRolloutWorker(read_reasoning(data))
-    worker.init_worker(WIRING)
-    return asyncio.run(worker.generate(task, between)), worker
+from rlinf.runners.reasoning.topology import Channels, WrittenGroup
 
 
 def groups_of(between: Channels) -> list[int]:
@@ -128,13 +103,13 @@ def test_a_group_that_arrives_twice_is_scored_once(
     written(reasoning_data, job(0, 1), between)
     written(reasoning_data, job(0, 1, 2), between)
     seen: list[int] = []
-    original = RewardWorker._score
+    original = RewardWorker._begin
 
-    def counting(self: RewardWorker, task: JobSpec, item: Any, **options: Any) -> Any:
+    def counting(self: RewardWorker, task: JobSpec, item: Any) -> Any:
         seen.append(item.prompt_group.group)
-        return original(self, task, item, **options)
+        return original(self, task, item)
 
-    monkeypatch.setattr(RewardWorker, "_score", counting)
+    monkeypatch.setattr(RewardWorker, "_begin", counting)
     reports, worker = scored(reasoning_data, job(0, 1, 2), between)
     assert sorted(report.group for report in reports) == sorted(seen) == [0, 1, 2]
     worker.deliver({0: 0, 2: 1}, between)

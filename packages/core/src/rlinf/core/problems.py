@@ -43,6 +43,8 @@ class Problem:
     """Each `[H, W, 3]` uint8, in the order of the prompt's image marks."""
     place: str = field(default="", compare=False)
     """Where a person finds it, such as `file:line`; "" for what was made on the spot."""
+    row: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
+    """All columns of its row, for rewards that look at more than `answer`; empty for what was made on the spot."""
 
 
 class TaskConfig(Protocol):

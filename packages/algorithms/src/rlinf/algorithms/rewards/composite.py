@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from rlinf.algorithms.rewards.pool import VerifierPool
 from rlinf.algorithms.rewards.reward import RuleReward
@@ -15,6 +17,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.metrics import Metric, Statistic
 from rlinf.core.protocols import Reward
 from rlinf.core.registry import REWARDS
+from rlinf.core.rewards import RewardSample, SampleReward, WeightedScores
 
 
 def weighted(parts: Mapping[str, tuple[float, Scores]]) -> Scores:
@@ -53,7 +56,7 @@ def weighted(parts: Mapping[str, tuple[float, Scores]]) -> Scores:
 class Part:
     """One of several rewards."""
 
-    reward: str | Reward
+    reward: str | Reward | SampleReward
     """A registered name, or a reward."""
     weight: float = 1.0
     """What its score is multiplied by; negative for a penalty that is counted positive."""
@@ -68,7 +71,7 @@ class Part:
         if isinstance(self.reward, str):
             REWARDS.get(self.reward, place="reward")
             built = REWARDS.build(self.reward, self.params, place="params")
-        elif not callable(self.reward):
+        elif not callable(self.reward) and not isinstance(self.reward, SampleReward):
             raise ConfigError("reward", f"expected a name or a reward, found {self.reward!r}")
         elif self.params:
             raise ConfigError("params", "given for a reward that is built already", "Give its name instead.")
@@ -82,6 +85,7 @@ class Composite(RuleReward):
     """The weighted sum of named rewards, by name: `composite`. A part that fails counts its lowest score, 0 as a rule.
 
     As configuration: `{parts: {accuracy: {reward: math}, shape: {reward: think_format, weight: 0.1, params: {tag: think}}}}`.
+    A run logs the mean and the standard deviation of each part; its parts are asked at the same time.
     """
 
     parts: Mapping[str, Part]
@@ -93,6 +97,21 @@ class Composite(RuleReward):
         if "score" in self.parts:
             raise ConfigError("parts.score", "'score' is the name of the sum", "Name the part otherwise.")
 
+    def check(self, place: str) -> None:
+        """Refuses what a part refuses, such as a machine on which no sandbox can confine programs as far as it must."""
+        for name, part in self.parts.items():
+            check = getattr(part.built, "check", None)  # not every reward has something to check
+            if callable(check):
+                check(f"{place}.parts.{name}.params")
+
+    async def score_samples(self, samples: Sequence[RewardSample]) -> Mapping[str, WeightedScores]:
+        """What each part says of whole responses; a part that only knows texts and answers is given these."""
+        said = await asyncio.gather(*(_said(part.built, samples) for part in self.parts.values()))
+        return {
+            name: WeightedScores(values=values, weight=part.weight)
+            for (name, part), values in zip(self.parts.items(), said, strict=True)
+        }
+
     def scores(
         self,
         completions: Sequence[str],
@@ -103,8 +122,30 @@ class Composite(RuleReward):
     ) -> Scores:
         """The weighted sum; each part's mean is a metric."""
         expect_pairs("Composite", completions, answers)
+        for name, part in self.parts.items():
+            if isinstance(part.built, SampleReward) and not callable(part.built):
+                raise ConfigError(f"parts.{name}", "looks at whole responses, found texts alone", "Call score_samples(samples).")
         found = {
             name: (part.weight, score(part.built, completions, answers, timeout_s=timeout_s, pool=pool))
             for name, part in self.parts.items()
         }
         return weighted(found)
+
+
+async def _said(reward: Reward | SampleReward, samples: Sequence[RewardSample]) -> Sequence[float]:
+    """One number for each sample; a reward that does not wait runs in a thread, so that others go on."""
+    if not isinstance(reward, SampleReward):
+        texts, answers = [sample.text for sample in samples], [sample.answer for sample in samples]
+        return (await asyncio.to_thread(score, reward, texts, answers)).values
+    if inspect.iscoroutinefunction(reward.score_samples):
+        found = await reward.score_samples(samples)
+    else:
+        found = await asyncio.to_thread(reward.score_samples, samples)
+        found = await found if inspect.isawaitable(found) else found
+    return _summed(cast("Mapping[str, WeightedScores]", found)) if isinstance(found, Mapping) else found
+
+
+def _summed(parts: Mapping[str, WeightedScores]) -> Sequence[float]:
+    """The weighted sum of a part that has parts itself."""
+    rows = zip(*(part.values for part in parts.values()), strict=True)
+    return [math.fsum(p.weight * r for p, r in zip(parts.values(), row, strict=True)) for row in rows]

@@ -146,7 +146,8 @@ class Dataset:
             solution = whole
         if self.solution_key is not None:
             solution = _text(row, self.solution_key, place)
-        return Problem(prompt=self._prompt(row, place), answer=answer.strip(), id=number, solution=solution, place=place)
+        prompt = self._prompt(row, place)
+        return Problem(prompt=prompt, answer=answer.strip(), id=number, solution=solution, place=place, row=row)
 
     def _prompt(self, row: Row, place: str) -> str | tuple[Message, ...]:
         asked = _field(row, self.prompt_key, place)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from rlinf.core.agents import Episode
 from rlinf.core.errors import RLinfError
+from rlinf.core.rewards import RewardSample
 from rlinf.core.trajectory import Trajectory
 from rlinf.runners.agent.schema import AgentConfig
 from rlinf.runners.agent.transcripts import transcript
@@ -41,6 +43,11 @@ class AgentRewardWorker(LanguageRewardWorker):
         """The answer."""
         return cast("Episode", member).answer
 
+    def sample(self, member: Written, given: RewardSample) -> RewardSample:
+        """With its turns, and all tokens that were written in them."""
+        turns = cast("Episode", member).own_turns
+        return replace(given, turns=turns, tokens=tuple(int(token) for turn in turns for token in turn.completion.tokens))
+
     def rewards(self, members: Sequence[Written], scores: Sequence[float]) -> list[float]:
         """The scores, with the penalty of length if there is one, and what workflows gave; 0 for what failed."""
         shaped = zip(cast("Sequence[Episode]", members), self.shaped(scores, members), strict=True)
@@ -69,6 +76,7 @@ class AgentRewardWorker(LanguageRewardWorker):
 def _measured(episode: Episode) -> Mapping[str, float]:
     results = [result for turn in episode.own_turns for result in turn.results]
     return {
+        "agents": float(len({branch.agent for branch in episode.branches})),
         "turns": float(len(episode.own_turns)),
         "tool_calls": float(len(results)),
         "tool_errors": float(sum(result.outcome != "ok" for result in results)),

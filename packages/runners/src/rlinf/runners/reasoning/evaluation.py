@@ -34,6 +34,8 @@ _NOT_MEASURED = (
     *("max_prompt_length", "filter_overlong_prompts"),
 )
 """Keys of `data` that can't change what is measured, or that the protocol's `problems` state."""
+_NOT_SCORED = ("overlong", "max_concurrent", "group_timeout_s")
+"""Keys of `reward` that can't change what is measured."""
 
 
 def problem_protocol(cfg: ReasoningConfig, problems: Sequence[int], *, final: bool) -> ProblemProtocol:
@@ -52,7 +54,7 @@ def problem_protocol(cfg: ReasoningConfig, problems: Sequence[int], *, final: bo
         problems=tuple(problems[:count]),
         samples=cfg.eval.samples,
         sampling=resolved(cfg.eval_sampling),
-        reward={key: value for key, value in resolved(cfg.reward).items() if key != "overlong"},
+        reward={key: value for key, value in resolved(cfg.reward).items() if key not in _NOT_SCORED},
         pass_k=cfg.eval.pass_k,
         agent=cfg.measured_agent,
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from rlinf.core.data import Completion
+from rlinf.core.rewards import RewardSample
 from rlinf.core.trajectory import Trajectory
 from rlinf.runners.reasoning.generation.admission import Response
 from rlinf.runners.reasoning.generation.prompt_groups import PromptGroup
@@ -21,6 +23,11 @@ class RewardWorker(LanguageRewardWorker):
         """The whole response."""
         completion = cast("Completion[Any]", member)
         return self.state.tokenizer.decode(_said(completion, stops), skip_special_tokens=True)
+
+    def sample(self, member: Written, given: RewardSample) -> RewardSample:
+        """With the tokens of the response, the one that ended it among them."""
+        completion = cast("Completion[Any]", member)
+        return replace(given, tokens=tuple(int(token) for token in completion.tokens))
 
     def rewards(self, members: Sequence[Written], scores: Sequence[float]) -> list[float]:
         """The scores, with the penalty of length if there is one."""

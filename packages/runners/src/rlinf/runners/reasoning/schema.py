@@ -15,6 +15,7 @@ from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.problems import Problem, TaskConfig
 from rlinf.core.protocols import Advantage, Loss, Reward, WeightSync
 from rlinf.core.registry import ADVANTAGES, GENERATORS, LOSSES, REWARDS, TASKS
+from rlinf.core.rewards import SampleReward
 from rlinf.runners.checkpoints.run_folder import resume_folder
 from rlinf.runners.config.schema import (
     ActorConfig,
@@ -139,13 +140,20 @@ class RewardConfig:
     """`reward`; its section also holds the fields of the reward."""
 
     reward_type: str = "exact_match"
-    """A registered reward."""
-    reward: Reward = field(metadata=chosen(REWARDS, "reward_type"))
+    """A registered reward, or `module:attr` of a function of completions and answers, or of a `rlinf.core.rewards.SampleReward`."""
+    reward: Reward | SampleReward = field(metadata=chosen(REWARDS, "reward_type"))
     """The reward's own fields."""
     success: float = 1.0
     """From which reward on, before the penalty of length, a response counts as right."""
     overlong: OverlongConfig | None = None
     """The penalty of length; null for none."""
+    max_concurrent: int = 64
+    """Groups that a reward which waits, such as a judge behind a network, is asked about at a time by each worker."""
+    group_timeout_s: float = 300.0
+    """Seconds that such a reward may take for one group."""
+
+    def __post_init__(self) -> None:
+        positive(max_concurrent=self.max_concurrent, group_timeout_s=self.group_timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,9 @@ class Response:
     """What it says; None where the report carries no texts."""
     measured: Mapping[str, float] = field(default_factory=dict[str, float])
     """What else is known of it, by name; the means are logged as `rollout/<name>`."""
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What each part of the reward says of it, before its weight; mean and standard deviation are logged as `rollout/reward/<name>`
+    and `rollout/reward/<name>_std`."""
     failure: str = ""
     """Why it failed, where something other than the policy did."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,13 +138,14 @@ class Generation:
         lags = [self._versions.lag(report.oldest) for report in reports]
         return {
             # An exact sum does not depend on the order in which groups arrive.
-            "rollout/rewards": math.fsum(r.reward for r in responses) / count,
+            **_spread("rollout/rewards", [r.reward for r in responses]),
             "rollout/accuracy": sum(r.success for r in responses) / count,
             "rollout/response_length": sum(r.tokens for r in responses) / count,
             "rollout/truncated": sum(r.finish == "length" for r in responses) / count,
             "rollout/lag": sum(lags) / max(1, len(lags)),
             "rollout/lag_max": float(max(lags, default=0)),
             **{f"rollout/{name}": math.fsum(r.measured[name] for r in responses) / count for name in _measured(responses)},
+            **_parts(responses),
         }
 
 
@@ -153,3 +154,18 @@ def _measured(responses: Sequence[Response]) -> Sequence[str]:
     first = next(iter(responses), None)
     names = () if first is None else first.measured
     return sorted(name for name in names if all(name in response.measured for response in responses))
+
+
+def _parts(responses: Sequence[Response]) -> Mapping[str, float]:
+    """Each part of the reward, over the responses that it was asked about."""
+    found: dict[str, float] = {}
+    for name in sorted({name for response in responses for name in response.parts}):
+        found |= _spread(f"rollout/reward/{name}", [r.parts[name] for r in responses if name in r.parts])
+    return found
+
+
+def _spread(name: str, values: Sequence[float]) -> Mapping[str, float]:
+    """Mean and standard deviation of the population; sums are exact, as above."""
+    count = max(1, len(values))
+    mean = math.fsum(values) / count
+    return {name: mean, f"{name}_std": math.sqrt(math.fsum((value - mean) ** 2 for value in values) / count)}

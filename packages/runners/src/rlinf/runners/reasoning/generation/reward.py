@@ -7,23 +7,34 @@ completions ──► text ──► reward ──► report to the runner
 from __future__ import annotations
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, SupportsFloat, cast
+from typing import Any, cast
 
-from rlinf.core.errors import NonFiniteError, RLinfError
-from rlinf.core.problems import Split, Tokenizer
+from rlinf.core.errors import RLinfError
+from rlinf.core.problems import Tokenizer
 from rlinf.core.protocols import Reward
 from rlinf.core.registry import REWARDS
+from rlinf.core.rewards import RewardSample
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
+from rlinf.runners.reasoning.generation.scores import GroupScores, Scorer
 from rlinf.runners.reasoning.language import Problems, build_tokenizer
 from rlinf.runners.reasoning.schema import OverlongConfig, ReasoningConfig
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, ReferenceRequest, Written, WrittenGroup, queue_name
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A group that is being scored."""
+
+    written: WrittenGroup
+    texts: Sequence[str]
+    scores: Future[GroupScores]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,7 @@ class ScoringState:
     tokenizer: Tokenizer
     problems: Problems
     penalty: Reward | None
+    scorer: Scorer
     kept: dict[int, Trajectory[Any]] = field(default_factory=dict[int, Trajectory[Any]])
 
 
@@ -58,6 +70,15 @@ class LanguageRewardWorker(Worker, ABC):
         """
 
     @abstractmethod
+    def sample(self, member: Written, given: RewardSample) -> RewardSample:
+        """What a reward is told of a member that looks at more than its text.
+
+        Args:
+            member: one of a group.
+            given: what is known of the problem, and the text that is scored.
+        """
+
+    @abstractmethod
     def rewards(self, members: Sequence[Written], scores: Sequence[float]) -> list[float]:
         """What each member is worth, from what the run's reward says of it."""
 
@@ -73,7 +94,8 @@ class LanguageRewardWorker(Worker, ABC):
         """Builds the tokenizer and the reward."""
         tokenizer = build_tokenizer(self.cfg)
         penalty = _penalty(self.cfg.reward.overlong)
-        self._state = ScoringState(topology, tokenizer, Problems(self.cfg, tokenizer), penalty)
+        scorer = Scorer(self.cfg.reward, f"reward[{self.rank}]")
+        self._state = ScoringState(topology, tokenizer, Problems(self.cfg, tokenizer), penalty, scorer)
 
     def compute_rewards(self, job: JobSpec, channels: Channels) -> list[GroupReport]:
         """Scores this worker's share of a job as it is written; each group once, however often it arrives.
@@ -86,17 +108,17 @@ class LanguageRewardWorker(Worker, ABC):
         expected = sum(job.share(rank, state.topology.rollout_ranks)[1] for rank in state.topology.scored_by(self.rank))
         asks = state.topology.inference_ranks > 0 and job.split == "train"
         reports: dict[int, GroupReport] = {}
-        while len(reports) < expected:
+        pending: dict[int, Pending] = {}
+        while len(reports) + len(pending) < expected:
             with self.worker_timer("wait_for_completions"):
                 written = cast("WrittenGroup", channels.completions.get(key=queue_name(job.key, self.rank)))
             # A rollout worker that was started again writes all of its share once more.
-            if written.prompt_group.group in reports:
+            if written.prompt_group.group in (*reports, *pending):
                 continue
             with self.worker_timer("score"):
-                report = self._score(job, written, with_text=written.prompt_group in job.prompt_groups[: job.shown])
-            reports[report.group] = report
-            if job.split == "train":
-                self._keep(written, report, channels if asks else None)
+                pending[written.prompt_group.group] = self._begin(job, written)
+            self._collect(job, pending, reports, channels if asks else None, wait=False)
+        self._collect(job, pending, reports, channels if asks else None, wait=True)
         if asks:
             self._receive_references(channels, list(reports))
             channels.reference_requests.put(None, key=state.topology.inference_rank(self.rank))
@@ -116,43 +138,51 @@ class LanguageRewardWorker(Worker, ABC):
             channels.trajectories.put((self.rank, Trajectory.concat(own) if own else None), key=actor)
         state.kept.clear()
 
-    def _score(self, job: JobSpec, written: WrittenGroup, *, with_text: bool) -> GroupReport:
-        state, prompt_group = self._ready(), written.prompt_group
-        problem = state.problems.get(job.split, prompt_group.problem)
+    def _collect(
+        self, job: JobSpec, pending: dict[int, Pending], reports: dict[int, GroupReport], channels: Channels | None, *, wait: bool
+    ) -> None:
+        """Takes over the groups whose scores are there; all of them if it waits."""
+        for group, item in [entry for entry in pending.items() if wait or entry[1].scores.done()]:
+            with self.worker_timer("wait_for_scores"):
+                # Each has its own deadline, and all wait for a place among others.
+                scores = item.scores.result(timeout=self.cfg.reward.group_timeout_s * (1 + len(pending)))
+            report = self._report(job, item, scores, with_text=item.written.prompt_group in job.prompt_groups[: job.shown])
+            reports[group] = report
+            del pending[group]
+            if job.split == "train":
+                self._keep(item.written, report, channels)
+
+    def _begin(self, job: JobSpec, written: WrittenGroup) -> Pending:
+        state, number = self._ready(), written.prompt_group.problem
+        problem = state.problems.get(job.split, number)
         stops = set(state.problems.stopped(job.sampling).stop_token_ids)
         texts = [self.scored_text(member, stops) for member in written.completions]
-        scores = self._given(self.cfg.reward.reward(texts, [problem.answer] * len(texts)), texts, job.split, prompt_group.problem)
-        rewards = self.rewards(written.completions, scores)
+
+        def samples() -> Sequence[RewardSample]:
+            prompt, tokens = state.problems.text(job.split, number), state.problems.prompt(job.split, number).tokens
+            given = RewardSample(text="", answer=problem.answer, prompt=prompt, prompt_tokens=tokens, row=problem.row)
+            pairs = zip(written.completions, texts, strict=True)
+            return [self.sample(member, dataclasses.replace(given, text=text)) for member, text in pairs]
+
+        where = state.problems.name(job.split, number)
+        return Pending(written, texts, state.scorer.begin(texts, problem.answer, where, samples))
+
+    def _report(self, job: JobSpec, item: Pending, scores: GroupScores, *, with_text: bool) -> GroupReport:
+        state, written, prompt_group = self._ready(), item.written, item.written.prompt_group
+        rewards = self.rewards(written.completions, scores.values)
+        scored = zip(rewards, scores.values, written.completions, item.texts, strict=True)
+        responses = [self.response(member, reward, score, text if with_text else None) for reward, score, member, text in scored]
         return GroupReport(
             group=prompt_group.group,
             problem=prompt_group.problem,
             responses=tuple(
-                self.response(member, reward, score, text if with_text else None)
-                for reward, score, member, text in zip(rewards, scores, written.completions, texts, strict=True)
+                response if response.failure else dataclasses.replace(response, parts=scores.of(row))
+                for row, response in enumerate(responses)
             ),
             oldest=min((c.oldest for c in written.completions if c.oldest is not None), default=None),
             prompt=state.problems.text(job.split, prompt_group.problem) if with_text else None,
-            answer=problem.answer if with_text else "",
+            answer=state.problems.get(job.split, prompt_group.problem).answer if with_text else "",
         )
-
-    def _given(self, scores: object, texts: Sequence[str], split: Split, problem: int) -> Sequence[float]:
-        """The scores, if there is a number for each response."""
-        place, name = f"reward[{self.rank}]", self.cfg.reward.reward_type
-        where = self._ready().problems.name(split, problem)
-        wanted = f"expected one score of reward '{name}' for each of {len(texts)} responses to {where}"
-        if isinstance(scores, str) or not isinstance(scores, Sized) or not isinstance(scores, Iterable):
-            raise RLinfError(place, f"{wanted}, found {scores!r:.80}", "Return a list as long as the list of completions.")
-        if len(scores) != len(texts):
-            raise RLinfError(place, f"{wanted}, found {len(scores)}", "Return a list as long as the list of completions.")
-        given: list[float] = []
-        for score, text in zip(cast("Iterable[Any]", scores), texts, strict=True):
-            if not isinstance(score, SupportsFloat):
-                raise RLinfError(place, f"{wanted}, found {score!r:.80}", "Return numbers.")
-            given.append(float(score))
-            if not math.isfinite(given[-1]):
-                found = f"expected a finite score of reward '{name}' for {where}, found {score}; the response is {text[:80]!r}"
-                raise NonFiniteError(place, found, "Mend the reward: no number can be trained on.")
-        return given
 
     def shaped(self, scores: Sequence[float], members: Sequence[Written]) -> list[float]:
         """Scores with the penalty of length, if there is one."""

@@ -1,0 +1,73 @@
+"""What a reward may be told of a response beside its text, and what it may say beside one number."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from rlinf.core.agents.episodes import Turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSample:
+    """A response, and all that is known of the problem that it answers."""
+
+    text: str
+    """What is scored: a whole response, or what an agent answered in the end."""
+    answer: str
+    """What is right, as the problem says."""
+    prompt: str = ""
+    """What the model read, as text."""
+    prompt_tokens: tuple[int, ...] = ()
+    """The same as tokens."""
+    row: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """All columns of the problem's row; empty for a problem that was made on the spot."""
+    tokens: tuple[int, ...] = ()
+    """What the model wrote, and nothing that it read; those of several turns follow each other."""
+    turns: tuple[Turn, ...] = ()
+    """An agent's turns, with their calls and results; () for a single response."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedScores:
+    """What one of several rewards says."""
+
+    values: Sequence[float]
+    """One for each response, before its weight."""
+    weight: float = 1.0
+    """What the values are multiplied by before they are added to those of the others."""
+
+
+Scored = Sequence[float] | Mapping[str, WeightedScores]
+"""One number for each response, or several rewards by name, whose weighted sum counts."""
+
+
+@runtime_checkable
+class SampleReward(Protocol):
+    """A reward that is told more than texts, may wait, or says of what its score is made.
+
+    Groups are scored while others are still written: several calls may be under way at once, in threads of their own if they don't
+    wait.
+    """
+
+    def score_samples(self, samples: Sequence[RewardSample]) -> Scored | Awaitable[Scored]:
+        """Scores responses to one problem; may be `async`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFunction:
+    """A function as a `SampleReward`; made by the decorator `sample_reward`."""
+
+    function: Callable[[Sequence[RewardSample]], Scored | Awaitable[Scored]]
+    """May be async."""
+
+    def score_samples(self, samples: Sequence[RewardSample]) -> Scored | Awaitable[Scored]:
+        """What the function says."""
+        return self.function(samples)
+
+
+def sample_reward(function: Callable[[Sequence[RewardSample]], Scored | Awaitable[Scored]]) -> SampleFunction:
+    """The decorator that makes a function of `RewardSample`s a reward, to be chosen as `module:function`; it may be async."""
+    return SampleFunction(function)

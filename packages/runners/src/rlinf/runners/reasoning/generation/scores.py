@@ -1,0 +1,123 @@
+"""`Scorer`: asks the run's reward about one group; rewards that wait are asked about many groups at a time.
+
+texts and answers ──► reward(completions, answers)           a number each
+samples           ──► reward.score_samples(samples), async   a number each, or parts by name with weights
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, SupportsFloat, cast
+
+from rlinf.core.errors import DeadlineExceeded, NonFiniteError, RLinfError
+from rlinf.core.rewards import RewardSample, SampleReward, Scored, WeightedScores
+from rlinf.runners.reasoning.schema import RewardConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupScores:
+    """What a reward says of a group."""
+
+    values: tuple[float, ...]
+    """One for each response."""
+    parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, "tuple[float, ...]"])
+    """Each part before its weight, by name; empty for a reward of one part."""
+
+    def of(self, row: int) -> Mapping[str, float]:
+        """What each part says of one response."""
+        return {name: values[row] for name, values in self.parts.items()}
+
+
+class Scorer:
+    """Asks one reward, and refuses what is no number for each response.
+
+    Args:
+        config: the section `reward`.
+        place: the worker, for messages.
+    """
+
+    def __init__(self, config: RewardConfig, place: str) -> None:
+        self._config, self._place = config, place
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._places: asyncio.Semaphore | None = None
+
+    def begin(
+        self, texts: Sequence[str], answer: str, where: str, samples: Callable[[], Sequence[RewardSample]]
+    ) -> Future[GroupScores]:
+        """Has a group scored; done at once unless the reward waits.
+
+        Args:
+            texts: the responses.
+            answer: what is right.
+            where: what a person finds the problem by.
+            samples: the responses with all that is known of them; only made for rewards that look at them.
+
+        Raises:
+            RLinfError: there is not a number for each response; the message names reward, problem and response.
+        """
+        reward = self._config.reward
+        if not isinstance(reward, SampleReward):
+            return _settled(self._checked(reward(texts, [answer] * len(texts)), texts, where))
+        found = reward.score_samples(samples())
+        if not inspect.isawaitable(found):
+            return _settled(self._checked(found, texts, where))
+        return asyncio.run_coroutine_threadsafe(self._awaited(found, texts, where), self._running())
+
+    async def _awaited(self, found: Awaitable[Scored], texts: Sequence[str], where: str) -> GroupScores:
+        assert self._places is not None  # made with the loop that runs this
+        limit = self._config.group_timeout_s
+        async with self._places:
+            try:
+                async with asyncio.timeout(limit):
+                    said = await found
+            except TimeoutError as error:
+                problem = f"reward '{self._config.reward_type}' said nothing of {where} within reward.group_timeout_s = {limit:g} s"
+                raise DeadlineExceeded(self._place, problem) from error
+        return self._checked(said, texts, where)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        """A loop in a thread of its own, which goes on while this worker waits for the next group."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._places = asyncio.Semaphore(self._config.max_concurrent)
+            threading.Thread(target=self._loop.run_forever, daemon=True, name=f"rewards of {self._place}").start()
+        return self._loop
+
+    def _checked(self, said: object, texts: Sequence[str], where: str) -> GroupScores:
+        name = f"reward '{self._config.reward_type}'"
+        if not isinstance(said, Mapping):
+            return GroupScores(values=self._numbers(said, texts, name, where))
+        given = cast("Mapping[str, WeightedScores]", said)
+        parts = {part: self._numbers(each.values, texts, f"part '{part}' of {name}", where) for part, each in given.items()}
+        # fsum: the order of the parts, which a mapping decides, must not change a score.
+        values = [math.fsum(given[part].weight * numbers[row] for part, numbers in parts.items()) for row in range(len(texts))]
+        return GroupScores(values=tuple(values), parts=parts)
+
+    def _numbers(self, scores: object, texts: Sequence[str], name: str, where: str) -> tuple[float, ...]:
+        """The scores, if there is a finite number for each response."""
+        wanted = f"expected one score of {name} for each of {len(texts)} responses to {where}"
+        if isinstance(scores, str) or not isinstance(scores, Sized) or not isinstance(scores, Iterable):
+            raise RLinfError(self._place, f"{wanted}, found {scores!r:.80}", "Return a list as long as the list of completions.")
+        if len(scores) != len(texts):
+            raise RLinfError(self._place, f"{wanted}, found {len(scores)}", "Return a list as long as the list of completions.")
+        given: list[float] = []
+        for score, text in zip(cast("Iterable[Any]", scores), texts, strict=True):
+            if not isinstance(score, SupportsFloat):
+                raise RLinfError(self._place, f"{wanted}, found {score!r:.80}", "Return numbers.")
+            given.append(float(score))
+            if not math.isfinite(given[-1]):
+                found = f"expected a finite score of {name} for {where}, found {score}; the response is {text[:80]!r}"
+                raise NonFiniteError(self._place, found, "Mend the reward: no number can be trained on.")
+        return tuple(given)
+
+
+def _settled(scores: GroupScores) -> Future[GroupScores]:
+    future: Future[GroupScores] = Future()
+    future.set_result(scores)
+    return future

@@ -1,0 +1,38 @@
+"""Jobs, channels and what a toy rollout writes, for tests of workers without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rlinf.core.generation import SamplingConfig
+from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
+from rlinf.runners.reasoning.generation.rollout import Generated
+from rlinf.runners.reasoning.rollout_worker import ReasoningRolloutWorker
+from rlinf.runners.reasoning.rules import read_reasoning
+from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
+
+WIRING = ReasoningTopology(actor="actor", actor_ranks=2, rollout="rollout", rollout_ranks=1, reward_ranks=1)
+
+
+def job(*groups: int, needed: int | None = None, again: tuple[int, ...] = (), shown: int = 1) -> JobSpec:
+    prompt_groups = tuple(PromptGroup(group=g, problem=g % 6, again=g in again) for g in groups)
+    return JobSpec(
+        key="train/0/0",
+        split="train",
+        prompt_groups=prompt_groups,
+        needed=len(groups) if needed is None else needed,
+        samples=2,
+        sampling=SamplingConfig(max_new_tokens=8),
+        shown=shown,
+    )
+
+
+def channels(new_queue: Any) -> Channels:
+    return Channels(completions=new_queue(), trajectories=new_queue(), reference_requests=new_queue(), references=new_queue())
+
+
+def written(data: dict[str, Any], task: JobSpec, between: Channels) -> tuple[Generated, ReasoningRolloutWorker]:
+    worker = ReasoningRolloutWorker(read_reasoning(data))
+    worker.init_worker(WIRING)
+    return asyncio.run(worker.generate(task, between)), worker

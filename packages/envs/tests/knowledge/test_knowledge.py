@@ -140,7 +140,7 @@ def test_what_is_refused_of_a_knowledge_base(changed, said):
 def test_what_is_refused_of_questions():
     with pytest.raises(ConfigError, match=r"^hops: expected different numbers from 1 to 6, found \[0\]"):
         MultiHop(hops=(0,))
-    with pytest.raises(ConfigError, match=r"^multi_hop\.validation: expected 5000 different questions, found \d+"):
+    with pytest.raises(ConfigError, match=r"^multi_hop\.validation: expected 5000 different problems, found \d+"):
         MultiHop(knowledge=BRIEF, hops=(1,), validation=5000).questions("validation")
 
 

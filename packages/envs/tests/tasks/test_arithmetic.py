@@ -127,7 +127,7 @@ def test_faults_are_named(settings, message):
 
 
 def test_more_problems_than_there_are():
-    with pytest.raises(ConfigError, match=r"arithmetic.train: expected 300 different problems for 'train', found \d+"):
+    with pytest.raises(ConfigError, match=r"arithmetic.train: expected 300 different problems, found \d+"):
         Arithmetic(train=300, validation=1, terms=2, largest=10).problems("train")
     with pytest.raises(ConfigError, match="largest"):
         Arithmetic(train=1, validation=1, terms=3, digits=3, operations=("+",), largest=20).problems("train")

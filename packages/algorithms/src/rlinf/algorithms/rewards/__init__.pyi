@@ -35,3 +35,5 @@ from rlinf.algorithms.rewards.scoring import OneByOne as OneByOne
 from rlinf.algorithms.rewards.scoring import Verified as Verified
 from rlinf.algorithms.rewards.scoring import score as score
 from rlinf.algorithms.rewards.scoring import score_async as score_async
+from rlinf.algorithms.rewards.table import ItemF1 as ItemF1
+from rlinf.algorithms.rewards.table import item_f1 as item_f1

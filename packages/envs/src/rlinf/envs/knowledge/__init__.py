@@ -11,3 +11,5 @@ from rlinf.envs.knowledge.generation import Knowledge as Knowledge
 from rlinf.envs.knowledge.generation import generated as generated
 from rlinf.envs.knowledge.questions import MultiHop as MultiHop
 from rlinf.envs.knowledge.questions import Question as Question
+from rlinf.envs.knowledge.tables import Table as Table
+from rlinf.envs.knowledge.tables import WideSearch as WideSearch

@@ -10,18 +10,31 @@ import numpy as np
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Problem, Split, WorkedTurn
-from rlinf.core.random import keyed_generator, keyed_seed
+from rlinf.core.random import keyed_generator
 from rlinf.core.tool_calls import ToolCall, ToolResult
 from rlinf.envs.knowledge.base import KnowledgeBase
 from rlinf.envs.knowledge.facts import relations_of
 from rlinf.envs.knowledge.generation import Knowledge, generated
-from rlinf.envs.tasks.splits import PATIENCE, check_sizes
+from rlinf.envs.tasks.splits import check_sizes, first_distinct, is_worked
 
-_PARTS = 1 << 20
 _ASKED = (
     "Answer the question. Search for what you need, as often as you need it, and give the answer alone between <answer> and "
     "</answer>.\nQuestion: {question}"
 )
+
+
+def searched(base: KnowledgeBase, name: str, *, tool: str, titles: bool) -> WorkedTurn:
+    """A worked turn that looks an entity up by its name, and finds its passage.
+
+    Args:
+        base: what is searched.
+        name: of the entity.
+        tool: the name of the tool, which takes an argument `query`.
+        titles: whether results begin with titles.
+    """
+    passage = base.passage(base[name])
+    text = f"Doc 1(Title: {passage.title}) {passage.text}" if titles else passage.text
+    return WorkedTurn(calls=(ToolCall(name=tool, arguments={"query": name}),), results=(ToolResult(text=text, name=tool),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +103,7 @@ class MultiHop:
             ConfigError: there are not so many different ones.
         """
         count = self.train if split == "train" else self.validation
-        found: dict[Question, None] = {}
-        idle = 0
-        for question in self._drawn(split):
-            idle = idle + 1 if question in found else 0
-            found[question] = None
-            if len(found) == count:
-                return list(found)
-            if idle == PATIENCE:
-                break
-        problem = f"expected {count} different questions, found {len(found)}"
-        raise ConfigError(f"multi_hop.{split}", problem, "Ask for fewer, or make the knowledge base larger.")
+        return first_distinct(self._drawn(split), count, place=f"multi_hop.{split}")
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The same as problems.
@@ -111,9 +114,8 @@ class MultiHop:
         return [self._problem(number, question) for number, question in enumerate(self.questions(split))]
 
     def _problem(self, number: int, question: Question) -> Problem:
-        # By the question alone, so that its example stays the same whatever else is drawn.
-        worked = keyed_seed(self.seed, f"worked {question}") % _PARTS < self.worked_share * _PARTS
-        turns = [self._looked_up(name) for name in question.stations] if worked else []
+        worked = question.stations if is_worked(str(question), self.worked_share, seed=self.seed) else ()
+        turns = [searched(self._base, name, tool=self.tool, titles=self.titles) for name in worked]
         brief = self.knowledge.style == "brief"
         return Problem(
             prompt=str(question) if brief else ({"role": "user", "content": _ASKED.format(question=question.sentence)},),
@@ -122,12 +124,6 @@ class MultiHop:
             turns=(*turns, WorkedTurn(text=f"<answer>{question.answer}</answer>")),
             place=", ".join(question.passages),
         )
-
-    def _looked_up(self, name: str) -> WorkedTurn:
-        passage = self._base.passage(self._base[name])
-        text = f"Doc 1(Title: {passage.title}) {passage.text}" if self.titles else passage.text
-        call = ToolCall(name=self.tool, arguments={"query": name})
-        return WorkedTurn(calls=(call,), results=(ToolResult(text=text, name=self.tool),))
 
     @property
     def _base(self) -> KnowledgeBase:

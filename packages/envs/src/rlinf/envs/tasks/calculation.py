@@ -8,13 +8,12 @@ from typing import Literal
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Problem, Split, WorkedTurn
-from rlinf.core.random import keyed_generator, keyed_seed
+from rlinf.core.random import keyed_generator
 from rlinf.core.tool_calls import ToolCall, ToolResult
-from rlinf.envs.tasks.splits import check_sizes, distinct
+from rlinf.envs.tasks.splits import check_sizes, distinct, is_worked
 
 Operation = Literal["+", "-", "*"]
 _DRAWS = 4096
-_PARTS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +99,7 @@ class Calculation:
 
     def _problem(self, number: int, chain: Chain) -> Problem:
         answer = str(chain.results()[-1])
-        # By the chain alone, so that its example stays the same whatever else is drawn.
-        worked = keyed_seed(self.seed, f"worked {chain}") % _PARTS < self.worked_share * _PARTS
+        worked = is_worked(str(chain), self.worked_share, seed=self.seed)
         calls = zip(chain.expressions(), chain.results(), strict=True) if worked else ()
         turns = [
             WorkedTurn(

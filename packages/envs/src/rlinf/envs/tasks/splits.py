@@ -36,18 +36,48 @@ def distinct(
     Raises:
         ConfigError: the stream does not have so many.
     """
+
+    def belongs(item: T) -> bool:
+        return split_of(key(item), seed=seed, validation_share=validation_share) == split
+
+    return first_distinct(drawn, count, place=f"{place}.{split}", wanted=belongs)
+
+
+def first_distinct(drawn: Iterator[T], count: int, *, place: str, wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
+    """The first `count` different ones of an endless stream.
+
+    Args:
+        drawn: the stream.
+        count: how many.
+        place: who asks, for the message.
+        wanted: whether one of them counts.
+
+    Raises:
+        ConfigError: the stream does not have so many.
+    """
     found: dict[T, None] = {}
     idle = 0
     while len(found) < count and idle < PATIENCE:
         item = next(drawn)
         idle += 1
-        if item not in found and split_of(key(item), seed=seed, validation_share=validation_share) == split:
+        if item not in found and wanted(item):
             found[item] = None
             idle = 0
     if len(found) < count:
-        problem = f"expected {count} different problems for '{split}', found {len(found)}"
-        raise ConfigError(f"{place}.{split}", problem, "Ask for fewer, or make the problems larger.")
+        problem = f"expected {count} different problems, found {len(found)}"
+        raise ConfigError(place, problem, "Ask for fewer, or make the problems larger.")
     return list(found)
+
+
+def is_worked(key: str, share: float, *, seed: int) -> bool:
+    """Whether a problem belongs to the share whose worked example uses tools: by what it asks alone, whatever else is drawn.
+
+    Args:
+        key: what it asks.
+        share: of all problems.
+        seed: another seed chooses others.
+    """
+    return keyed_seed(seed, f"worked {key}") % _STEPS < share * _STEPS
 
 
 def check_sizes(train: int, validation: int, validation_share: float) -> None:

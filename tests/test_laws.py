@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -31,9 +32,15 @@ FORBIDDEN = {
 """Third-party libraries that a part knows nothing of, however late it would import them."""
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A file's syntax tree, which many laws look at."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path) -> Iterator[str]:
     """The dotted names of all modules that a file imports, at any depth."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -163,10 +170,68 @@ def test_the_meta_package_holds_no_code_and_names_every_part() -> None:
 
 def methods(path: Path) -> Iterator[tuple[str, bool]]:
     """The name of each public method of a file's classes, and whether it has a docstring."""
-    for cls in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for cls in ast.walk(parsed(path)):
         for node in cls.body if isinstance(cls, ast.ClassDef) and not cls.name.startswith("_") else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
                 yield node.name, ast.get_docstring(node) is not None
+
+
+def asserted_input(path: Path) -> Iterator[str]:
+    """The lines with an `assert` that is more than a note to the type checker about what the function itself has made."""
+    for function in ast.walk(parsed(path)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs, *function.args.posonlyargs)}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assert) and not is_narrowing(node.test, given - {"self"}):
+                yield f"{path.relative_to(PACKAGES)}:{node.lineno}"
+
+
+def is_narrowing(test: ast.expr, given: set[str]) -> bool:
+    """Whether it is `name is not None`, of a name that was not given or of an attribute of `self`."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            own = isinstance(left, ast.Attribute) and isinstance(left.value, ast.Name) and left.value.id == "self"
+            return own or (isinstance(left, ast.Name) and left.id not in given)
+        case _:
+            return False
+
+
+def test_assert_never_validates_input() -> None:
+    assert sorted({line for _, path in ALL_SOURCES for line in asserted_input(path)}) == [], "raise an error that names the way out"
+
+
+WAITS = {"Event": "wait", "Barrier": "wait", "Condition": "wait", "Thread": "join", "Popen": "wait", "Process": "join"}
+"""What waits without end if it is given no time, and how it is called."""
+
+
+def endless_waits(path: Path) -> Iterator[str]:
+    """The lines that wait without end for what the same file has made."""
+    tree = parsed(path)
+    waited: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)], value=ast.Call(func=made, keywords=options)):
+                kind = made.attr if isinstance(made, ast.Attribute) else getattr(made, "id", "")
+                owner = getattr(getattr(made, "value", None), "id", "")
+                # A barrier can be told its time when it is made; asyncio has `asyncio.timeout` around it.
+                if kind in WAITS and owner != "asyncio" and "timeout" not in {option.arg for option in options}:
+                    waited[name] = WAITS[kind]
+            case _:
+                pass
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr=method), args=[], keywords=[]
+            ):
+                if waited.get(name) == method:
+                    yield f"{path.relative_to(PACKAGES)}:{node.lineno}"
+            case _:
+                pass
+
+
+def test_nothing_waits_for_ever() -> None:
+    assert sorted({line for _, path in ALL_SOURCES for line in endless_waits(path)}) == [], "give it a deadline, or wait in turns"
 
 
 THIRD_PARTY = frozenset({"forward", "step", "reset", "render", "close", "call"})

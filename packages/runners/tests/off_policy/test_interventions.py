@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from rlinf.core.data import Decision
-from rlinf.core.errors import ConfigError
-from rlinf.core.registry import ENV_WRAPPERS
+from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.replay import ReplayBuffer
 from rlinf.core.robots import add_counts, at_hardware, take_counts
 from rlinf.core.trajectory import Trajectory
@@ -49,6 +48,13 @@ def test_decisions_of_others_become_pieces_of_their_own() -> None:
     assert len(interventions_of(rows([[0, 0]], episode=[1]), first=0)) == 0
 
 
+def test_rows_that_do_not_tell_who_acted_are_refused() -> None:
+    told = rows([[0, 1]], episode=[1])
+    for lacking in ("intervened", "episode"):
+        with pytest.raises(ShapeError, match=rf"interventions_of\(rows\): expected '{lacking}'"):
+            interventions_of(dataclasses.replace(told, **{lacking: None}), first=0)
+
+
 def test_a_buffer_joins_a_piece_and_parts_it_from_the_next() -> None:
     buffer = ReplayBuffer(capacity=50, n_step=3, gamma=1.0)
     for _ in range(2):
@@ -71,21 +77,6 @@ def test_a_collector_marks_them_by_row() -> None:
     found = collector.finish(None)
     assert found.intervened.tolist() == [[False, False, False], [True, False, False], [True, False, False]]
     assert found.mask.sum(1).tolist() == [2, 1, 3]
-
-
-@pytest.fixture
-def intervening() -> Any:
-    @dataclasses.dataclass(frozen=True)
-    class Intervenes:
-        training_only = True
-        intervenes = True
-
-        def wrap(self, env: Any, name: str) -> Any:
-            return env
-
-    ENV_WRAPPERS.register("toy_interventions", Intervenes)
-    yield [{"type": "toy_interventions"}]
-    ENV_WRAPPERS._claims.pop("toy_interventions", None)
 
 
 def test_an_on_policy_run_refuses_that_somebody_else_acts(toy_data: dict[str, Any], intervening: Any) -> None:

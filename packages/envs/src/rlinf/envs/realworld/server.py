@@ -117,7 +117,9 @@ class ControllerServer:
             if self.clock == "real":
                 self._drive()
             else:
-                self._ended.wait()
+                # Its clients let time pass, each in a thread of its own.
+                while not self._ended.wait(_POLL_S):
+                    pass
         finally:
             # Whatever ended it, an arm that nobody drives must not go on.
             self._ended.set()

@@ -69,10 +69,11 @@ class PolicySFTActor(FineTuningWorker):
                 "actor.model.model_type", f"{type(policy).__name__} can't learn from demonstrations", "Choose another."
             )
         self.start(policy, lambda: self._fit(policy, state.train), lambda section: section.build(spec, seed=seed))
-        if not isinstance(self.trainer, TakesPolicyLoss):
+        trainer = self.trainer
+        if not isinstance(trainer, TakesPolicyLoss):
             found = f"'{self.cfg.actor.training_backend}' trains on scored decisions only"
             raise ConfigError("actor.training_backend", found, "Use fsdp.")
-        self._state = state
+        self._state, self._policy_trainer = state, trainer
         return len(state.train)
 
     def read_examples(self) -> None:
@@ -132,11 +133,6 @@ class PolicySFTActor(FineTuningWorker):
         """Gives the policy the statistics of the episodes that are learned, in place of those of the weights it starts from."""
         if self.cfg.data.statistics == "dataset" and isinstance(policy, FitsStatistics):
             policy.fit_statistics(action=train.action, states=train.column("states"))
-
-    @property
-    def _policy_trainer(self) -> TakesPolicyLoss:
-        assert isinstance(self.trainer, TakesPolicyLoss)  # `init_worker` has seen to it
-        return self.trainer
 
     def _loss(self, purpose: str, step: int) -> Imitation:
         seed = keyed_seed(self.cfg.runner.seed, purpose, step, self.rank)

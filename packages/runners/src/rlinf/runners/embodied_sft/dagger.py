@@ -75,8 +75,7 @@ class DatasetAggregation:
 
     def open(self, checkpoint: Checkpoint | None) -> None:
         """Writes the dataset with which the run begins or goes on, and builds simulators and policies."""
-        assert self._cfg.env is not None  # the rules have seen to it
-        bare = described(replace(self._cfg.env.eval, wrappers=()))
+        bare = described(replace(self._played.env.eval, wrappers=()))
         self._demonstrations = len(self._cfg.data.dataset.open())
         self._episodes = begin_dataset(self._cfg, checkpoint, bare)
         slots = slot_layout(self._played, self._env.world_size)

@@ -33,9 +33,15 @@ def grown(cfg: EmbodiedSFTConfig) -> OfflineConfig:
 
 
 def growing(cfg: EmbodiedSFTConfig) -> GrowsDataset:
-    """The demonstrations that it begins with, in a format that can be added to."""
-    assert isinstance(cfg.data.dataset, GrowsDataset)  # the rules have seen to it
-    return cfg.data.dataset
+    """The demonstrations that it begins with.
+
+    Raises:
+        ConfigError: their format can't be added to; the rules of a run refuse that, too.
+    """
+    dataset = cfg.data.dataset
+    if not isinstance(dataset, GrowsDataset):
+        raise ConfigError("data.type", f"'{cfg.data.type}' can't be written, and dagger adds episodes to it", "Use lerobot.")
+    return dataset
 
 
 def begin_dataset(cfg: EmbodiedSFTConfig, checkpoint: Checkpoint | None, spec: EnvSpec) -> int:

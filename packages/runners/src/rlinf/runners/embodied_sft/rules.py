@@ -10,12 +10,13 @@ from rlinf.core.capabilities import HasExpert
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import KnowsExpert, traits_of
 from rlinf.core.errors import ConfigError, refuse
-from rlinf.core.offline import GrowsDataset, OfflineSource
+from rlinf.core.offline import OfflineSource
 from rlinf.core.registry import ENVS
 from rlinf.runners.config.rules import Rule, no_idle_reference, placed_components, placement
 from rlinf.runners.config.sections import Section
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.schema import EvalEnvConfig
+from rlinf.runners.embodied_sft.dataset import growing
 from rlinf.runners.embodied_sft.demonstrations import TEXTS, held_out
 from rlinf.runners.embodied_sft.evaluation import embodied_data
 from rlinf.runners.embodied_sft.schema import EmbodiedSFTConfig
@@ -66,9 +67,13 @@ def _plays(cfg: EmbodiedSFTConfig) -> ConfigError | None:
 
 
 def _grows(cfg: EmbodiedSFTConfig) -> ConfigError | None:
-    if cfg.dagger is None or isinstance(cfg.data.dataset, GrowsDataset):
+    if cfg.dagger is None:
         return None
-    return ConfigError("data.type", f"'{cfg.data.type}' can't be written, and dagger adds episodes to it", "Use lerobot.")
+    try:
+        growing(cfg)
+    except ConfigError as error:
+        return error
+    return None
 
 
 EMBODIED_SFT: Final[Sequence[Rule[EmbodiedSFTConfig]]] = (
@@ -97,14 +102,15 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
     Raises:
         ConfigError: one line for each thing that does not fit, with the names of both sides.
     """
-    if cfg.dagger is not None and cfg.env is not None:
-        _refuse_no_expert(cfg.env.eval)
+    env = None if cfg.env is None else cfg.env.eval
+    if cfg.dagger is not None and env is not None:
+        _refuse_no_expert(env)
     source = cfg.data.dataset.open()
     refuse([*_unfit_for_model(cfg, source), *_too_short(cfg, source)])
-    if cfg.env is not None:
-        refuse(list(_unfit_for_env(cfg, source, described(cfg.env.eval))))
-    if cfg.dagger is not None and cfg.env is not None:
-        refuse(list(_other_features(cfg, source, described(replace(cfg.env.eval, wrappers=())))))
+    if env is not None:
+        refuse(list(_unfit_for_env(cfg, source, env.env_type, described(env))))
+    if cfg.dagger is not None and env is not None:
+        refuse(list(_other_features(source, env.env_type, described(replace(env, wrappers=())))))
 
 
 def _unfit_for_model(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
@@ -137,10 +143,9 @@ def _too_short(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[Config
         yield ConfigError("data.val_episodes", problem, "At least one is to be learned: record more, or hold out fewer.")
 
 
-def _unfit_for_env(cfg: EmbodiedSFTConfig, source: OfflineSource, env: EnvSpec) -> Iterator[ConfigError]:
-    assert cfg.env is not None
+def _unfit_for_env(cfg: EmbodiedSFTConfig, source: OfflineSource, env_type: str, env: EnvSpec) -> Iterator[ConfigError]:
     data, needed = source.spec, traits_of(cfg.actor.model.config).observations or ()
-    ours, theirs = f"'{source.name}'", f"env.eval.env_type '{cfg.env.eval.env_type}'"
+    ours, theirs = f"'{source.name}'", f"env.eval.env_type '{env_type}'"
     if data.action.shape != env.action.shape:
         problem = f"actions of {ours} have the shape {list(data.action.shape)}, those of {theirs} {list(env.action.shape)}"
         yield ConfigError("data.action", problem, "Choose the feature or the environment that it was recorded in.")
@@ -175,10 +180,9 @@ def _declares_expert(name: str) -> bool:
     return isinstance(item, KnowsExpert) and item.has_expert is True
 
 
-def _other_features(cfg: EmbodiedSFTConfig, source: OfflineSource, env: EnvSpec) -> Iterator[ConfigError]:
+def _other_features(source: OfflineSource, env_type: str, env: EnvSpec) -> Iterator[ConfigError]:
     """One dataset has room for one kind of observation: that of the simulator."""
-    assert cfg.env is not None
-    ours, theirs = f"'{source.name}'", f"env.eval.env_type '{cfg.env.eval.env_type}'"
+    ours, theirs = f"'{source.name}'", f"env.eval.env_type '{env_type}'"
     for key in sorted({*env.observation} - {TEXTS}):
         recorded, simulated = source.spec.observation.get(key), env.observation[key]
         if recorded is None or recorded.shape != simulated.shape:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ShapeError
 from rlinf.core.random import keyed_seed
 from rlinf.core.replay import ReplayBuffer
 from rlinf.core.robots import LetsHumansAct
@@ -39,12 +40,17 @@ def interventions_of(rows: Trajectory[Any], *, first: int) -> Trajectory[Any]:
     Args:
         rows: with observations and episodes.
         first: from which the pieces are numbered; more than any number before.
+
+    Raises:
+        ShapeError: they don't tell who acted, or of which episodes they are.
     """
     flat = Batch.of(rows).decisions().trajectory
-    assert flat.intervened is not None  # rows of a run in which people can act
-    assert flat.episode is not None
-    acted = np.asarray(flat.intervened)[:, 0].astype(bool)
+    if flat.intervened is None or flat.episode is None:
+        lacking = "intervened" if flat.intervened is None else "episode"
+        problem = f"expected '{lacking}', which says where people act, found none"
+        raise ShapeError("interventions_of(rows)", problem, "Collect them in environments with the wrapper interventions.")
+    acted, episode = np.asarray(flat.intervened)[:, 0].astype(bool), np.asarray(flat.episode)
     follows = np.zeros_like(acted)
-    follows[1:] = acted[:-1] & (np.asarray(flat.episode)[1:] == np.asarray(flat.episode)[:-1])
+    follows[1:] = acted[:-1] & (episode[1:] == episode[:-1])
     piece = first + np.cumsum(acted & ~follows)
     return dataclasses.replace(flat, episode=piece).rows(np.flatnonzero(acted))

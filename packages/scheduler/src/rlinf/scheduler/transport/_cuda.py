@@ -45,13 +45,14 @@ def reduced(
     plain = tensor.detach()
     if uuid is None:
         return False, landed, (plain.cpu(),)
-    if share is None:
-        reductions: Any = importlib.import_module("torch.multiprocessing.reductions")
-        share = reductions.reduce_tensor
-    assert share is not None
     # The copy is the receiver's own: the sender may change its tensor, and torch keeps the copy until the receiver has let it go.
-    rebuild, args = share(plain.clone())
+    rebuild, args = (share or _torch_reduction())(plain.clone())
     return True, opened, (uuid, rebuild, args)
+
+
+def _torch_reduction() -> Callable[[Any], Any]:
+    reductions: Any = importlib.import_module("torch.multiprocessing.reductions")
+    return reductions.reduce_tensor
 
 
 def shared(tensor: Any, opens: Collection[str], *, here: dict[str, int] | None = None) -> str | None:

@@ -213,11 +213,14 @@ class CooperativeScheduler:
         return f"noticed {seconds:.1f} s late, as {self.me().name} ran on: workers of the `local` back-end take turns"
 
     def _give_up(self) -> Task | None:
-        timed = [task for task in self._waiting if task.deadline is not None and task.wait is not None and not task.joins]
+        timed = [
+            (task.deadline, task, task.wait)
+            for task in self._waiting
+            if task.deadline is not None and task.wait is not None and not task.joins
+        ]
         if timed:
-            first = min(timed, key=lambda task: task.deadline or 0.0)
-            assert first.wait is not None
-            first.verdict = first.wait.hopeless(_REMEDY)
+            _, first, wait = min(timed, key=lambda each: each[0])
+            first.verdict = wait.hopeless(_REMEDY)
             return first
         if self._driver not in self._waiting:
             return None

@@ -16,7 +16,7 @@ from rlinf.scheduler.backends.ray._ray import Session, ray  # isort: skip - sets
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlinf.core.errors import ConfigError, DeadlineExceeded
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.hardware import Node
 from rlinf.scheduler.hardware.files import read_text
@@ -216,5 +216,6 @@ def _introduce_yourself(config: ClusterConfig, ip: str) -> Machine:
 
 
 def _info(rank: int, arrival: JoinedNode, cores: Mapping[str, int]) -> NodeInfo:
-    assert arrival.machine is not None
+    if arrival.machine is None:
+        raise RLinfError(arrival.label, "has not said yet what it has")
     return informed(rank, arrival.ip, arrival.machine, cores=cores.get(arrival.id, 0), ray_id=arrival.id, ray_port=arrival.port)

@@ -180,7 +180,8 @@ class Startup:
 
     def __exit__(self, *exception: object) -> None:
         self._done.set()
-        self._thread.join()
+        # It looks at `_done` this often; what it follows beyond that ends with this process.
+        self._thread.join(timeout=10 * LOOK_S)
 
     def _watch(self) -> None:
         while not self._done.wait(LOOK_S):

@@ -1,0 +1,185 @@
+"""Which device goes from one stage to another, and when: policies that know what the planner knows of costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from rlinf.core.errors import ConfigError
+from rlinf.scheduler.lending.forecast import Now, forecast
+from rlinf.scheduler.planner.workload import Component
+
+PolicyName = Literal["never", "drained", "forecast"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a stage has to do at this moment."""
+
+    name: str
+    cost: Component
+    """What the planner knows of it: seconds of a unit with n items on a device, `load_s`, `offload_s`, spread of lengths."""
+    slots: int
+    """Items that a device works on at a time."""
+    devices: Mapping[int, int]
+    """Device → its items; those that are on their way to the stage have none."""
+    waiting: int
+    """Items that no device works on."""
+    work: float
+    """Units of the items that wait or run, without what was done."""
+    progress: Sequence[float] = ()
+    """Units that were done of each running item, as far as is known."""
+    coming: int = 0
+    """Items that it will be given later in this step."""
+    fixed: frozenset[int] = frozenset()
+    """Devices on their way to it, or that came so recently that they stay."""
+
+    @property
+    def running(self) -> int:
+        """Items on devices."""
+        return sum(self.devices.values())
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a unit with all items of a device, or one where there is none."""
+        return self.cost.costs[1].seconds(max(1, min(self.slots, max(self.devices.values(), default=1))))
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A device goes from a stage to another."""
+
+    device: int
+    giver: str
+    taker: str
+
+
+class MovePolicy(Protocol):
+    """Decides one move at a time; asked again as soon as something has changed."""
+
+    def next_move(self, demands: Sequence[Demand]) -> Move | None:
+        """The next move, or None.
+
+        Args:
+            demands: of all stages, in the order in which items pass them.
+        """
+        ...
+
+
+class Never:
+    """Devices stay where they are: the off switch."""
+
+    def next_move(self, demands: Sequence[Demand]) -> Move | None:
+        """None."""
+        del demands
+        return None
+
+
+class Drained:
+    """A device on which nothing is left goes to a stage where items wait. Items never leave a device before their end."""
+
+    def next_move(self, demands: Sequence[Demand]) -> Move | None:
+        """The idle device of the first stage that has no items waiting, to the stage with most items waiting for each device."""
+        taker = _neediest(demands)
+        if taker is None:
+            return None
+        for giver in demands:
+            free = [device for device, items in giver.devices.items() if not items and device not in giver.fixed]
+            if giver is not taker and not giver.waiting and free:
+                return Move(min(free), giver.name, taker.name)
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Moves a device if the step is predicted to end sooner with it, by more than `hysteresis` times what the move costs.
+
+    For each number of devices that the giver could keep, the rest of the step is played forward from the planner's costs and from
+    what is left of lengths that have come so far (`rlinf.scheduler.lending.forecast`). Of the best number's devices that leave, the
+    one with fewest items goes first; its items go on elsewhere.
+    """
+
+    hysteresis: float = 1.5
+    """How many times its own cost a move must be worth; more moves less."""
+
+    def __post_init__(self) -> None:
+        if not self.hysteresis >= 1:
+            raise ConfigError("hysteresis", f"expected at least 1, found {self.hysteresis!r}", "1 moves whenever it pays.")
+
+    def next_move(self, demands: Sequence[Demand]) -> Move | None:
+        """The move that pays most, or None."""
+        taker = _neediest(demands)
+        if taker is None:
+            return None
+        for giver in demands:
+            if giver is taker or giver.waiting or not giver.devices:
+                continue
+            move = self._from(giver, taker, len(giver.devices) + len(taker.devices))
+            if move is not None:
+                return move
+        return None
+
+    def _from(self, giver: Demand, taker: Demand, devices: int) -> Move | None:
+        free = {device: items for device, items in giver.devices.items() if device not in giver.fixed}
+        if not free:
+            return None
+        device = min(free, key=lambda device: (free[device], device))
+        if not giver.running and not giver.coming:
+            return Move(device, giver.name, taker.name) if self._pays_off(giver, taker) else None
+        # A stage that something still comes to keeps a device.
+        now = Now.of(giver, taker, devices, move_s=self.hysteresis * _move_s(giver, taker))
+        kept = min(range(1, len(giver.devices) + 1), key=lambda kept: (forecast(now, kept), -kept))
+        return Move(device, giver.name, taker.name) if kept < len(giver.devices) else None
+
+    def _pays_off(self, giver: Demand, taker: Demand) -> bool:
+        """Whether the taker's items end sooner on one device more, which comes later by the cost of the move."""
+        held, unit = len(taker.devices), taker.step_s
+        work = (taker.work + taker.coming) * unit / taker.slots
+        cost = self.hysteresis * _move_s(giver, taker)
+        return not held or work / held > (work + cost) / (held + 1)
+
+
+def _neediest(demands: Sequence[Demand]) -> Demand | None:
+    """The stage with most items that wait for a place, for each device; None if none do."""
+    short = {demand.name: demand.waiting - _free(demand) for demand in demands}
+    needy = [demand for demand in demands if short[demand.name] > 0]
+    return max(needy, key=lambda demand: short[demand.name] / (1 + len(demand.devices)), default=None)
+
+
+def _free(demand: Demand) -> int:
+    return sum(max(0, demand.slots - items) for items in demand.devices.values())
+
+
+def _move_s(giver: Demand, taker: Demand) -> float:
+    """Seconds in which a device does nothing when it moves."""
+    return giver.cost.offload_s + taker.cost.load_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoSchedulerConfig:
+    """`cluster.auto_scheduler`: whether work and devices move at run time."""
+
+    policy: PolicyName = "never"
+    """`never` is the off switch; `drained` moves what has run out of work; `forecast` moves what pays, items in flight too."""
+    hysteresis: float = 1.5
+    """How many times its own cost a move must be worth."""
+    move_s: float = 0.5
+    """What a move is taken to cost, in seconds, until one was measured."""
+    components: tuple[str, ...] = field(default=())
+    """Which components give and take; () for all that can."""
+
+    def __post_init__(self) -> None:
+        Forecast(hysteresis=self.hysteresis)
+        if not 0 <= self.move_s < 1e6:
+            raise ConfigError("move_s", f"expected seconds, at least 0, found {self.move_s!r}")
+
+    def build(self) -> MovePolicy:
+        """The policy."""
+        match self.policy:
+            case "never":
+                return Never()
+            case "drained":
+                return Drained()
+            case "forecast":
+                return Forecast(hysteresis=self.hysteresis)

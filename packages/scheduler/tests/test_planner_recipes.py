@@ -218,7 +218,7 @@ def test_the_trace_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     first, second = trace(tmp_path / "a", 1), trace(tmp_path / "b", 1, actor_ms=90)
-    assert main(["trace", "summary", str(first.parent)]) == 0
+    assert main(["trace", "flow", str(first.parent)]) == 0
     assert "actor.run_training" in capsys.readouterr().out
     assert main(["trace", "diff", str(first), str(second)]) == 0
     rows = capsys.readouterr().out.splitlines()

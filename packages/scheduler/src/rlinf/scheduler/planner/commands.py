@@ -63,7 +63,7 @@ def plan(args: Sequence[str]) -> int:
     if asked.write:
         _say(f"profile written to {workload.write(asked.write)}")
     if asked.trace:
-        _say(f"trace written to {write_trace(found.best.simulation(workload, machine), asked.trace)}")
+        _say(f"trace written to {write_trace(workload, machine, found.best.layout, found.best.options, asked.trace)}")
     return 0
 
 
@@ -86,7 +86,7 @@ def what_if(args: Sequence[str]) -> int:
     faster = was.step_s / now.step_s
     _say(f"simulated {report.seconds(was.step_s)} before, {report.seconds(now.step_s)} after: {faster:.2f}x as fast")
     if asked.target:
-        _say(f"trace written to {write_trace(now, asked.target)}")
+        _say(f"trace written to {write_trace(after.workload, then, after.layout, after.options, asked.target)}")
     return 0
 
 

@@ -1,15 +1,12 @@
 """A workload with its costs, from the trace of a run: what `rlinf plan --profile` reads.
 
-A step ends when the heaviest method of those who feed nobody has ended on all ranks. What a component did between two such
-ends, less what it waited, is its work of that step. The first step warms up and is left out, as is what follows the last.
+What a component did between the ends of two steps, less what it waited, is its work of that step.
 """
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -18,15 +15,10 @@ from rlinf.scheduler.planner.costs import fit
 from rlinf.scheduler.planner.layout import Slot
 from rlinf.scheduler.planner.workload import Channel, Component, Loop, Workload
 from rlinf.scheduler.trace.flow import Flow
-from rlinf.scheduler.trace.reading import placement, spans
+from rlinf.scheduler.trace.reading import placement, spans, trace_file
 from rlinf.scheduler.trace.spans import Span
+from rlinf.scheduler.trace.steps import SECOND, Steps
 from rlinf.scheduler.transport.transport import DRIVER
-
-SECOND = 1e9
-LIGHT = 0.01
-"""The share of all work below which a method says nothing of how many steps there were."""
-FEWEST = 3
-"""Steps that a trace must have: one warms up, and of two others the spread is seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +106,10 @@ class _Run:
         self.path = trace_file(path)
         recorded = [span for span in spans(self.path) if span.status == "ok" and span.group != DRIVER]
         calls = [span for span in recorded if span.kind == "call" and not span.name.startswith("_")]
-        feeding = {edge.producer for edge in Flow.from_spans(recorded).edges if edge.kind == "channel"}
-        self._anchor, self._ends = self._find_steps(calls, feeding)
-        self.step_s = [(after - before) / SECOND for before, after in pairwise(self._ends)]
-        self._inside = [span for span in recorded if self._step(span) is not None]
-        calls = [span for span in calls if self._step(span) is not None]
+        self._steps = Steps.find(recorded, source=self.path)
+        self.step_s = self._steps.seconds
+        self._inside = [span for span in recorded if self._steps.of(span) is not None]
+        calls = [span for span in calls if self._steps.of(span) is not None]
         self.slots, timelines, self.on_nodes = _slots({span.group for span in calls}, placement(self.path), calls)
         self._calls = [span for span in calls if span.group in self.slots]
         self.work = {name: self._work(name, timelines[name]) for name in self.slots}
@@ -128,40 +119,14 @@ class _Run:
         self._edges = [edge for edge in channels if edge.producer in self.slots and edge.consumer in self.slots]
         self.loops = self._find_loops()
         feeding = {edge.producer for edge in self._edges}
-        self.sinks = [name for name in self.slots if name not in feeding] or [self._anchor[0]]
+        self.sinks = [name for name in self.slots if name not in feeding] or [self._steps.group]
         self.gaps = self._gaps()
-
-    def _find_steps(self, calls: Sequence[Span], feeding: Collection[str | None]) -> tuple[tuple[str, str], list[int]]:
-        """The method that ends a step, and when each step ended."""
-        methods: dict[tuple[str, str], list[Span]] = {}
-        for span in calls:
-            methods.setdefault((span.group, span.name), []).append(span)
-        counts = {key: len(found) // len({span.rank for span in found}) for key, found in methods.items()}
-        work = {key: sum(span.worked for span in found) for key, found in methods.items()}
-        heavy = [key for key in methods if work[key] >= LIGHT * sum(work.values())]
-        most = max((counts[key] for key in heavy), default=0)
-        if most < FEWEST:
-            problem = f"found {most} steps, expected at least {FEWEST}: the first warms up"
-            raise RLinfError(f"trace '{self.path}'", problem, "Trace a longer run, such as runner.max_steps=5.")
-        steady = [key for key in heavy if 2 * counts[key] >= most]
-        # A step ends with those who feed nobody, such as the trainer.
-        last = [key for key in steady if key[0] not in feeding] or steady
-        anchor = max(last, key=lambda key: work[key])
-        ranks: dict[int, list[int]] = {}
-        for span in sorted(methods[anchor], key=lambda span: span.start):
-            ranks.setdefault(span.rank, []).append(span.end)
-        return anchor, [max(ends) for ends in zip(*ranks.values(), strict=False)]
-
-    def _step(self, span: Span) -> int | None:
-        """The step in which something ended; None in the first, and after the last."""
-        at = bisect.bisect_left(self._ends, span.end) - 1
-        return at if 0 <= at < len(self._ends) - 1 else None
 
     def _work(self, name: str, timelines: Mapping[int, int]) -> list[float]:
         """Seconds of each timeline in each step."""
         sums: dict[tuple[int, int], int] = {}
         for span in self._calls:
-            step = self._step(span)
+            step = self._steps.of(span)
             if span.group == name and step is not None:
                 key = (timelines[span.rank], step)
                 sums[key] = sums.get(key, 0) + span.worked
@@ -197,8 +162,8 @@ class _Run:
         """Whether the consumer's heaviest calls began after the producer's had ended, in most steps."""
         after = 0
         for step in range(len(self.step_s)):
-            makes = [span for span in self._calls if span.group == producer and self._step(span) == step]
-            takes = [span for span in self._calls if span.group == consumer and self._step(span) == step]
+            makes = [span for span in self._calls if span.group == producer and self._steps.of(span) == step]
+            takes = [span for span in self._calls if span.group == consumer and self._steps.of(span) == step]
             if makes and takes:
                 last = max(makes, key=lambda span: span.worked)
                 first = max(takes, key=lambda span: span.worked)
@@ -211,17 +176,12 @@ class _Run:
         fed = {str(edge.consumer) for edge in self._edges} - {loop.first for loop in self.loops}
         sources = [name for name in self.slots if name not in fed]
         for step in range(len(self.step_s)):
-            calls = [s for s in self._calls if s.group in sources and self._step(s) == step and s.start >= self._ends[step]]
+            calls = [s for s in self._calls if s.group in sources and self._steps.of(s) == step]
+            calls = [s for s in calls if s.start >= self._steps.ends[step]]
             if calls:
                 heaviest = max(calls, key=lambda span: span.end - span.start)
-                found.append((heaviest.start - self._ends[step]) / SECOND)
+                found.append((heaviest.start - self._steps.ends[step]) / SECOND)
         return found or [0.0]
-
-
-def trace_file(path: str | Path) -> Path:
-    """A trace, or that of a run whose folder is given."""
-    place = Path(path)
-    return place / "trace.json" if (place / "trace.json").is_file() else place
 
 
 def _slots(

@@ -13,11 +13,12 @@ from rlinf.scheduler.hardware.inventory import Inventory
 from rlinf.scheduler.memory_size import parse_memory
 from rlinf.scheduler.placement.component import as_written
 from rlinf.scheduler.placement.grammar import PLACE, parse
-from rlinf.scheduler.planner.fitting import Observed, fitted, trace_file
+from rlinf.scheduler.planner.fitting import Observed, fitted
 from rlinf.scheduler.planner.layout import Layout, Machine, Slot
 from rlinf.scheduler.planner.search import Plan, Space, search
 from rlinf.scheduler.planner.simulator import Options
 from rlinf.scheduler.planner.workload import Workload
+from rlinf.scheduler.trace.reading import trace_file
 
 AUTO = "auto"
 """The value of `cluster.component_placement` that lets the planner choose."""

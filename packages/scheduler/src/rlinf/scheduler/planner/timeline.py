@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from rlinf.scheduler.planner.layout import Layout
-from rlinf.scheduler.planner.simulator import Simulation
+from rlinf.scheduler.planner.layout import Layout, Machine
+from rlinf.scheduler.planner.simulator import Options, Simulation, simulate
+from rlinf.scheduler.planner.workload import Workload
 from rlinf.scheduler.trace.chrome import write
+from rlinf.scheduler.trace.reading import STEP_ENDS
 from rlinf.scheduler.trace.spans import Span
+from rlinf.scheduler.trace.steps import SECOND
 
-SECOND = 1e9
 METHOD = "step"
 """The name of every simulated call."""
+STEPS = 4
+"""How many steps of a predicted run are written."""
 WIDTH = 60
 """Characters of a line of the timeline."""
 
@@ -34,10 +39,24 @@ def spans_of(simulation: Simulation) -> Iterator[Span]:
             )
 
 
-def write_trace(simulation: Simulation, path: str | Path) -> Path:
-    """Writes a trace in the format of measured ones, which opens in the same viewer."""
+def write_trace(workload: Workload, machine: Machine, layout: Layout, options: Options, path: str | Path) -> Path:
+    """Writes a predicted run as a trace in the format of measured ones, which opens in the same viewer.
+
+    Args:
+        workload: what a step consists of.
+        machine: the devices.
+        layout: which of them each component has.
+        options: how the components work together; at least a few steps are written, so that a steady one is among them.
+        path: the file; replaced if it exists.
+
+    Raises:
+        PlacementError: the layout is not allowed, or does not fit into memory.
+        OSError: the file can't be written.
+    """
+    simulation = simulate(workload, machine, layout, replace(options, steps=max(STEPS, options.simulated(workload))))
     placed = {name: [list(range(low, high)) for low, high in timelines] for name, timelines in simulation.timelines.items()}
-    return write(path, spans_of(simulation), {"start_ns": 0, "simulated": True, "full": [], "placement": placed})
+    about: dict[str, object] = {"start_ns": 0, "simulated": True, "full": [], "placement": placed}
+    return write(path, spans_of(simulation), {**about, STEP_ENDS: [round(end * SECOND) for end in simulation.ends_s]})
 
 
 def draw(simulation: Simulation, layout: Layout, *, step: int = -1, width: int = WIDTH) -> str:

@@ -3,24 +3,60 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlinf.scheduler.trace.breakdown import Breakdown
 from rlinf.scheduler.trace.drawing import draw
 from rlinf.scheduler.trace.flow import Flow
+from rlinf.scheduler.trace.page import write_page
+from rlinf.scheduler.trace.reading import spans, trace_file
+
+TRACE = "a trace, or the folder of a traced run"
 
 
 def trace(args: Sequence[str]) -> int:
-    """Says where the time of a traced run went, or what is different in another one: `rlinf trace summary|diff TRACE [TRACE]`."""
+    """Says where the time of a traced run went: `rlinf trace summary|flow|diff|open TRACE …`."""
     parser = argparse.ArgumentParser(prog="rlinf trace", description=trace.__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, many in (("summary", 1), ("diff", 2)):
-        commands.add_parser(name).add_argument("traces", nargs=many, help="a trace, or the folder of a traced run")
+    helps = {
+        "summary": "what each component did in a step, what it waited for, and the critical path",
+        "flow": "each method's calls and costs, and the items between components",
+        "diff": "the methods that work or wait for other times in a second run",
+    }
+    for name, text in helps.items():
+        commands.add_parser(name, help=text).add_argument("traces", nargs=2 if name == "diff" else 1, help=TRACE)
+    opening = commands.add_parser(
+        "open", help="the timeline as one HTML file, opened in a browser; several traces, one below the other"
+    )
+    opening.add_argument("traces", nargs="+", help=f"{TRACE}; what `rlinf plan --trace` predicted, too")
+    opening.add_argument("--html", metavar="FILE", help="where to write it; timeline.html beside the first trace if not given")
+    opening.add_argument("--no-browser", action="store_true", help="only write the file")
     asked = parser.parse_args(list(args))
-    flows = [Flow.from_trace(_file(path)) for path in asked.traces]
-    sys.stdout.write((flows[0].describe() if len(flows) == 1 else difference(*flows)) + "\n")
+    paths = [trace_file(path) for path in asked.traces]
+    if asked.command == "open":
+        _open(paths, asked.html, browser=not asked.no_browser)
+        return 0
+    if asked.command == "summary":
+        said = Breakdown.of(spans(paths[0]), source=paths[0]).describe()
+    else:
+        flows = [Flow.from_trace(path) for path in paths]
+        said = flows[0].describe() if asked.command == "flow" else difference(*flows)
+    sys.stdout.write(f"{said}\n")
     return 0
+
+
+def _open(paths: Sequence[Path], html: str | None, *, browser: bool) -> None:
+    target = Path(html) if html else (paths[0] if paths[0].is_dir() else paths[0].parent) / "timeline.html"
+    written = write_page(paths, target)
+    sys.stdout.write(f"timeline written to {written}\n")
+    # Without a screen, Python would start a browser in the terminal.
+    screen = sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    if browser and screen:
+        webbrowser.open(written.resolve().as_uri())
 
 
 def difference(before: Flow, after: Flow) -> str:
@@ -44,8 +80,3 @@ def difference(before: Flow, after: Flow) -> str:
 def _change(before: float, after: float) -> str:
     share = f" ({after / before - 1:+.0%})" if before > 1e-6 else ""
     return f"{1000 * before:.2f} → {1000 * after:.2f} ms{share}"
-
-
-def _file(path: str) -> Path:
-    place = Path(path)
-    return place / "trace.json" if (place / "trace.json").is_file() else place

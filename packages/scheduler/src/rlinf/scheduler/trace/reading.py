@@ -16,6 +16,8 @@ from rlinf.scheduler.transport.transport import DRIVER
 
 PLACEMENT = "placement.json"
 """Where the driver says which accelerators each rank has."""
+STEP_ENDS = "step_ends_ns"
+"""Where a predicted trace says when its steps end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,12 @@ def is_full(part: Part) -> bool:
         return b'["full"' in file.read()
 
 
+def trace_file(path: str | Path) -> Path:
+    """A trace, or that of a run whose folder is given."""
+    place = Path(path)
+    return place / "trace.json" if (place / "trace.json").is_file() else place
+
+
 def spans(path: str | Path) -> Iterator[Span]:
     """The spans of a trace.
 
@@ -117,10 +125,25 @@ def placement(path: str | Path) -> dict[str, list[list[int]]]:
         path: as for `spans`.
     """
     place = Path(path)
+    if not place.is_dir():
+        return _about(place).get("placement", {})
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads((place / PLACEMENT).read_text(encoding="utf-8"))
+    return {}
+
+
+def step_ends(path: str | Path) -> tuple[int, ...]:
+    """When the steps of a predicted run ended, nanoseconds; () for a measured one, whose calls tell.
+
+    Args:
+        path: as for `spans`.
+    """
+    return tuple(_about(Path(path)).get(STEP_ENDS, ()))
+
+
+def _about(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        if place.is_dir():
-            return json.loads((place / PLACEMENT).read_text(encoding="utf-8"))
-        return json.loads(place.read_text(encoding="utf-8"))["otherData"]["placement"]
+        return json.loads(path.read_text(encoding="utf-8"))["otherData"]
     return {}
 
 

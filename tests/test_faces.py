@@ -34,6 +34,7 @@ PARTS = (
     "envs.tasks",
     "envs.tools",
     "engines",
+    "engines.endpoint",
     "engines.generation",
     "engines.guards",
     "engines.weight_sync",

@@ -204,6 +204,15 @@ class HasContext(Protocol):
 
 
 @runtime_checkable
+class HasProgress(Protocol):
+    """A generator that shows what it has written of a request in flight."""
+
+    def progress(self, request_id: str) -> Sequence[int]:
+        """The tokens so far; () for a request that is not in flight."""
+        ...
+
+
+@runtime_checkable
 class LoadsNetwork(Protocol):
     """A policy that takes weights by the names of Hugging Face."""
 
@@ -318,6 +327,19 @@ class PacksRows(Protocol):
 
     max_tokens_per_mbs: int | None
     """The most columns of one pass; None if it takes micro-batches as they are given."""
+
+
+@runtime_checkable
+class SeesTrees(Protocol):
+    """A language model that can be given branches which begin alike as one row, depth first, with what they share once.
+
+    The context then has `seen_until` `[B, T]` int: column i sees column j where j ≤ i < seen_until[j].
+    """
+
+    @property
+    def sees_trees(self) -> bool:
+        """Whether its attention can."""
+        ...
 
 
 @runtime_checkable

@@ -240,6 +240,7 @@ RECIPES: Registry[Any] = Registry("reader of recipes", "rlinf.recipes")
 TOOLS: Registry[Any] = Registry("tool", "rlinf.tools", adapter=("function", "function"))
 TOOL_FORMATS: Registry[Any] = Registry("format of tool calls", "rlinf.tool_formats")
 WORKFLOWS: Registry[Any] = Registry("workflow", "rlinf.workflows")
+ENDPOINTS: Registry[Any] = Registry("endpoint", "rlinf.endpoints")
 
 register_advantage = ADVANTAGES.register
 register_policy_loss = LOSSES.register
@@ -251,3 +252,4 @@ register_env_wrapper = ENV_WRAPPERS.register
 register_sandbox = SANDBOXES.register
 register_tool = TOOLS.register
 register_workflow = WORKFLOWS.register
+register_endpoint = ENDPOINTS.register

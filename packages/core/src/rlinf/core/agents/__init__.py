@@ -5,6 +5,11 @@ from rlinf.core.agents.episodes import Episode as Episode
 from rlinf.core.agents.episodes import EpisodeFinish as EpisodeFinish
 from rlinf.core.agents.episodes import Turn as Turn
 from rlinf.core.agents.formats import ToolFormat as ToolFormat
+from rlinf.core.agents.serving import EndpointConfig as EndpointConfig
+from rlinf.core.agents.serving import PolicyEndpoint as PolicyEndpoint
+from rlinf.core.agents.serving import ServedSession as ServedSession
+from rlinf.core.agents.serving import SessionConfig as SessionConfig
+from rlinf.core.agents.serving import Write as Write
 from rlinf.core.agents.toolbox import ToolBox as ToolBox
 from rlinf.core.agents.tools import Tool as Tool
 from rlinf.core.agents.tools import ToolConfig as ToolConfig

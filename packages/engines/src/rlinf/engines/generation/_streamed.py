@@ -84,6 +84,11 @@ class StreamedGenerator:
         """Tokens whose keys and values the engine holds for requests in flight, at most."""
         return self._streams.cached_tokens
 
+    def progress(self, request_id: str) -> Sequence[int]:
+        """The tokens of a request in flight so far; () for any other."""
+        request = self._streams.flying.get(request_id)
+        return () if request is None else tuple(request.tokens)
+
     async def generate(
         self,
         prompt: Sequence[int],

@@ -74,6 +74,11 @@ class HFGenerator:
         """Tokens whose keys and values are held for requests in flight."""
         return self._batch.cached_tokens
 
+    def progress(self, request_id: str) -> Sequence[int]:
+        """The tokens of a request in flight so far; () for any other."""
+        request = self._flying.get(request_id)
+        return () if request is None else tuple(request.tokens)
+
     async def generate(
         self,
         prompt: Sequence[int],

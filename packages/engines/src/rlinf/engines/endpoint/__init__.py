@@ -1,0 +1,3 @@
+"""A policy behind an OpenAI-compatible endpoint, which records what its clients make of it."""
+
+from rlinf.engines.endpoint.config import OpenAIEndpointConfig as OpenAIEndpointConfig

@@ -373,7 +373,6 @@ CONFIGS = {
     "behavior": ("omnigibson", {}),
     "frankasim": ("franka_sim", {}),
     "habitat": ("habitat", {}),
-    "franka": ("franky", {"robot_ip": "127.0.0.1", "operator": "x:y", "confirm_hardware": True}),
 }
 
 
@@ -387,9 +386,9 @@ def test_each_is_listed_as_unverified_and_says_what_is_missing(name):
             config.check("env.train")
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "franka"])
+@pytest.mark.parametrize("name", CONFIGS)
 def test_contract_where_the_simulator_is_installed(name):
-    """Never against a real arm. CALVIN and RoboTwin also need RLINF_CALVIN_DATASET, RLINF_CALVIN_CONF and RLINF_ROBOTWIN_ROOT."""
+    """CALVIN and RoboTwin also need RLINF_CALVIN_DATASET, RLINF_CALVIN_CONF and RLINF_ROBOTWIN_ROOT."""
     module, fields = CONFIGS[name]
     pytest.importorskip(module)
     fields = {key: os.environ.get(f"RLINF_{name}_{key}".upper(), value) for key, value in fields.items()}

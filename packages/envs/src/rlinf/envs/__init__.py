@@ -17,7 +17,6 @@ from rlinf.envs.robosuite.robosuite import Robosuite as Robosuite
 from rlinf.envs.tabletop import Tabletop as Tabletop
 from rlinf.envs.unverified.behavior.behavior import Behavior as Behavior
 from rlinf.envs.unverified.calvin.calvin import Calvin as Calvin
-from rlinf.envs.unverified.franka.franka import Franka as Franka
 from rlinf.envs.unverified.frankasim.frankasim import FrankaSim as FrankaSim
 from rlinf.envs.unverified.habitat.habitat import Habitat as Habitat
 from rlinf.envs.unverified.isaaclab.isaaclab import IsaacLab as IsaacLab

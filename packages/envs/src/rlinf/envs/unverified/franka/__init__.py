@@ -1,4 +1,3 @@
-"""A Franka arm, written to its documentation and tested against a fake."""
+"""A Franka arm for a robot's controller, written to its driver's documentation."""
 
 from rlinf.envs.unverified.franka.franka import Franka as Franka
-from rlinf.envs.unverified.franka.franka import Operator as Operator

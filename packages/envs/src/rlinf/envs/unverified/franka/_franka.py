@@ -1,156 +1,119 @@
-"""The franky driver. Only imported when an environment is built."""
+"""The franky driver as a `Robot`. Only imported when an arm is connected."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final
 
-import gymnasium
 import numpy as np
-from gymnasium.vector import VectorEnv
-from numpy.typing import NDArray
 
-from rlinf.core.errors import ConfigError, DeadlineExceeded
-from rlinf.envs.actions import compose_rotations, convert_rotation
-from rlinf.envs.adapters import TEXT_LENGTH, Observation, Outcome, adapt, observation_space, picture, refuse_many, vector
+from rlinf.core.errors import RLinfError
+from rlinf.envs.realworld.arm import PANDA, Floats
+from rlinf.envs.realworld.robot import Reading, RobotFault
 
 if TYPE_CHECKING:
-    from rlinf.envs.unverified.franka.franka import Franka, Operator
+    from rlinf.envs.unverified.franka.franka import Franka
 
-_REAL = "a real arm and a real scene are never twice the same"
-_WAIVED = {
-    "pure_reset": _REAL,
-    "seeds": _REAL,
-    "instances": "there is one arm",
-    "partial_reset": "there is one arm",
-}
-_OPEN, _CLOSE = 0.5, -0.5
-_GRIPPER_SPEED, _GRIPPER_FORCE = 0.05, 20.0
-_AT_HOME = 0.02
+_HOLD_MS: Final = 100
+"""How long a velocity is kept: an arm whose controller has died stands still of itself."""
+_GRIPPER_S: Final = 0.05
+"""Between two looks at the gripper, whose own server answers slowly."""
+_CHANGED: Final = 0.002
+"""Metres by which the wanted width changes before the gripper is told: it starts anew with each command."""
+_CLOSED: Final = 0.01
 
 
-def make(config: Franka, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    refuse_many(num_envs, "there is one arm")
-    return adapt(
-        lambda: _Arm(config),
-        num_envs,
-        max_episode_steps=limit,
-        ignore_terminations=ignore_terminations,
-        render=render,
-        metadata={"waived": _WAIVED},
-    )
+class FrankyArm:
+    """A `Robot`: velocities of the joints, each of which replaces the one before.
 
+    Args:
+        config: which arm.
 
-class _Arm:
-    """A `Simulation` that is none."""
+    Raises:
+        RobotFault: it doesn't answer.
+    """
 
     def __init__(self, config: Franka) -> None:
-        self._franky = importlib.import_module("franky")
+        self.arm = PANDA
         self._config = config
-        self._operator = _operator(config.operator)
+        self._franky: Any = importlib.import_module("franky")
         kernel = self._franky.RealtimeConfig.Enforce if config.realtime else self._franky.RealtimeConfig.Ignore
-        self._robot = self._franky.Robot(config.robot_ip, realtime_config=kernel)
-        self._gripper = self._franky.Gripper(config.robot_ip)
-        self._robot.relative_dynamics_factor = config.dynamics
-        margin = config.joint_margin
-        self._joint_low, self._joint_high = np.array(config.joint_low) + margin, np.array(config.joint_high) - margin
-        self._grip = ""
-        main = None if config.image_size is None else (*config.image_size, 3)
-        self.observation_space = observation_space(states=15, main=main, text=bool(config.description))
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (7,), np.float32)
+        with _answering():
+            self._robot = self._franky.Robot(config.robot_ip, realtime_config=kernel)
+            self._gripper = self._franky.Gripper(config.robot_ip)
+            self._width = float(self._gripper.width)
+        self._followed = self._franky.RelativeDynamicsFactor(1.0, config.dynamics, config.dynamics)
+        self._wanted = self._width
+        self._moves = False
+        self._ended = threading.Event()
+        self._watching = threading.Thread(target=self._watch_gripper, name="franka gripper", daemon=True)
+        self._watching.start()
 
-    def reset(self, seed: int, options: Mapping[str, Any]) -> Observation:
-        """Stops the arm, waits for the operator, and moves home if there is a home.
+    def read(self) -> Reading:
+        with _answering():
+            state = self._robot.state
+            return Reading(
+                joints=np.array(state.q, np.float64),
+                velocity=np.array(state.dq, np.float64),
+                # The driver's estimate, which leaves out the weight of the hand.
+                force=np.array(state.O_F_ext_hat_K, np.float64).reshape(-1)[:3],
+                gripper=self._width,
+            )
 
-        Raises:
-            DeadlineExceeded: nobody confirmed, or the arm didn't reach home, in time.
-        """
-        self._robot.recover_from_errors()
-        self.close()
-        self._operator.await_ready(self._config.ready_seconds)
-        if self._config.home is not None:
-            self._go_home(np.array(self._config.home))
-        self._grip = ""
-        return self._observe()
+    def drive(self, velocity: Floats, gripper: float | None) -> None:
+        franky = self._franky
+        with _answering():
+            if self._robot.has_errors:
+                raise RobotFault("robot", "the arm has stopped itself", "Look at it, then let it recover.")
+            hold = franky.Duration(_HOLD_MS)
+            self._robot.move(franky.JointVelocityMotion(velocity, hold, self._followed), asynchronous=True)
+            self._moves = True
+            if gripper is not None and abs(gripper - self._wanted) > _CHANGED:
+                self._wanted = gripper
+                self._grip(gripper)
 
-    def step(self, action: NDArray[Any]) -> Outcome:
-        """One motion of `step_seconds`, or none if the arm must stand still."""
-        if not self._must_stop():
-            self._move(np.asarray(action, np.float64))
-            time.sleep(self._config.step_seconds)
-        halted = self._must_stop()
-        if halted:
-            self.close()
-        success = self._operator.solved()
-        return Outcome(
-            observation=self._observe(), reward=float(success), success=success, terminated=success and not halted, truncated=halted
-        )
+    def brake(self) -> None:
+        # Once: a stop that replaces itself in each period would never end.
+        if not self._moves:
+            return
+        self._moves = False
+        # An arm that can't be told stands still when its velocity ends.
+        with contextlib.suppress(Exception):
+            self._robot.move(self._franky.JointVelocityStopMotion(), asynchronous=True)
+
+    def recover(self) -> None:
+        with _answering():
+            self._robot.recover_from_errors()
+        self.read()
 
     def close(self) -> None:
-        """Stops the arm."""
-        self._robot.move(self._franky.CartesianStopMotion())
+        self.brake()
+        self._ended.set()
 
-    def _must_stop(self) -> bool:
-        joints = np.asarray(self._robot.current_joint_state.position)
-        inside = ((joints > self._joint_low) & (joints < self._joint_high)).all()
-        return self._operator.stopped() or not bool(inside)
-
-    def _move(self, action: NDArray[np.float64]) -> None:
-        config, pose = self._config, self._robot.current_cartesian_state.pose.end_effector_pose
-        target = np.asarray(pose.translation) + config.max_translation * action[:3]
-        target = np.clip(target, config.workspace_low, config.workspace_high)
-        turn = convert_rotation(_shorter(action[3:6]) * config.max_rotation, "axis_angle", "quat_xyzw")
-        facing = compose_rotations(turn, np.asarray(pose.quaternion, np.float64), "quat_xyzw")
-        goal = self._franky.Affine(target.tolist(), facing.tolist())
-        # A new motion replaces the one that is under way, so nothing is waited for.
-        self._robot.move(self._franky.CartesianMotion(goal, self._franky.ReferenceType.Absolute), asynchronous=True)
-        self._move_gripper(float(action[6]))
-
-    def _move_gripper(self, command: float) -> None:
-        wanted = "open" if command > _OPEN else "close" if command < _CLOSE else self._grip
-        if wanted == self._grip:
-            return
-        self._grip = wanted
-        if wanted == "open":
-            self._gripper.open_async(_GRIPPER_SPEED)
+    def _grip(self, width: float) -> None:
+        config = self._config
+        if width < _CLOSED:
+            # Without so wide a tolerance only something of that width would count as grasped.
+            self._gripper.grasp_async(width, config.grip_speed, config.grip_force, epsilon_outer=1.0)
         else:
-            # Without so wide a tolerance only something of the width 0 would count as grasped.
-            self._gripper.grasp_async(0.0, _GRIPPER_SPEED, _GRIPPER_FORCE, epsilon_outer=1.0)
+            self._gripper.move_async(width, config.grip_speed)
 
-    def _go_home(self, home: NDArray[np.float64]) -> None:
-        deadline = time.monotonic() + self._config.ready_seconds
-        self._robot.move(self._franky.JointMotion(home.tolist()), asynchronous=True)
-        while np.abs(np.asarray(self._robot.current_joint_state.position) - home).max() > _AT_HOME:
-            late = time.monotonic() > deadline
-            if self._operator.stopped() or late:
-                self._robot.move(self._franky.JointStopMotion())
-                why = "the operator stopped it" if not late else f"not within {self._config.ready_seconds:.0f} s"
-                raise DeadlineExceeded("env.reset", f"the arm didn't reach home: {why}", "Look at the arm, then reset again.")
-            time.sleep(self._config.step_seconds)
-        # All but there. A motion of another kind may not replace one that is under way.
-        self._robot.join_motion(self._config.ready_seconds)
-
-    def _observe(self) -> Observation:
-        pose = self._robot.current_cartesian_state.pose.end_effector_pose
-        joints = self._robot.current_joint_state.position
-        observation: Observation = {"states": vector(joints, pose.translation, pose.quaternion, self._gripper.width)}
-        if self._config.image_size is not None:
-            observation["main_images"] = picture(self._operator.image())
-        if self._config.description:
-            observation["task_descriptions"] = self._config.description[:TEXT_LENGTH]
-        return observation
+    def _watch_gripper(self) -> None:
+        while not self._ended.wait(_GRIPPER_S):
+            # What is not known now is what was known last; the arm itself says when it doesn't answer.
+            with contextlib.suppress(Exception):
+                self._width = float(self._gripper.width)
 
 
-def _shorter(turn: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The axis–angle, at most 1 long."""
-    return turn / max(1.0, float(np.linalg.norm(turn)))
-
-
-def _operator(path: str) -> Operator:
-    module, _, name = path.partition(":")
+@contextlib.contextmanager
+def _answering() -> Generator[None]:
+    """Whatever the driver raises is the arm's fault."""
     try:
-        return getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError("env.operator", f"'{path}' can't be made: {error}", "Name it module:factory.") from error
+        yield
+    except RLinfError:
+        raise
+    except Exception as error:
+        raise RobotFault("robot", f"the arm doesn't answer: {error}", "Look at it, its network and its user stop.") from error

@@ -65,7 +65,7 @@ class MovesOnce:
         if not self._asked and len(first.devices) == 2 and first.running:
             self._asked = True
             return Move(0, first.name, second.name)
-        if self._asked and not self.killed and 0 in second.fixed and self._when():
+        if self._asked and not self.killed and self._when():
             os.kill(self._victim, signal.SIGKILL)
             self.killed = True
         return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUANTILES = 199
 GOLDEN = 0.6180339887
 """Its multiples modulo 1 are spread evenly, so that items alike in progress stand for different lengths; nothing is drawn."""
-SHRINKS = 0.5
+SHRINKS = 0.3
 """Later in the step a device is taken to leave as soon as the others would be so full with its items."""
 
 

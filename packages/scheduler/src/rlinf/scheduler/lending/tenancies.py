@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from rlinf.scheduler.planner.workload import Component
 from rlinf.scheduler.transport.channel import Channel
 from rlinf.scheduler.workers.group import Handle, WorkerGroup
 
+LATE_S = 1.0
+"""How long after the end of a process its calls may take to fail, all in a moment as a rule."""
 END_S = 60.0
 """How long workers may take to leave their devices at the end."""
 
@@ -136,16 +139,16 @@ class Tenancies:
         Args:
             failed: the step has failed already, and what fails now is no news.
         """
-        for device, tenancy in self.held.items():
-            if tenancy.leaving is None:
-                self._call(tenancy.stage, device, "leave")
         deadline = time.monotonic() + END_S
-        for tenancy in self.held.values():
-            try:
+        try:
+            for device, tenancy in self.held.items():
+                if tenancy.leaving is None:
+                    self._call(tenancy.stage, device, "leave")
+            for tenancy in self.held.values():
                 tenancy.handle.wait(max(0.0, deadline - time.monotonic()))
-            except (WorkerError, DeadlineExceeded):
-                if not failed:
-                    raise
+        except (WorkerError, DeadlineExceeded):
+            if not failed:
+                raise
         self.held.clear()
         self._calls.clear()
 
@@ -159,7 +162,7 @@ class Tenancies:
             if self._restarts(tenancy.stage, device) == tenancy.restarts:
                 raise
             failed = True
-            self._calls = [call for call in self._calls if call[:2] != (tenancy.stage, device)]
+            self._forgive(tenancy.stage, device)
         del self.held[device]
         if tenancy.leaving is None and not failed:
             raise RLinfError(f"{tenancy.stage}, device {device}", "was left without being asked for", "See the worker's log.")
@@ -168,6 +171,13 @@ class Tenancies:
 
     def _call(self, name: str, device: int, method: str, *args: Any) -> None:
         self._calls.append((name, device, getattr(self._on(name, device), method)(*args)))
+
+    def _forgive(self, name: str, device: int) -> None:
+        """Takes the errors of the other calls to a process that has ended: one that nobody takes ends the run."""
+        for call in [call for call in self._calls if call[:2] == (name, device)]:
+            self._calls.remove(call)
+            with suppress(WorkerError, DeadlineExceeded):
+                call[2].wait(LATE_S)
 
     def _sweep(self) -> None:
         """Calls that have ended well are forgotten; the failure of one whose `serve` lives is the run's."""

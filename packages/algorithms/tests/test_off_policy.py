@@ -255,6 +255,12 @@ def test_td3_explores_within_the_bounds() -> None:
     assert float(edge.min()) >= -2.0
 
 
+def test_frozen_parameters_belong_to_no_part() -> None:
+    policy = Linear(0.0, [1.0])
+    policy.values.requires_grad_(False)
+    assert SAC().trained(policy) == {"critic": ["q_head"], "actor": ["actor"]}
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ConfigError, match="tau"):
         SAC(tau=0.0)

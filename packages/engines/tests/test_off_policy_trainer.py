@@ -112,6 +112,20 @@ def test_the_target_follows_at_its_own_pace() -> None:
     assert not any(parameter.requires_grad for parameter in trainer._target.parameters())
 
 
+def test_frozen_weights_are_neither_copied_nor_moved() -> None:
+    policy = Two()
+    # τ θ + (1 − τ) θ is not θ to the bit.
+    policy.base = nn.Parameter(torch.full((2,), 0.1), requires_grad=False)
+    trainer = made(policy, Pulls(tau=0.3))
+    for _ in range(3):
+        trainer.update([transitions()])
+    assert trainer._target.base is policy.base
+    assert trainer._target.actor is not policy.actor
+    assert torch.equal(policy.base, torch.full((2,), 0.1))
+    assert "target/base" not in trainer._state()
+    assert "base" in trainer.weights().tensors
+
+
 def test_micro_batches_make_the_same_step() -> None:
     whole, parted = Two(), Two()
     one, other = made(whole), made(parted)

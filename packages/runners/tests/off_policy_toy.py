@@ -70,13 +70,22 @@ class SeesConfig:
 @dataclass(frozen=True)
 class WithQ:
     heads: int = 2
+    latent: bool = False
 
     @property
     def traits(self) -> PolicyTraits:
-        return PolicyTraits(q_functions=self.heads > 0, recurrent=False)
+        return PolicyTraits(q_functions=self.heads > 0, recurrent=False, latent_action=self.latent)
 
     def build(self, spec: Any, *, seed: int) -> Any:
-        return nn.Linear(1, 1)
+        return Chooses() if self.latent else nn.Linear(1, 1)
+
+
+class Chooses(nn.Module):
+    """What it chose are two numbers that its context has in place of the state."""
+
+    def latent_action(self, context: Any) -> Any:
+        state = torch.as_tensor(context["states"])
+        return torch.stack([state, -state], dim=-1)
 
 
 OBJECTIVES.register("toy_objective")(ToyObjective)

@@ -32,11 +32,11 @@ def test_contract(spec):
 def test_the_noise_is_one_vector_for_all_steps():
     policy = SMALL.build(SPEC, seed=0)
     decision = policy.predict_action_batch(states(5), generator=seeded(1))
-    noise = policy.noise_of(decision.context)
-    assert noise.shape == (5, 2)
+    noise = policy.latent_action(decision.context)
+    assert noise.shape == (5, 1, 2)
     assert noise.abs().max() < 1.0
     assert isinstance(policy.base, HasNoiseSteering)
-    again = policy.base.steer(states(5), noise[:, None].repeat(1, 3, 1))
+    again = policy.base.steer(states(5), noise.repeat(1, 3, 1))
     torch.testing.assert_close(decision.action, again)
     still = policy.predict_action_batch(states(5), "eval").context["raw_noise"]
     assert (still - decision.context["raw_noise"]).abs().min() > 1e-4
@@ -51,10 +51,10 @@ def test_log_probability_by_torch():
     squashed = torch.distributions.TransformedDistribution(
         torch.distributions.Normal(mean, log_std.exp()), [torch.distributions.TanhTransform(cache_size=1), stretch]
     )
-    expected = squashed.log_prob(policy.noise_of(decision.context)).sum(-1)
+    expected = squashed.log_prob(policy.latent_action(decision.context)[:, 0]).sum(-1)
     torch.testing.assert_close(decision.logprob, expected, atol=1e-4, rtol=1e-4)
-    noise, logprob = policy.sample_noise(states(5), generator=seeded(1))
-    torch.testing.assert_close(noise.detach(), policy.noise_of(decision.context))
+    noise, logprob = policy.sample_action(states(5), generator=seeded(1))
+    torch.testing.assert_close(noise.detach(), policy.latent_action(decision.context))
     torch.testing.assert_close(logprob.detach(), decision.logprob)
     assert noise.requires_grad
     assert logprob.requires_grad
@@ -62,15 +62,15 @@ def test_log_probability_by_torch():
 
 def test_the_critics():
     policy = SMALL.build(SPEC, seed=0)
-    noise = torch.zeros(5, 2, requires_grad=True)
-    q = policy.noise_values(states(5), noise)
+    noise = torch.zeros(5, 1, 2, requires_grad=True)
+    q = policy.q_values(states(5), noise)
     assert q.shape == (5, 4)
     q.sum().backward()
     assert (noise.grad != 0).any()
     names = {name.partition(".")[0] for name, p in policy.named_parameters() if p.grad is not None}
     assert names == {"critic"}
     decision = policy.predict_action_batch(states(5), "eval")
-    torch.testing.assert_close(decision.value, policy.noise_values(states(5), policy.noise_of(decision.context)).mean(-1).detach())
+    torch.testing.assert_close(decision.value, policy.q_values(states(5), policy.latent_action(decision.context)).mean(-1).detach())
 
 
 def test_the_value_teaches_the_critics_alone():
@@ -89,6 +89,23 @@ def test_wrong_bases():
         SMALL.build(SPEC, seed=0).predict_action_batch({"words": np.zeros((1, 2))})
 
 
+def test_what_is_known_before_it_is_built(tmp_path):
+    traits = SMALL.traits
+    assert (traits.chunk, traits.observations, traits.latent_action, traits.q_functions) == (2, ("states",), True, True)
+    SMALL.check("actor.model")
+    with pytest.raises(ConfigError, match=r"actor\.model\.base\.ckpt_path: .*nowhere"):
+        dataclasses.replace(SMALL, base={**BASE, "ckpt_path": str(tmp_path / "nowhere")}).check("actor.model")
+    with pytest.raises(ConfigError, match=r"actor\.model\.base.*horizons"):
+        dataclasses.replace(SMALL, base={**BASE, "horizons": 3}).check("actor.model")
+
+
+def test_the_base_is_trained_by_nobody():
+    policy = SMALL.build(SPEC, seed=0)
+    rest = {name for name, p in policy.named_parameters() if p.requires_grad} - set(policy.actor_parameters())
+    assert {name.partition(".")[0] for name in policy.actor_parameters()} == {"encoder", "actor"}
+    assert {name.partition(".")[0] for name in rest} == {"critic"}
+
+
 def test_steering_a_bandit():
     """Paid is the first dimension of the action. Critics learn what noise earns, the actor follows them, the base stays."""
     policy, generator = SMALL.build(SPEC, seed=0), seeded(0)
@@ -103,14 +120,14 @@ def test_steering_a_bandit():
     before = earned("eval")
     for _ in range(80):
         with torch.no_grad():
-            noise, _ = policy.sample_noise(seen, generator=generator)
-            reward = policy.decode(seen, noise)[..., 0].mean(-1)
+            noise, _ = policy.sample_action(seen, generator=generator)
+            reward = policy.decode(seen, noise[:, 0])[..., 0].mean(-1)
         critic.zero_grad()
-        (policy.noise_values(seen, noise) - reward[:, None]).square().mean().backward()
+        (policy.q_values(seen, noise) - reward[:, None]).square().mean().backward()
         critic.step()
-        noise, logprob = policy.sample_noise(seen, generator=generator)
+        noise, logprob = policy.sample_action(seen, generator=generator)
         actor.zero_grad()
-        (0.01 * logprob - policy.noise_values(seen, noise).mean(-1)).mean().backward()
+        (0.01 * logprob - policy.q_values(seen, noise).mean(-1)).mean().backward()
         actor.step()
     assert earned("eval") > before + 0.4
     assert all(torch.equal(p, frozen[name]) for name, p in policy.base.named_parameters())

@@ -107,6 +107,31 @@ def test_the_actor_keeps_all_and_draws_as_often_as_it_is_told(data: dict[str, An
             assert (part.terminated == (part.observation_next["states"][:, 0] == 0)).all()
 
 
+def test_what_a_policy_chose_is_kept_in_place_of_what_was_executed(data: dict[str, Any], channels: Any, queues: Any) -> None:
+    data["actor"]["model"] |= {"latent": True}
+    cfg = read_off_policy(data)
+    sent, worker = trajectories(cfg, channels, queues), actor(cfg)
+    worker.recv_rollout_batch(sent, 1)
+    drawn = worker._replay.sample(50)
+    states = drawn.observation["states"]
+    np.testing.assert_array_equal(drawn.action, np.stack([states, -states], axis=-1))
+
+
+def test_what_nobody_chose_is_refused(data: dict[str, Any], intervening: Any) -> None:
+    data["actor"]["model"] |= {"latent": True}
+    data["algorithm"]["start_steps"] = 24
+    with pytest.raises(ConfigError, match=r"algorithm\.start_steps: 'toy_q' learns of what it chose.* 24 actions"):
+        read_off_policy(data)
+    data["algorithm"]["start_steps"] = 0
+    data["env"]["train"]["wrappers"] = intervening
+    with pytest.raises(ConfigError, match=r"env\.train\.wrappers: 'toy_q' learns of what it chose.*somebody else"):
+        read_off_policy(data)
+    del data["env"]["train"]["wrappers"]
+    data["algorithm"]["loss_type"] = "off_policy_toy:Adds"
+    with pytest.raises(ConfigError, match=r"algorithm\.loss_type: 'toy_q' learns of what it chose.*adds noise"):
+        read_off_policy(data)
+
+
 def test_ranks_keep_their_own_environments(data: dict[str, Any], channels: Any, queues: Any) -> None:
     cfg = read_off_policy(data)
     sent = trajectories(cfg, channels, queues, actors=2)

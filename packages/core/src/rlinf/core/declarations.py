@@ -61,6 +61,8 @@ class PolicyTraits:
     """Whether it has Q-functions (`rlinf.core.off_policy.HasQFunctions`), as soft actor-critic needs them."""
     q_batch_norm: bool | None = None
     """Whether its Q-functions normalise by the statistics of a batch, so that they learn without target networks (CrossQ)."""
+    latent_action: bool | None = None
+    """Whether what its Q-functions judge is not what is executed (`rlinf.core.off_policy.HasLatentAction`)."""
     recurrent: bool | None = None
     """Whether it has a memory (`rlinf.core.capabilities.RecurrentPolicy`)."""
     discrete_actions: bool | None = None

@@ -41,6 +41,18 @@ class HasQDropout(Protocol):
 
 
 @runtime_checkable
+class HasLatentAction(Protocol):
+    """A policy that chooses something else than what is executed, such as the noise that a frozen policy makes an action of.
+
+    `sample_action`, `q_values` and all else that learns speak of what it chose; a replay buffer keeps that.
+    """
+
+    def latent_action(self, context: Tree[Any]) -> Any:
+        """`[*, K, A]`, what was chosen, from the context of decisions, whose leaves are `[*, …]`; any K and A, always the same."""
+        ...
+
+
+@runtime_checkable
 class HasActor(Protocol):
     """A policy whose parameters that decide are apart from those that judge, and that can decide without noise."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from rlinf.algorithms.objectives.targets import polyak, update_due
 from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import HasActor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def check_targets(tau: float, target_update_freq: int = 1) -> None:
@@ -27,6 +28,8 @@ def check_targets(tau: float, target_update_freq: int = 1) -> None:
 def apart(policy: Any) -> dict[str, Sequence[str]]:
     """The parameters of an actor and of all that is not the actor's, such as critics and the features that these learn.
 
+    Frozen ones belong to neither.
+
     Raises:
         ConfigError: the policy does not tell them apart.
     """
@@ -34,7 +37,8 @@ def apart(policy: Any) -> dict[str, Sequence[str]]:
         found = f"{type(policy).__name__} does not say which parameters are its actor's"
         raise ConfigError("actor.model.model_type", found, "Choose mlp_policy or cnn_policy with num_q_heads.")
     actor = list(policy.actor_parameters())
-    return {"critic": [name for name, _ in _named(policy) if name not in actor], "actor": actor}
+    rest = [name for name, parameter in _named(policy) if name not in actor and parameter.requires_grad]
+    return {"critic": rest, "actor": actor}
 
 
 def moved(

@@ -56,10 +56,14 @@ class TorchOffPolicyTrainer:
         self._policy = policy
         for tensor in policy.state_dict().values():
             ranks.broadcast(tensor)
-        self._target = copy.deepcopy(policy).requires_grad_(False)
+        # Both have frozen weights in the same memory: a steered model may be as large as the device.
+        frozen = {name: parameter for name, parameter in policy.named_parameters() if not parameter.requires_grad}
+        self._target = copy.deepcopy(policy, {id(parameter): parameter for parameter in frozen.values()}).requires_grad_(False)
         # The memory that the modules train and move: to ask for it in each update takes longer than to move it.
-        self._policy_state: dict[str, Tensor] = policy.state_dict()
-        self._target_state: dict[str, Tensor] = self._target.state_dict()
+        self._policy_state, self._target_state = (
+            {name: tensor for name, tensor in module.state_dict().items() if name not in frozen}
+            for module in (policy, self._target)
+        )
         self._device = next(policy.parameters()).device
         free = objective.parameters()
         self._free = {name: nn.Parameter(torch.tensor(value, device=self._device)) for name, value in free.items()}
@@ -221,7 +225,7 @@ class TorchOffPolicyTrainer:
 
     def _state(self) -> dict[str, Tensor]:
         """All that a checkpoint has beside the policy, as it lies: target weights, free parameters, what optimizers remember."""
-        state = {f"target/{name}": tensor for name, tensor in self._target.state_dict().items()}
+        state = {f"target/{name}": tensor for name, tensor in self._target_state.items()}
         state |= {f"free/{name}": parameter.data for name, parameter in self._free.items()}
         for name, part in self._parts.items():
             for index, parameter in enumerate(part.parameters):

@@ -33,8 +33,9 @@ from rlinf.models.precision import at_least_float32
 class DSRLPolicy(BasePolicy):
     """Decides by choosing the noise that a frozen policy starts from.
 
-    The log-probability is that of the noise w, `[B]`; so PPO works on it as it does on any policy, and soft actor-critic on
-    `sample_noise` and `noise_values`. The value of a decision is what the critics say, on average, of the most likely noise.
+    The log-probability is that of the noise w, `[B]`; so PPO works on it as it does on any policy, and soft actor-critic, whose
+    actions are the noise (`rlinf.core.off_policy.HasLatentAction`). The value of a decision is what the critics say, on average,
+    of the most likely noise.
 
     Args:
         config: the hyper-parameters.
@@ -88,19 +89,29 @@ class DSRLPolicy(BasePolicy):
         logprob, value = self._logprob(context["raw_noise"], mean, log_std), self._value(context, mean)
         return Rescored(logprob=logprob.view(axes), value=value.view(axes))
 
-    def sample_noise(self, env_obs: Tree[Any], *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Fresh noise w `[B, D]` and its log-probability `[B]`, both differentiable by reparametrisation."""
+    def actor_parameters(self) -> list[str]:
+        """The names of the parameters that choose noise."""
+        return [name for name, _ in self.named_parameters() if name.partition(".")[0] in ("encoder", "actor")]
+
+    def sample_action(self, env_obs: Tree[Any], *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Fresh noise w `[B, 1, D]` and its log-probability `[B]`, both differentiable by reparametrisation."""
         mean, log_std = self._gaussian(self._seen(env_obs))
         raw = torch.addcmul(mean, log_std.exp(), draw_noise(mean.shape, mean, generator))
-        return self._bounded(raw), self._logprob(raw, mean, log_std)
+        return self._bounded(raw)[:, None], self._logprob(raw, mean, log_std)
 
-    def noise_values(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
-        """`[B, N]`, what each critic says of noise `[B, D]`; differentiable."""
-        return self._critics(self._seen(env_obs), noise)
+    def most_likely_action(self, env_obs: Tree[Any]) -> Tensor:
+        """`[B, 1, D]`, the noise in the middle; differentiable."""
+        mean, _ = self._gaussian(self._seen(env_obs))
+        return self._bounded(mean)[:, None]
 
-    def noise_of(self, context: Tree[Any]) -> Tensor:
-        """The noise w `[*, D]` of past decisions, from their context."""
-        return self._bounded(cast("Mapping[str, Tensor]", context)["raw_noise"])
+    def q_values(self, env_obs: Tree[Any], action: Tensor) -> Tensor:
+        """`[B, N]`, what each critic says of noise `[B, 1, D]`; differentiable."""
+        return self._critics(self._seen(env_obs), action.flatten(1))
+
+    def latent_action(self, context: Tree[Any]) -> Tensor:
+        """The noise w `[*, 1, D]` of past decisions, from their context: what `q_values` judges, while the base acts."""
+        raw = torch.as_tensor(cast("Mapping[str, Any]", context)["raw_noise"])
+        return self._bounded(raw)[..., None, :]
 
     def decode(self, env_obs: Tree[Any], noise: Tensor) -> Tensor:
         """The action `[B, K, A]` that noise `[B, D]` becomes, the same for each step of the horizon."""

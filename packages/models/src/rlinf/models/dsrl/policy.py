@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
-from rlinf.core.errors import ConfigError
-from rlinf.models.actor_config import check_log_std, expect_sizes
+from rlinf.core.declarations import Checks, PolicyTraits, traits_of
+from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.registry import MODELS
+from rlinf.core.weight_files import find_weights
+from rlinf.models.actor_config import acting, check_log_std, expect_sizes
 
 if TYPE_CHECKING:
     from rlinf.models.dsrl._policy import DSRLPolicy
@@ -50,6 +53,39 @@ class DSRLPolicyConfig:
         expect_sizes("hidden_sizes", self.hidden_sizes)
         expect_range("noise_bound", self.noise_bound, 0.0, 100.0, open_low=True)
         check_log_std(None, self.logstd_range)
+
+    @property
+    def traits(self) -> PolicyTraits:
+        """What is known of the policy before it is built."""
+        base = traits_of(self._base("base"))
+        return replace(
+            acting(
+                critic=True, entropy=False, q_functions=True, q_batch_norm=False, observations=base.observations, chunk=base.chunk
+            ),
+            critic_key="",
+            latent_action=True,
+        )
+
+    def check(self, place: str) -> None:
+        """Refuses a base that can't be built here, or whose weights are not there.
+
+        Raises:
+            ConfigError: one of the two, or what the base refuses.
+        """
+        base, weights = self._base(f"{place}.base"), self.base.get("ckpt_path")
+        if isinstance(base, Checks):
+            base.check(f"{place}.base")
+        if weights is None:
+            return
+        try:
+            find_weights(weights, place=f"{place}.base.ckpt_path")
+        except CheckpointError as error:
+            raise ConfigError(error.place, error.problem, error.remedy) from error
+
+    def _base(self, place: str) -> object:
+        """The configuration of the base."""
+        fields = {key: value for key, value in self.base.items() if key not in ("model_type", "ckpt_path")}
+        return MODELS.build(str(self.base.get("model_type")), fields, place=place)
 
     def build(self, spec: EnvSpec, *, seed: int) -> DSRLPolicy:
         """The policy with fresh weights, and its base; torch's global generator is neither read nor moved.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import torch
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Metric, Statistic, merge
-from rlinf.core.off_policy import OffPolicyTrainer, TrainsOffPolicy
+from rlinf.core.off_policy import HasLatentAction, OffPolicyTrainer, TrainsOffPolicy
 from rlinf.core.protocols import Channel
 from rlinf.core.random import keyed_seed
 from rlinf.core.replay import ReplayBuffer, Transitions
@@ -41,6 +42,7 @@ class OffPolicyActor(Worker):
         self._topology: Topology | None = None
         self._arrivals = Arrivals(self.rank)
         self._trainer: OffPolicyTrainer
+        self._latent: HasLatentAction | None = None
         self._replay: ReplayBuffer
         self._demonstrations: Demonstrations | None = None
         self._interventions: ReplayBuffer | None = None
@@ -65,7 +67,10 @@ class OffPolicyActor(Worker):
         if self.cfg.runner.ckpt_path is not None:
             path = self.cfg.runner.ckpt_path
             load_starting_weights(policy, path, model=config.model, build=lambda section: section.build(topology.spec, seed=0))
-        assert isinstance(config.trainer, TrainsOffPolicy)  # a rule has seen to it
+        judged: object = policy
+        self._latent = judged if isinstance(judged, HasLatentAction) else None
+        if not isinstance(config.trainer, TrainsOffPolicy):
+            raise ConfigError("actor.training_backend", f"'{config.training_backend}' does not train off-policy", "Use fsdp.")
         self._trainer = config.trainer.build_off_policy(
             policy,
             self.cfg.algorithm.objective,
@@ -173,6 +178,8 @@ class OffPolicyActor(Worker):
         if self._interventions is not None and rows.intervened is not None:
             acted = interventions_of(rows, first=self._interventions.added)
             self._interventions.add(acted, np.zeros(len(acted), np.int64))
+        if self._latent is not None:
+            rows = replace(rows, action=np.asarray(self._latent.latent_action(rows.context)))
         # The last digits of an episode's number are those of its environment; see `RowCollector`.
         return self._replay.add(rows, rows.episode % self.cfg.env.train.total_num_envs if rows.episode is not None else None)
 

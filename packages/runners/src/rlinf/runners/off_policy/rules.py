@@ -13,12 +13,13 @@ from rlinf.core.arrays import as_numpy
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import needs_of, traits_of
 from rlinf.core.errors import ConfigError, refuse
-from rlinf.core.off_policy import TrainsOffPolicy
+from rlinf.core.off_policy import Explores, TrainsOffPolicy
 from rlinf.core.replay import available_memory, bytes_of_observation
+from rlinf.core.robots import LetsHumansAct
 from rlinf.runners.config.rules import Rule
 from rlinf.runners.config.sections import Section, resolved
 from rlinf.runners.embodied.rules import PLAYED
-from rlinf.runners.off_policy.demo_buffer import unfit_demonstrations
+from rlinf.runners.off_policy.demo_buffer import PLACE, unfit_demonstrations
 from rlinf.runners.off_policy.schema import GIB, OffPolicyConfig
 from rlinf.runners.task_types import read_run
 
@@ -69,6 +70,22 @@ def _whole_batches(cfg: OffPolicyConfig) -> ConfigError | None:
         f"{size} of {batch} transitions, and critics of '{cfg.algorithm.loss_type}' normalise by the statistics of a whole batch"
     )
     return ConfigError("actor.micro_batch_size", problem, "Leave it out.")
+
+
+def _latent(cfg: OffPolicyConfig) -> ConfigError | None:
+    if not traits_of(cfg.actor.model.config).latent_action:
+        return None
+    chosen = f"'{cfg.actor.model.model_type}' learns of what it chose, which another policy made an action of"
+    if isinstance(cfg.algorithm.objective, Explores):
+        return ConfigError(_LOSS, f"{chosen}, and '{cfg.algorithm.loss_type}' adds noise to actions", "Choose sac.")
+    if cfg.algorithm.start_steps:
+        problem = f"{chosen}, and {cfg.algorithm.start_steps} actions are to be drawn"
+        return ConfigError("algorithm.start_steps", problem, f"Set it to 0, and {_BUFFER}.min_buffer_size.")
+    if cfg.algorithm.demo_buffer is not None:
+        return ConfigError(PLACE, f"{chosen}, and a dataset records actions alone", "Set it to null.")
+    if any(isinstance(wrapper, LetsHumansAct) for _, wrapper in cfg.env.train.wrapping):
+        return ConfigError("env.train.wrappers", f"{chosen}, and somebody else acts in its place", "Leave that wrapper out.")
+    return None
 
 
 def _trains(cfg: OffPolicyConfig) -> ConfigError | None:
@@ -124,6 +141,7 @@ OFF_POLICY: Final[Sequence[Rule[OffPolicyConfig]]] = (
     _normalized,
     _whole_batches,
     _remembers,
+    _latent,
     _trains,
     _held,
     _recorded,

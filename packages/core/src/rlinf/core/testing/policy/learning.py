@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import HasSFTLoss
 from rlinf.core.errors import ContractError
-from rlinf.core.off_policy import HasQFunctions
+from rlinf.core.off_policy import HasLatentAction, HasQFunctions
 from rlinf.core.testing.policy.subject import Module, PolicySubject
 
 _GROUPS, _GROUP_SIZE, _LIMIT = 32, 16, 6.0
@@ -79,7 +79,9 @@ def _capable(subject: PolicySubject) -> Iterator[Any]:
     if isinstance(subject.policy, HasSFTLoss):
         yield subject.policy.sft_loss(observation, decision.action, generator=subject.generator(1)).total
     if isinstance(subject.policy, HasQFunctions):
-        yield subject.policy.q_values(observation, decision.action).sum()
+        chooser: object = subject.policy
+        chosen = chooser.latent_action(decision.context) if isinstance(chooser, HasLatentAction) else decision.action
+        yield subject.policy.q_values(observation, chosen).sum()
         yield subject.policy.sample_action(observation, generator=subject.generator(2))[1].sum()
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rlinf.core.agents.own_thread import in_own_thread
 from rlinf.core.agents.schema import ArgumentError, check_arguments
 from rlinf.core.agents.tools import Tool, ToolError, ToolLimits, awaited, result_text
 from rlinf.core.errors import ConfigError, did_you_mean
@@ -160,25 +160,6 @@ async def _placed(entry: _Entry, arguments: Mapping[str, Any]) -> object:
 async def _run(tool: Tool, arguments: Mapping[str, Any], left: Any) -> object:
     if tool.inline or inspect.iscoroutinefunction(tool.function):
         return await awaited(tool.function(**arguments))
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[object] = loop.create_future()
-
-    def settle(value: object, error: BaseException | None) -> None:
-        if not answer.done():
-            answer.set_exception(error) if error is not None else answer.set_result(value)
-
-    def work() -> None:
-        value: object = None
-        fault: BaseException | None = None
-        try:
-            value = tool.function(**arguments)
-        except BaseException as error:  # noqa: BLE001  (it belongs to the call, not to this thread)
-            fault = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, value, fault)
-        if left is not None:
-            left()
-
-    # A daemon of its own, not the loop's pool: a tool that hangs must neither keep others waiting nor the process from ending.
-    threading.Thread(target=work, daemon=True, name=f"tool {tool.name}").start()
-    return await awaited(await answer)
+    # A tool that hangs must neither keep others waiting nor the process from ending.
+    value = await in_own_thread(lambda: tool.function(**arguments), name=f"tool {tool.name}", left=left)
+    return await awaited(value)

@@ -24,7 +24,12 @@ ROOT = Path(__file__).parent
 HOUSE = ROOT / ".nox" / "house"
 PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")
 SIMULATORS = ("maniskill", "robotics", "video", "metaworld", "envpool", "libero", "minari", "recording", "world-model", "datasets")
-EXTRAS = {"algorithms": ("math",), "envs": SIMULATORS, "models": ("all",), "engines": ("hf", "openai", "megatron")}
+EXTRAS = {
+    "algorithms": ("math",),
+    "envs": (*SIMULATORS, "search", "embedding"),
+    "models": ("all",),
+    "engines": ("hf", "openai", "megatron"),
+}
 FAST = ("-q", "-m", "not slow")
 PARALLEL = ("-n", "2", "--dist", "loadfile")
 """Two processes, each with the Ray that its tests share."""
@@ -50,7 +55,7 @@ def _house(session: nox.Session, *command: str, silent: bool = False) -> str:
     """Runs a command where all parts, the simulators and the tools are installed."""
     groups = [
         f"--group={name}"
-        for name in ("dev", "embodied", "reasoning", "engines", "simulators", "policies", "lint", "types", "test", "bench")
+        for name in ("dev", "embodied", "reasoning", "agent", "engines", "simulators", "policies", "lint", "types", "test", "bench")
     ]
     env = _sync(session, HOUSE, "--all-packages", *groups)
     return str(session.run("uv", "run", "--no-sync", *command, env=env, external=True, silent=silent))
@@ -161,7 +166,7 @@ _engine("sglang", "packages/engines/tests/generation_sglang/platform_plugin")
 @nox.session(default=False)
 def lowest(session: nox.Session) -> None:
     """The lower bounds of direct dependencies, for every part; without the simulators, which pin what they need."""
-    extras = {part: names for part, names in EXTRAS.items() if part != "envs"}
+    extras = {**EXTRAS, "envs": ("search",)}
     editable = [f"packages/{part}" + (f"[{','.join(extras[part])}]" if part in extras else "") for part in PARTS]
     groups = ("--group=test", *(f"--group=packages/{part}/pyproject.toml:test" for part in PARTS))
     session.install("--resolution=lowest-direct", *groups, *(argument for path in editable for argument in ("-e", path)))

@@ -147,3 +147,9 @@ def test_what_is_refused_of_questions():
 def test_the_kinds_are_those_that_relations_speak_of():
     assert {relation.kind for relation in RELATIONS} == set(KINDS)
     assert len({relation.name for relation in RELATIONS}) == len(RELATIONS)
+
+
+def test_names_without_capitals_are_the_same_names():
+    large, small = (generated(Knowledge(lower_case=lower)) for lower in (False, True))
+    assert [entity.name.lower() for entity in large.entities] == [entity.name for entity in small.entities]
+    assert large.entities[0].name != small.entities[0].name

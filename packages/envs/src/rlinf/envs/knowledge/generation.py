@@ -46,6 +46,8 @@ class Knowledge:
     """The share of each kind that is held out, in (0, 1); each part has at least two of each kind."""
     syllables: int = 3
     """Of a name, two letters each; there are 100 syllables."""
+    lower_case: bool = False
+    """Whether names are written without a capital, so that a syllable is the same wherever it stands; for small models."""
     style: Style = "sentences"
     """"sentences": passages are prose; "brief": `Bodaru: employer Velmi, home Tokone`, for small models."""
     values: bool = True
@@ -95,7 +97,8 @@ def _names(count: int, knowledge: Knowledge) -> list[str]:
     while len(found) < count:
         rows: list[list[int]] = generator.integers(len(_SYLLABLES), size=(count, knowledge.syllables)).tolist()
         for row in rows:
-            found["".join(_SYLLABLES[number] for number in row).capitalize()] = None
+            name = "".join(_SYLLABLES[number] for number in row)
+            found[name if knowledge.lower_case else name.capitalize()] = None
     return list(found)[:count]
 
 

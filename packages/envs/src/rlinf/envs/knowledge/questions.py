@@ -13,6 +13,7 @@ from rlinf.core.problems import Problem, Split, WorkedTurn
 from rlinf.core.random import keyed_generator
 from rlinf.core.tool_calls import ToolCall, ToolResult
 from rlinf.envs.knowledge.base import KnowledgeBase
+from rlinf.envs.knowledge.corpus import written
 from rlinf.envs.knowledge.facts import relations_of
 from rlinf.envs.knowledge.generation import Knowledge, generated
 from rlinf.envs.tasks.splits import check_sizes, first_distinct, is_worked
@@ -32,8 +33,7 @@ def searched(base: KnowledgeBase, name: str, *, tool: str, titles: bool) -> Work
         tool: the name of the tool, which takes an argument `query`.
         titles: whether results begin with titles.
     """
-    passage = base.passage(base[name])
-    text = f"Doc 1(Title: {passage.title}) {passage.text}" if titles else passage.text
+    text = written([base.passage(base[name])], titles=titles)
     return WorkedTurn(calls=(ToolCall(name=tool, arguments={"query": name}),), results=(ToolResult(text=text, name=tool),))
 
 

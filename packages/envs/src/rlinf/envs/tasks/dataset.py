@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Message, Problem, Split
-from rlinf.core.registry import require_modules
+from rlinf.envs.tasks.rows import Row, check_rows_file, field_of, read_rows, text_field
 from rlinf.envs.tasks.splits import split_of
 
-SUFFIXES: Final = (".jsonl", ".parquet")
 SPLITS: Final[tuple[Split, Split]] = ("train", "validation")
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +68,7 @@ class Dataset:
         """
         for name, path in (("path", self.path), ("validation_path", self.validation_path)):
             if path is not None:
-                _check_file(Path(path).expanduser(), f"{place}.{name}")
+                check_rows_file(Path(path).expanduser(), f"{place}.{name}")
         for split in SPLITS:
             self.problems(split)
         for path in (self.path, self.validation_path):
@@ -130,12 +127,12 @@ class Dataset:
 
     def _keyed(self, path: str) -> Iterator[tuple[str, tuple[str, Row]]]:
         """The rows with the question that each asks, and where each stands."""
-        for place, row in _rows(Path(path).expanduser(), self.limit):
+        for place, row in read_rows(Path(path).expanduser(), self.limit, place="data.path"):
             # As JSON a list of messages can be a key, too.
-            yield json.dumps(_field(row, self.prompt_key, place), ensure_ascii=False), (place, row)
+            yield json.dumps(field_of(row, self.prompt_key, place), ensure_ascii=False), (place, row)
 
     def _problem(self, number: int, place: str, row: Row) -> Problem:
-        whole = _text(row, self.answer_key, place)
+        whole = text_field(row, self.answer_key, place)
         answer, solution = whole, None
         if self.answer_after is not None:
             _, mark, answer = whole.rpartition(self.answer_after)
@@ -145,12 +142,12 @@ class Dataset:
                 )
             solution = whole
         if self.solution_key is not None:
-            solution = _text(row, self.solution_key, place)
+            solution = text_field(row, self.solution_key, place)
         prompt = self._prompt(row, place)
         return Problem(prompt=prompt, answer=answer.strip(), id=number, solution=solution, place=place, row=row)
 
     def _prompt(self, row: Row, place: str) -> str | tuple[Message, ...]:
-        asked = _field(row, self.prompt_key, place)
+        asked = field_of(row, self.prompt_key, place)
         where = f"{place} {self.prompt_key}"
         first: tuple[Message, ...] = () if self.system is None else ({"role": "system", "content": self.system},)
         if isinstance(asked, str):
@@ -174,50 +171,6 @@ def _message(item: object, place: str) -> Message:
     raise ConfigError(place, f"expected a message with the texts 'role' and 'content', found {item!r:.80}")
 
 
-def _field(row: Row, key: str, place: str) -> object:
-    found: object = row.get(key)
-    if found is None:
-        raise ConfigError(place, f"no field '{key}'", did_you_mean(key, sorted(row)))
-    return found
-
-
-def _text(row: Row, key: str, place: str) -> str:
-    found = _field(row, key, place)
-    # To Python, True is an int.
-    if isinstance(found, bool) or not isinstance(found, str | int | float):
-        raise ConfigError(f"{place} {key}", f"expected a text or a number, found {found!r:.80}")
-    return str(found)
-
-
-def _rows(path: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
-    """Each row and where it stands, as `file:line`."""
-    _check_file(path, "data.path")
-    if path.suffix == ".parquet":
-        from rlinf.envs.tasks._parquet import read_rows
-
-        found = enumerate(read_rows(path, limit), start=1)
-        yield from ((f"{path}:{number}", row) for number, row in found)
-        return
-    # Read as bytes, so that a line that is no UTF-8 can be named.
-    with path.open("rb") as file:
-        filled = ((number, line) for number, line in enumerate(file, start=1) if line.strip())
-        for number, line in itertools.islice(filled, limit):
-            yield f"{path}:{number}", _object(line, f"{path}:{number}")
-
-
-def _object(line: bytes, place: str) -> Row:
-    try:
-        # This codec also takes the byte order mark that some editors write at the beginning of a file.
-        found: object = json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(place, f"expected UTF-8 ({error})", "Write the file in UTF-8.") from error
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ConfigError(place, f"no JSON ({error})", "Write one JSON object a line.") from error
-    if not isinstance(found, dict):
-        raise ConfigError(place, f"expected a JSON object, found {found!r:.80}", "Write one JSON object a line.")
-    return cast("Row", found)
-
-
 def _fingerprint(path: str) -> str:
     file = Path(path).expanduser()
     if not file.is_file():
@@ -231,12 +184,3 @@ def _sha256(path: str, _changed: int, _size: int) -> str:
     """Of a file; read again only if it has changed."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_file(path: Path, place: str) -> None:
-    if path.suffix not in SUFFIXES:
-        raise ConfigError(place, f"expected a file ending in {' or '.join(SUFFIXES)}, found '{path}'")
-    if not path.is_file():
-        raise ConfigError(place, f"no file '{path}'", "Name a file that is there; nothing is downloaded.")
-    if path.suffix == ".parquet":
-        require_modules("pyarrow", place=place, extra="rlinf-envs[datasets]")

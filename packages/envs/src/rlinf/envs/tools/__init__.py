@@ -3,3 +3,5 @@
 from rlinf.envs.tools.calculator import Calculator as Calculator
 from rlinf.envs.tools.calculator import calculate as calculate
 from rlinf.envs.tools.function import FunctionTool as FunctionTool
+from rlinf.envs.tools.search import Embedding as Embedding
+from rlinf.envs.tools.search import Search as Search

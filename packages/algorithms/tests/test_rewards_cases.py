@@ -102,3 +102,35 @@ def test_other_answers_are_refused(answer, message):
 def test_names_of_other_systems_lead_here():
     with pytest.raises(UnknownName, match=r"no reward named 'code_offline'\. Stored test cases.*the reward 'code'"):
         REWARDS.get("code_offline", place="reward.reward_type")
+
+
+class Counting(Interpreter):
+    """Keeps what it runs."""
+
+    def __init__(self):
+        self.seen = []
+
+    def run(self, executions):
+        self.seen += executions
+        return Interpreter.run(self, executions)
+
+
+def test_cases_that_run_together_fail_alone_and_the_same_program_runs_once():
+    cases = json.dumps(["assert f(2) == 4", "assert f(3) == 6", "assert g(1) == 1", "assert f(", "assert f(0) == 0"])
+    double = "```python\ndef f(x): return 2 * x\n```"
+    square = "```python\ndef f(x): return x * x\n```"
+    ends = "```python\nimport sys\nsys.exit(0)\n```"
+    scores = {}
+    for together in (False, True):
+        interpreter = Counting()
+        reward = Code(interpreter, partial=True, together=together)
+        scores[together] = reward([double, square, double, ends, "no program"], [cases] * 5)
+        assert len(interpreter.seen) == (3 if together else 15), "one program for all cases, or one for each; the same one once"
+    assert scores[True] == scores[False] == [0.6, 0.4, 0.6, 0.0, 0.0]
+
+
+def test_cases_with_inputs_never_run_together():
+    interpreter = Counting()
+    reward = Code(interpreter, together=True)
+    assert reward(["```python\nprint(7)\n```"], [json.dumps([{"stdout": "7"}, "assert True"])]) == [1.0]
+    assert len(interpreter.seen) == 2

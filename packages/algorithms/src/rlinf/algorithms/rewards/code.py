@@ -195,7 +195,8 @@ class Code(PairReward):
 
     The answer is a JSON list of cases, `[{"stdin": "1 2", "stdout": "3"}, …]`, or has another form that `read_cases` knows, such as
     APPS' inputs and outputs, MBPP's assertions and HumanEval's check. The cases are stored with the problem: no service is asked.
-    All cases of a batch are given to the sandbox at once, which runs as many at a time as it has workers.
+    All cases of a batch are given to the sandbox at once, which runs as many at a time as it has workers. The same program with the
+    same cases runs once in a batch.
     """
 
     sandbox: str | SandboxConfig = "process"
@@ -206,6 +207,9 @@ class Code(PairReward):
     """What the program's fence must name, if it names anything; one that the sandbox runs."""
     partial: bool = False
     """Whether the score is the share of cases that pass; else all must."""
+    together: bool = False
+    """Whether cases that are code alone run one after the other in one process, which takes a fraction of the time: an exception
+    fails its own case, but what a case leaves behind is there for the next one, and `case_time_s` bounds all of them."""
     case_time_s: float = 5.0
     """Seconds that one case may take in the sandbox."""
     case_memory_mb: int = 512
@@ -266,18 +270,25 @@ class Code(PairReward):
         """
         expect_pairs("Code", completions, answers)
         found: list[Outcome | _Question] = []
+        asked: dict[tuple[str, str], _Question] = {}
         for completion, answer in zip(completions, answers, strict=True):
             try:
-                found.append(self._question(completion, answer) or Outcome(0.0))
+                question = self._question(completion, answer)
+                found.append(Outcome(0.0) if question is None else asked.setdefault((question.program, answer), question))
             except ValueError as error:
                 found.append(Outcome(None, f"{type(error).__name__}: {error}"[:500]))
-        asked = [question.executions(self, timeout_s) for question in found if isinstance(question, _Question)]
-        results = iter(shared_sandbox(self.built).run([execution for executions in asked for execution in executions]))
-        outcomes = [
-            entry if isinstance(entry, Outcome) else Outcome(self._judged(entry, [*itertools.islice(results, len(entry.cases))]))
-            for entry in found
-        ]
+        scores = self._run(list(asked.values()), timeout_s)
+        outcomes = [entry if isinstance(entry, Outcome) else Outcome(scores[entry.word]) for entry in found]
         return tally(outcomes, failure_score=self.failure_score)
+
+    def _run(self, questions: Sequence[_Question], timeout_s: float | None) -> dict[str, float]:
+        """The score of each question, by its word."""
+        asked = [question.executions(self, timeout_s) for question in questions]
+        results = iter(shared_sandbox(self.built).run([execution for executions in asked for execution in executions]))
+        return {
+            question.word: self._judged(question, [*itertools.islice(results, len(executions))])
+            for question, executions in zip(questions, asked, strict=True)
+        }
 
     def _question(self, completion: str, answer: str) -> _Question | None:
         """What is asked of the sandbox about a completion; None if there is no program in it."""
@@ -287,11 +298,15 @@ class Code(PairReward):
         return None if program is None else _Question(program, cases, secrets.token_hex(16))
 
     def _judged(self, question: _Question, results: Sequence[ExecutionResult]) -> float:
-        if len(results) != len(question.cases):
-            raise RLinfError("sandbox", f"expected what became of {len(question.cases)} cases, found {len(results)}")
-        told = [without_witness(case, result, question.word) for case, result in zip(question.cases, results, strict=True)]
-        share = sum(passed(case, result) for case, result in zip(question.cases, told, strict=True)) / len(told)
-        return share if self.partial else float(share == 1.0)
+        together, cases = question.together(self), question.cases
+        if len(results) != (1 if together else len(cases)):
+            raise RLinfError("sandbox", f"expected what became of {len(cases)} cases, found {len(results)} results")
+        if together:
+            right = sum(f"{question.word} {number}" in _lines(results[0].stdout) for number in range(len(cases)))
+        else:
+            told = [without_witness(case, result, question.word) for case, result in zip(cases, results, strict=True)]
+            right = sum(passed(case, result) for case, result in zip(cases, told, strict=True))
+        return right / len(cases) if self.partial else float(right == len(cases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,10 +318,24 @@ class _Question:
     word: str
     """What each case prints at its end."""
 
+    def together(self, reward: Code) -> bool:
+        """Whether all cases run in one process."""
+        return reward.together and all(case.code and not case.stdin and case.stdout is None for case in self.cases)
+
     def executions(self, reward: Code, timeout_s: float | None) -> list[Execution]:
-        """One for each case; the code of a case, which is Python, stands behind the program."""
+        """One for each case, or for all; the code of a case, which is Python, stands behind the program."""
         limits = ExecutionLimits(wall_s=timeout_s or reward.case_time_s, memory_mb=reward.case_memory_mb)
+        if self.together(reward):
+            return [Execution(program="\n".join([self.program, *map(self._guarded, range(len(self.cases)))]), limits=limits)]
         return [
             Execution(program=f"{self.program}\n{case.code}" if case.code else self.program, stdin=case.stdin, limits=limits)
             for case in witnessed(self.cases, self.word)
         ]
+
+    def _guarded(self, number: int) -> str:
+        """A case that says with its number that its end was reached, and whose exceptions are its own.
+
+        Compiled within the guard: a case that is no Python fails alone.
+        """
+        guarded = f"exec(compile({self.cases[number].code!r}, 'case {number}', 'exec'), globals())"
+        return f"try:\n {guarded}\n print({chr(10) + self.word + ' ' + str(number)!r})\nexcept Exception: pass"

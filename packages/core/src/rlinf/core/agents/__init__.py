@@ -11,6 +11,7 @@ from rlinf.core.agents.serving import ServedSession as ServedSession
 from rlinf.core.agents.serving import SessionConfig as SessionConfig
 from rlinf.core.agents.serving import Write as Write
 from rlinf.core.agents.toolbox import ToolBox as ToolBox
+from rlinf.core.agents.tools import HasTools as HasTools
 from rlinf.core.agents.tools import Tool as Tool
 from rlinf.core.agents.tools import ToolConfig as ToolConfig
 from rlinf.core.agents.tools import ToolError as ToolError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, overload
+from typing import Any, Protocol, cast, overload, runtime_checkable
 
 from rlinf.core.agents.schema import Schema, signature_schema, summary
 from rlinf.core.config.ranges import expect_range
@@ -105,6 +105,15 @@ class ToolConfig(Protocol):
 
     def build(self) -> Tool:
         """The tool."""
+        ...
+
+
+@runtime_checkable
+class HasTools(Protocol):
+    """A `ToolConfig` that stands for several tools, such as those of a server."""
+
+    def build_all(self) -> Sequence[Tool]:
+        """The tools, in order; in place of `build`."""
         ...
 
 

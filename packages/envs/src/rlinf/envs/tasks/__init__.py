@@ -8,5 +8,7 @@ from rlinf.envs.tasks.countdown import Countdown as Countdown
 from rlinf.envs.tasks.countdown import Puzzle as Puzzle
 from rlinf.envs.tasks.countdown import solve as solve
 from rlinf.envs.tasks.dataset import Dataset as Dataset
+from rlinf.envs.tasks.programs import Programs as Programs
+from rlinf.envs.tasks.programs import Specification as Specification
 from rlinf.envs.tasks.shapes import Shapes as Shapes
 from rlinf.envs.tasks.splits import split_of as split_of

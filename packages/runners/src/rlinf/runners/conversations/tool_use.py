@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from rlinf.core.agents import Tool, ToolBox, ToolConfig, ToolFormat, ToolLimits
+from rlinf.core.agents import HasTools, Tool, ToolBox, ToolConfig, ToolFormat, ToolLimits
 from rlinf.core.agents.rendering import with_instructions
 from rlinf.core.problems import Problem
 from rlinf.core.registry import TOOL_FORMATS, TOOLS
@@ -32,6 +32,10 @@ class ToolSection:
     def __post_init__(self) -> None:
         positive(timeout_s=self.timeout_s, max_concurrent=self.max_concurrent)
         not_negative(retries=self.retries, cache=self.cache)
+
+    def built(self) -> tuple[Tool, ...]:
+        """The tool, or all that it stands for."""
+        return tuple(self.tool.build_all()) if isinstance(self.tool, HasTools) else (self.tool.build(),)
 
     @property
     def limits(self) -> ToolLimits:
@@ -72,7 +76,7 @@ class ToolUseConfig:
 
     def built(self) -> tuple[Tool, ...]:
         """The tools."""
-        return tuple(section.tool.build() for section in self.tools)
+        return tuple(tool for section in self.tools for tool in section.built())
 
     def toolbox(self) -> ToolBox:
         """The tools with their limits; two of one name are refused.
@@ -80,4 +84,4 @@ class ToolUseConfig:
         Raises:
             ConfigError: two have one name.
         """
-        return ToolBox([(section.tool.build(), section.limits) for section in self.tools])
+        return ToolBox([(tool, section.limits) for section in self.tools for tool in section.built()])

@@ -1,0 +1,113 @@
+"""Tools of a real MCP server, started here or reached by HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlinf.core.agents import ToolBox, ToolCall, ToolLimits, ToolResult
+from rlinf.core.errors import ConfigError
+from rlinf.core.process.ports import free_port
+from rlinf.envs.tools.mcp import MCP, close_mcp_servers
+
+pytest.importorskip("mcp")
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+STDIO = MCP(command=(sys.executable, SERVER), server="toy")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    close_mcp_servers()
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[MCP]:
+    port = free_port()
+    process = subprocess.Popen([sys.executable, SERVER, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    config = MCP(url=f"http://127.0.0.1:{port}/mcp", server="toy")
+    until = time.monotonic() + 120
+    while True:
+        try:
+            config.check("agent.tools[0]")
+            break
+        except ConfigError:
+            assert time.monotonic() < until
+            assert process.poll() is None
+            close_mcp_servers()
+            time.sleep(0.2)
+    yield config
+    process.kill()
+    process.wait(30)
+
+
+def calls(config: MCP, *asked: tuple[str, dict[str, object]], **limits: float) -> list[ToolResult]:
+    box = ToolBox([(tool, ToolLimits(**{"timeout_s": 120, **limits})) for tool in config.build_all()])  # type: ignore[arg-type]
+
+    async def all_of_them() -> list[ToolResult]:
+        return [await box.call(ToolCall(name=name, arguments=arguments)) for name, arguments in asked]
+
+    return asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_tools_are_listed_checked_and_called(transport: str, request: pytest.FixtureRequest) -> None:
+    config: MCP = STDIO if transport == "stdio" else request.getfixturevalue("http")
+    config.check("agent.tools[0]")
+    add, *others = config.build_all()
+    assert (add.name, add.description) == ("add", "Adds two numbers.")
+    assert add.schema["function"]["parameters"]["required"] == ["a", "b"]
+    assert [tool.name for tool in others] == ["refuse", "wait", "end"]
+    told = calls(config, ("add", {"a": 2, "b": 3}), ("add", {"a": "two", "b": 3}), ("refuse", {"why": "not today"}))
+    assert [result.outcome for result in told] == ["ok", "arguments", "error"]
+    assert told[0].text == "5"
+    assert "argument 'a': expected an integer, found 'two'" in told[1].text
+    assert calls(config, ("wait", {}), timeout_s=1)[0].outcome == "timeout"
+    assert calls(config, ("add", {"a": 1, "b": 1}))[0].text == "2", "the connection goes on"
+
+
+def test_a_server_that_ends_is_named_and_begun_anew() -> None:
+    ended, after = calls(STDIO, ("end", {}), ("add", {"a": 1, "b": 2}))
+    assert ended.outcome == "error"
+    assert "MCP server 'toy'" in ended.text
+    assert "mcp_server.py" in ended.text
+    assert after.text == "3"
+
+
+def test_a_call_is_repeated_on_a_new_server_as_often_as_its_limits_allow(tmp_path: Path) -> None:
+    """The first server ends when it is asked; the retry finds the second one, which does not."""
+    script = tmp_path / "once.py"
+    script.write_text(
+        "import os, pathlib\nfrom mcp.server.mcpserver import MCPServer\nserver = MCPServer('once')\n"
+        f"mark = pathlib.Path({str(tmp_path / 'mark')!r})\n\n\n@server.tool()\ndef ask() -> str:\n    '''Answers.'''\n"
+        "    if not mark.exists():\n        mark.touch()\n        os._exit(1)\n    return 'here'\n\n\nserver.run()\n"
+    )
+    (result,) = calls(MCP(command=(sys.executable, str(script)), server="once"), ("ask", {}), retries=1)
+    assert (result.text, result.outcome) == ("here", "ok")
+
+
+def test_what_can_not_be_reached_is_refused_with_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"command: expected a command or a url, found both or neither"):
+        MCP()
+    with pytest.raises(ConfigError, match=r"url: expected a server on the loopback interface, found 'http://example\.com/mcp'"):
+        MCP(url="http://example.com/mcp")
+    with pytest.raises(ConfigError, match=r"tools\[0\]\.command: no program 'no-such-program'"):
+        MCP(command=("no-such-program",)).check("tools[0]")
+    with pytest.raises(ConfigError, match=r"tools\[0\]\.command: the MCP server 'gone' does not answer"):
+        MCP(command=(sys.executable, "-c", "pass"), server="gone").check("tools[0]")
+    with pytest.raises(ConfigError, match=r"tools\[0\]\.only: the server 'toy' has no tool 'ad'\. Did you mean 'add'"):
+        MCP(command=STDIO.command, server="toy", only=("ad",)).check("tools[0]")
+
+
+def test_some_tools_under_names_of_their_own() -> None:
+    (tool,) = MCP(command=STDIO.command, server="toy", only=("add",), prefix="toy_").build_all()
+    assert tool.name == "toy_add"
+    assert (
+        calls(MCP(command=STDIO.command, server="toy", only=("add",), prefix="toy_"), ("toy_add", {"a": 1, "b": 2}))[0].text == "3"
+    )

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlinf.runners import read_embodied
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.schema import EmbodiedConfig
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.task_types import launch
 from rlinf.scheduler import Cluster

@@ -26,7 +26,7 @@ from rlinf.engines.offload import Leaving
 from rlinf.runners.config.rules import apply
 from rlinf.runners.embodied.actor_worker import EmbodiedFSDPActor
 from rlinf.runners.embodied.filtering import uncounted
-from rlinf.runners.embodied.rows import RowCollector
+from rlinf.runners.embodied.playing.rows import RowCollector
 from rlinf.runners.embodied.rules import EMBODIED, read_embodied
 
 BOUND = np.ones(2, np.float32)

@@ -15,8 +15,8 @@ from rlinf.core.chunks import MaskedActions
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
 from rlinf.core.registry import ADVANTAGES, ENVS
 from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Reply, Topology
 from rlinf.runners.training.tensors import to_torch
 

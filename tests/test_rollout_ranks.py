@@ -12,9 +12,9 @@ from rlinf.core.trajectory import Trajectory
 from rlinf.core.tree import tree_leaves
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.task_types import launch
 from rlinf.scheduler import Cluster

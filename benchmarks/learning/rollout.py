@@ -17,7 +17,7 @@ from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.tree import tree_map
 from rlinf.envs import ChunkStep, chunk_step
-from rlinf.runners.embodied.rows import RowCollector
+from rlinf.runners.embodied.playing.rows import RowCollector
 from rlinf.runners.training.tensors import to_torch
 
 UNSEEN = 2**30

@@ -13,8 +13,8 @@ from rlinf.core.registry import ENVS
 from rlinf.core.trajectory import Trajectory
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import episode_protocol
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Reply, Topology
 
 

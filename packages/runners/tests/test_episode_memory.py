@@ -15,11 +15,11 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.trajectory import Trajectory
 from rlinf.runners.embodied import rules
 from rlinf.runners.embodied.env_worker import EnvWorker
-from rlinf.runners.embodied.episode_memory import EpisodeMemory
 from rlinf.runners.embodied.evaluation import episode_protocol
+from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 
 

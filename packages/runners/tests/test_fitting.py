@@ -13,8 +13,8 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import ENVS, MODELS
 from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import check_spec, check_states, read_embodied
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 
 

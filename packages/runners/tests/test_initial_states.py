@@ -8,9 +8,9 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.runners.embodied.env_worker import EnvWorker
-from rlinf.runners.embodied.initial_states import InitialStates
+from rlinf.runners.embodied.playing.initial_states import InitialStates
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 
 SIX = {"reset_options": ("init_id",), "init_ids": 6}

@@ -13,9 +13,9 @@ import torch
 
 from rlinf.core.data import Decision
 from rlinf.runners.embodied.env_worker import EnvWorker
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Request, Topology
 
 PATIENCE_S = 60.0

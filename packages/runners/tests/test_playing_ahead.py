@@ -12,8 +12,8 @@ import pytest
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.trajectory import Trajectory
-from rlinf.runners.embodied.arrivals import Arrivals
 from rlinf.runners.embodied.collection import Collection, read_played, write_played
+from rlinf.runners.embodied.playing.arrivals import Arrivals
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.topology import Interaction, NewWeights, request_queue

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded
-from rlinf.runners.embodied.request_batches import request_batches
+from rlinf.runners.embodied.playing.request_batches import request_batches
+from rlinf.runners.embodied.playing.slots import layout
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.embodied.schema import RolloutConfig
-from rlinf.runners.embodied.slots import layout
 from rlinf.runners.embodied.topology import Request
 
 

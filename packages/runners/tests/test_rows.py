@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from rlinf.core.data import Decision
 from rlinf.core.trajectory import Trajectory
-from rlinf.runners.embodied.arrivals import joined
-from rlinf.runners.embodied.rows import RowCollector, group_metrics, shares
+from rlinf.runners.embodied.playing.arrivals import joined
+from rlinf.runners.embodied.playing.rows import RowCollector, group_metrics, shares
 from rlinf.runners.training.tensors import to_torch
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.core.errors import ConfigError
-from rlinf.runners.embodied.slots import layout
+from rlinf.runners.embodied.playing.slots import layout
 
 
 def test_sixteen_environments_on_two_workers_in_two_stages() -> None:

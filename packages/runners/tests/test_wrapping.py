@@ -13,8 +13,8 @@ from rlinf.runners.config.checks import check_evaluation, check_run
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import episode_protocol
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.slots import slot_layout
 
 
 class Layer:

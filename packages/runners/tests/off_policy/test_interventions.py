@@ -13,7 +13,7 @@ from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.replay import ReplayBuffer
 from rlinf.core.robots import add_counts, at_hardware, take_counts
 from rlinf.core.trajectory import Trajectory
-from rlinf.runners.embodied.rows import RowCollector
+from rlinf.runners.embodied.playing.rows import RowCollector
 from rlinf.runners.embodied.rules import read_embodied
 from rlinf.runners.off_policy.interventions import interventions_of
 

@@ -19,7 +19,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.random import RowGenerators
 from rlinf.core.worker import WorkerContext, injected
 from rlinf.runners.embodied.env_worker import EnvWorker
-from rlinf.runners.embodied.slots import slot_layout
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.off_policy.actor_worker import OffPolicyActor
 from rlinf.runners.off_policy.exploration import Exploration

@@ -20,9 +20,9 @@ from rlinf.core.random import keyed_generator, keyed_seed
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
-from rlinf.runners.embodied.arrivals import Arrivals, joined
 from rlinf.runners.embodied.filtering import uncounted, without_filtered
-from rlinf.runners.embodied.rows import group_metrics
+from rlinf.runners.embodied.playing.arrivals import Arrivals, joined
+from rlinf.runners.embodied.playing.rows import group_metrics
 from rlinf.runners.embodied.schema import EmbodiedConfig
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.training.agreement import coarsest, decision_logprobs, decision_scores

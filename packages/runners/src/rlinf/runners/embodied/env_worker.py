@@ -25,13 +25,21 @@ from rlinf.core.robots import add_counts, at_hardware
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.embodied.description import described
-from rlinf.runners.embodied.env_slot import Answer, Conversation, EnvSlot, RequestSender, converse, step_decided, task_numbers
-from rlinf.runners.embodied.episode_memory import EpisodeMemory
-from rlinf.runners.embodied.initial_states import InitialStates
-from rlinf.runners.embodied.rows import Bools, Ints, RowCollector, shares
+from rlinf.runners.embodied.playing.env_slot import (
+    Answer,
+    Conversation,
+    EnvSlot,
+    RequestSender,
+    converse,
+    step_decided,
+    task_numbers,
+)
+from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
+from rlinf.runners.embodied.playing.initial_states import InitialStates
+from rlinf.runners.embodied.playing.rows import Bools, Ints, RowCollector, shares
+from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
-from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import Interaction, Reply, Topology, request_queue
 
 

@@ -13,9 +13,9 @@ from rlinf.core.declarations import RunsElsewhere
 from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult, EvalReport
 from rlinf.core.protocols import Channel, WorkerGroup
 from rlinf.runners.config.sections import resolved
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reporting.phases import within

@@ -18,9 +18,9 @@ from rlinf.core.random import RowGenerators, keyed_seed
 from rlinf.core.tree import tree_combine, tree_concatenate, tree_index, tree_leaves, tree_map
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
-from rlinf.runners.embodied.request_batches import request_batches
+from rlinf.runners.embodied.playing.request_batches import request_batches
+from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import PlayedConfig
-from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import NewWeights, Remembered, Reply, Request, Topology, request_queue
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.tensors import observed, to_numpy, to_torch

@@ -27,9 +27,9 @@ from rlinf.runners.checkpoints.run_folder import RunFolder, open_run_folder
 from rlinf.runners.embodied.collection import Collection, read_played, write_played
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import check_spec
 from rlinf.runners.embodied.schema import PlayedConfig
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.evaluation.policy import evaluation_plan
 from rlinf.runners.reporting.phases import Phases

@@ -13,7 +13,7 @@ from rlinf.core.data import Decision, EnvSpec
 from rlinf.core.evaluation import EpisodeResult
 from rlinf.core.protocols import Mode
 from rlinf.core.tree import Tree
-from rlinf.runners.embodied.slots import Slot
+from rlinf.runners.embodied.playing.slots import Slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

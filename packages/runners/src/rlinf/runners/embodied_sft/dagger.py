@@ -26,9 +26,9 @@ from rlinf.runners.checkpoints.checkpoint import Checkpoint
 from rlinf.runners.embodied.description import described
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.evaluation import EmbodiedEvaluator, episode_protocol
+from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import check_spec
-from rlinf.runners.embodied.slots import slot_layout
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.embodied_sft.actor_worker import PolicySFTActor
 from rlinf.runners.embodied_sft.dataset import begin_dataset, dataset_folder, growing

@@ -20,7 +20,7 @@ from rlinf.core.replay import ReplayBuffer, Transitions
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
-from rlinf.runners.embodied.arrivals import Arrivals
+from rlinf.runners.embodied.playing.arrivals import Arrivals
 from rlinf.runners.embodied.topology import Topology
 from rlinf.runners.off_policy.demo_buffer import Demonstrations
 from rlinf.runners.off_policy.drawing import Drawing

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Protocol
 
 from rlinf.core.errors import ChannelEmpty, DeadlineExceeded
+from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import RolloutConfig
-from rlinf.runners.embodied.slots import Slot
 from rlinf.runners.embodied.topology import Request
 
 Receive = Callable[[], Request]

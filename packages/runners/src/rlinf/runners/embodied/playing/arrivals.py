@@ -15,7 +15,7 @@ from torch import Tensor
 from rlinf.core.errors import RLinfError
 from rlinf.core.protocols import Channel
 from rlinf.core.trajectory import Trajectory
-from rlinf.runners.embodied.rows import in_time
+from rlinf.runners.embodied.playing.rows import in_time
 from rlinf.runners.training.tensors import to_torch
 
 

@@ -18,8 +18,8 @@ from rlinf.core.offline import MixesExpert, OfflineEpisode
 from rlinf.core.protocols import Channel
 from rlinf.core.robots import take_counts
 from rlinf.core.tree import Tree, tree_combine, tree_index, tree_map
-from rlinf.runners.embodied.episode_memory import EpisodeMemory
-from rlinf.runners.embodied.slots import Slot
+from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
+from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.topology import Remembered, Reply, Request
 
 Bools = NDArray[np.bool_]

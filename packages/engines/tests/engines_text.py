@@ -29,6 +29,7 @@ class ToyWriter(torch.nn.Module):
     """Two blocks, a tied head and a critic; sees positions, so that a wrong segment shows."""
 
     version = 0
+    sees_trees = True
 
     def __init__(self, seed: int = 0, width: int = 6, frozen: bool = False) -> None:
         super().__init__()
@@ -52,6 +53,9 @@ class ToyWriter(torch.nn.Module):
         same = (segments[:, :, None] == segments[:, None, :]) & (segments[:, :, None] > 0)
         columns = torch.arange(segments.shape[1])
         causal = columns[:, None] >= columns
+        if "seen_until" in t.context:
+            until = t.context["seen_until"]
+            same = (segments[:, :, None] > 0) & (columns[:, None] < until[:, None, :])
         place = (same & causal).sum(-1, keepdim=True)
         allowed = (same & causal) | torch.eye(len(columns), dtype=torch.bool)
         x = self.embedding(t.context["input_ids"])

@@ -14,19 +14,24 @@ Krell et al., "Efficient Sequence Packing without Cross-contamination" (2021), a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rlinf.core.errors import ShapeError
+from rlinf.core.metrics import Metric
 from rlinf.core.sequences import first_fit_decreasing
 from rlinf.core.trajectory import Batch, Trajectory
 from rlinf.core.tree import tree_map
+from rlinf.engines.prefixes import may_share, prefix_trees, row_keys, seen_until, tree_places
 
 SEGMENTS: Final = "segment_ids"
 IDS: Final = "input_ids"
+SEEN_UNTIL: Final = "seen_until"
+"""See `rlinf.core.capabilities.SeesTrees`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,13 @@ class PacksRows:
     """Columns of a packed row: the length of the longest member."""
     bins: tuple[tuple[int, ...], ...]
     """For each packed row its members, rows of the batch, side by side from the left."""
+    shared: tuple[tuple[int, ...], ...] | None = None
+    """For each member how many columns it shares with the one before it, see `rlinf.engines.prefixes`; None if none is shared."""
+
+    @property
+    def saved(self) -> int:
+        """Columns that are not computed because another row has them."""
+        return sum(sum(one) for one in self.shared or ())
 
     @property
     def tokens(self) -> int:
@@ -51,7 +63,7 @@ class PacksRows:
     def alone(self) -> PacksRows:
         """The same for a batch that has no rows but the members."""
         place = {row: i for i, row in enumerate(self.members)}
-        return PacksRows(self.width, tuple(tuple(place[row] for row in one) for one in self.bins))
+        return PacksRows(self.width, tuple(tuple(place[row] for row in one) for one in self.bins), self.shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +109,40 @@ def token_lengths(batch: Batch[Any]) -> list[int]:
     return cast("list[int]", (_segments(batch) > 0).sum(1).tolist())  # pyright: ignore[reportUnknownMemberType]
 
 
-def packed_micro_batches(batch: Batch[Any], max_tokens: int) -> list[MicroBatch]:
+def packed_micro_batches(batch: Batch[Any], max_tokens: int, *, share_prefixes: bool = False) -> list[MicroBatch]:
     """Micro-batches of whole rows, each to be packed into no more than `max_tokens` columns; a longer row goes alone.
+
+    Args:
+        batch: rows of text.
+        max_tokens: the most columns of a micro-batch.
+        share_prefixes: whether what rows begin with alike is computed once; rows of several sequences, or that show something else
+            than text, are computed as they are.
 
     Raises:
         ShapeError: the context is not that of a language model.
     """
-    plans = plan_packing(token_lengths(batch), max_tokens)
+    segments = _segments(batch)
+    if share_prefixes and may_share(batch.trajectory.context, segments):
+        plans = _plan_trees(batch, segments, max_tokens)
+    else:
+        plans = plan_packing(token_lengths(batch), max_tokens)
     return [MicroBatch(batch.rows(list(plan.members)), plan.alone(), plan.members) for plan in plans]
+
+
+def _plan_trees(batch: Batch[Any], segments: Tensor, max_tokens: int) -> list[PacksRows]:
+    """As `plan_packing`, of trees in place of rows."""
+    t = batch.trajectory
+    ids = torch.as_tensor(cast("Mapping[str, Any]", t.context)[IDS])
+    action = torch.as_tensor(t.action).reshape(ids.shape)
+    trees = prefix_trees(row_keys(ids, action, [torch.nonzero(row > 0).flatten() for row in segments]), max_tokens)
+    return [
+        PacksRows(
+            plan.width,
+            tuple(tuple(row for number in one for row in trees[number].rows) for one in plan.bins),
+            tuple(tuple(common for number in one for common in trees[number].shared) for one in plan.bins),
+        )
+        for plan in plan_packing([tree.tokens for tree in trees], max_tokens)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +157,18 @@ class Packed:
     """Row and column of each token in the rows."""
     target: tuple[Tensor, Tensor]
     """Row and column of each token in the packing."""
+    decided: Tensor | None
+    """`[B, T]` bool, the mask of the rows where some columns are shared, of which it may hold for one row alone; None otherwise."""
 
     def unpack(self, tensor: Tensor) -> Tensor:
         """`[B, T, …]` of `[R, W, …]`; 0 where the rows have padding. Differentiable."""
         empty = tensor.new_zeros((*self.shape, *tensor.shape[2:]))
         return empty.index_put(self.source, tensor[self.target])
+
+    def unpack_decided(self, tensor: Tensor) -> Tensor:
+        """The same of what is known of decisions alone: 0 where the rows have none."""
+        found = self.unpack(tensor)
+        return found if self.decided is None else torch.where(self.decided, found, 0.0)
 
 
 def pack(batch: Batch[Tensor], packing: PacksRows) -> Packed:
@@ -139,24 +184,45 @@ def pack(batch: Batch[Tensor], packing: PacksRows) -> Packed:
     segments = _segments(batch)
     rows = [row for one in packing.bins for row in one]
     columns = [torch.nonzero(segments[row] > 0).flatten() for row in rows]
+    device, shared = segments.device, packing.shared or tuple((0,) * len(one) for one in packing.bins)
     lengths = {row: len(found) for row, found in zip(rows, columns, strict=True)}
-    starts = [sum(lengths[row] for row in one[:i]) for one in packing.bins for i in range(len(one))]
+    places = [tree_places([lengths[row] for row in one], common) for one, common in zip(packing.bins, shared, strict=True)]
+    flat = [torch.from_numpy(place).to(device) for one in places for place in one]  # pyright: ignore[reportUnknownMemberType]
     bins = [number for number, one in enumerate(packing.bins) for _ in one]
     source = torch.cat([torch.full_like(found, row) for row, found in zip(rows, columns, strict=True)]), torch.cat(columns)
     target = (
         torch.cat([torch.full_like(found, number) for number, found in zip(bins, columns, strict=True)]),
-        torch.cat([start + torch.arange(len(found), device=found.device) for start, found in zip(starts, columns, strict=True)]),
+        torch.cat(flat),
     )
 
     def gather(leaf: Any) -> Tensor:
         empty = leaf.new_zeros((len(packing.bins), packing.width, *leaf.shape[2:]))
+        if leaf.dtype == torch.bool:
+            # A shared column is decided, or ends something, if it does in any of its rows.
+            return empty.int().index_put_(target, leaf[source].int(), accumulate=True) > 0
         empty[target] = leaf[source]
         return empty
 
     # Members differ in the number that is added, and so do their sequences from those of their neighbours.
     widest = int(segments.max()) + 1
-    numbered = gather(segments + widest * torch.arange(len(batch), device=segments.device)[:, None])
-    return Packed(_gathered(batch, gather, numbered), (len(batch), batch.trajectory.horizon), source, target)
+    numbered = gather(segments + widest * torch.arange(len(batch), device=device)[:, None])
+    laid = _gathered(batch, gather, numbered)
+    if packing.shared is not None:
+        until = [seen_until(one, common, packing.width) for one, common in zip(places, shared, strict=True)]
+        laid = _seen(laid, torch.as_tensor(np.stack(until), device=device))
+    decided = None if packing.shared is None else batch.trajectory.mask
+    return Packed(laid, (len(batch), batch.trajectory.horizon), source, target, decided)
+
+
+def shared_tokens(part: MicroBatch) -> dict[str, Metric]:
+    """`shared_tokens`: which share of the columns of rows is not computed, because another row of the micro-batch has it."""
+    saved = 0 if part.packing is None else part.packing.saved
+    return {"shared_tokens": Metric(float(saved), float(sum(token_lengths(part.batch))))}
+
+
+def _seen(batch: Batch[Tensor], until: Tensor) -> Batch[Tensor]:
+    context = {**cast("Mapping[str, Tensor]", batch.trajectory.context), SEEN_UNTIL: until}
+    return replace(batch, trajectory=replace(batch.trajectory, context=context))
 
 
 def _gathered(batch: Batch[Tensor], gather: Any, segments: Tensor) -> Batch[Tensor]:

@@ -19,7 +19,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.capabilities import PolicyLoss
+from rlinf.core.capabilities import PolicyLoss, SeesTrees
 from rlinf.core.data import LossOutput, Rescored, Weights
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.metrics import Metric, Statistic, merge
@@ -35,7 +35,7 @@ from rlinf.engines.lazy_tensors import Gathered
 from rlinf.engines.loss_scale import LossScale
 from rlinf.engines.offload import PARTS, Leaving
 from rlinf.engines.optimizer import Optimizers, division, metric_name
-from rlinf.engines.packing import MicroBatch, PacksRows, pack, packed_micro_batches
+from rlinf.engines.packing import MicroBatch, PacksRows, pack, packed_micro_batches, shared_tokens
 from rlinf.engines.ranks import Ranks
 from rlinf.engines.reference import reference_of
 
@@ -57,6 +57,7 @@ class FSDPTrainer(Leaving):
         for tensor in policy.state_dict().values():
             ranks.broadcast(tensor)
         self._masters = MasterWeights(policy, config.fsdp_config.mixed_precision)
+        _check_trees(config, policy)
         self._layout = self._laid_out()
         scales = config.fsdp_config.scales_loss or self._masters.less == torch.float16
         self._optimizers = Optimizers(policy, config.optim, LossScale(enabled=scales))
@@ -195,6 +196,8 @@ class FSDPTrainer(Leaving):
         rounds = self._rounds(len(parts), "step(micro_batches)")
         try:
             metrics = merge([self._backward(part, output_of, last=i == rounds - 1) for i, part in enumerate(parts)])
+            if self.config.share_prefixes:
+                metrics = {**metrics, "shared_tokens": merge([shared_tokens(part) for part in parts])["shared_tokens"]}
             for i in range(len(parts), rounds):
                 self._backward(parts[-1], output_of, last=i == rounds - 1, idle=True)
         except BaseException:
@@ -229,7 +232,8 @@ class FSDPTrainer(Leaving):
         limit = self.config.max_tokens_per_mbs
         if limit is None:
             return _whole(batches)
-        return [part for batch in batches for part in packed_micro_batches(batch, limit)]
+        share = self.config.share_prefixes
+        return [part for batch in batches for part in packed_micro_batches(batch, limit, share_prefixes=share)]
 
     def _rounds(self, own: int, place: str) -> int:
         """How many passes this rank makes: its own, or where ranks must keep pace, as many as the busiest."""
@@ -245,8 +249,10 @@ class FSDPTrainer(Leaving):
             logprob, entropy, value = self._scores(batch)
         else:
             packed = pack(batch, packing)
-            found = self._scores(packed.batch)
-            logprob, entropy, value = (None if x is None else packed.unpack(x) for x in found)
+            logprob, entropy, value = self._scores(packed.batch)
+            logprob = packed.unpack_decided(logprob)
+            entropy = None if entropy is None else packed.unpack_decided(entropy)
+            value = None if value is None else packed.unpack(value)
         return Rescored(logprob=logprob, entropy=entropy, value=value, version=self._version)
 
     def _backward(self, part: MicroBatch, output_of: OutputOf, *, last: bool, idle: bool = False) -> dict[str, Statistic]:
@@ -349,6 +355,12 @@ class FSDPTrainer(Leaving):
 def _whole(batches: Sequence[Batch[Any]]) -> list[MicroBatch]:
     """Batches that are computed as they are."""
     return [MicroBatch(batch, None, range(len(batch))) for batch in batches]
+
+
+def _check_trees(config: FSDPTrainerConfig, policy: object) -> None:
+    if config.share_prefixes and not (isinstance(policy, SeesTrees) and policy.sees_trees):
+        found = f"attention of this {type(policy).__name__} can't be told which columns belong to which branch"
+        raise ConfigError("actor.share_prefixes", found, "Use attention sdpa or eager without windows, or leave it out.")
 
 
 def _in_order(parts: Sequence[MicroBatch], found: Sequence[Rescored[Tensor]]) -> Rescored[Tensor]:

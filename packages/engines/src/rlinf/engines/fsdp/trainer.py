@@ -29,6 +29,10 @@ class FSDPTrainerConfig:
     max_tokens_per_mbs: int | None = None
     """For language models: micro-batches are parted into such of whole rows that, packed, have no more columns than that, and
     are packed for the forward pass; a longer row goes alone. None takes micro-batches as they are given, padding included."""
+    share_prefixes: bool = False
+    """For language models, with `max_tokens_per_mbs`: whether what rows begin with alike, such as the prompt of a group or the
+    turns that branches share, is computed once for each micro-batch, as a tree. Log-probabilities are the same; attention then
+    takes a dense mask, quadratic in the columns of the longest tree. `train/shared_tokens` is the share that is not computed."""
     reference: Literal["none", "device", "cpu", "adapters"] = "none"
     """The reference policy: none; the weights at the start, kept beside the weights or in host memory, and swapped in when it is
     asked; or the policy without its adapters, which costs nothing."""
@@ -38,6 +42,9 @@ class FSDPTrainerConfig:
     def __post_init__(self) -> None:
         if self.max_tokens_per_mbs is not None and self.max_tokens_per_mbs < 1:
             raise ConfigError("max_tokens_per_mbs", f"expected at least 1, found {self.max_tokens_per_mbs}")
+        if self.share_prefixes and self.max_tokens_per_mbs is None:
+            remedy = "Set max_tokens_per_mbs: only what is packed is shared."
+            raise ConfigError("share_prefixes", "expected max_tokens_per_mbs, found none", remedy)
 
     @property
     def precision(self) -> str | None:
@@ -112,7 +119,7 @@ class FSDPTrainerConfig:
             ConfigError: the key that asks for them.
         """
         default = FSDPTrainerConfig(optim=self.optim)
-        for name in ("fsdp_config", "max_tokens_per_mbs", "reference", "checkpoint"):
+        for name in ("fsdp_config", "max_tokens_per_mbs", "share_prefixes", "reference", "checkpoint"):
             if getattr(self, name) != getattr(default, name):
                 problem = "off-policy training keeps whole weights in their own type on each rank, and reads nothing of this key"
                 raise ConfigError(f"actor.{name}", problem, "Leave it out.")

@@ -234,11 +234,22 @@ def _finish(config: CausalLMConfig | VisionLanguageConfig, network: Any, inputs:
         temperature=config.temperature,
         chunk=config.logit_chunk,
         joined=config.attention == "flash_attention_2",
+        sees_trees=inputs is text_inputs
+        and config.attention != "flash_attention_2"
+        and _sees_all(network.config.get_text_config()),
     )
     _probe(model, exact=config.precision == "fp32", runs=config.attention != "flash_attention_2")
     if config.lora is not None:
         apply_lora(network, config.lora, seed=seed)
     return model
+
+
+def _sees_all(own: Any) -> bool:
+    """Whether every layer attends to all earlier tokens: a window would be lost where a mask is given."""
+    kinds = getattr(own, "layer_types", None)
+    if kinds is not None:
+        return all(kind == "full_attention" for kind in kinds)
+    return getattr(own, "sliding_window", None) is None
 
 
 def _scale(own: Any) -> Callable[[Tensor], Tensor]:
@@ -270,7 +281,13 @@ def _probe(model: LanguageModel, *, exact: bool, runs: bool) -> None:
     segments = torch.tensor([[1, 1, 2, 2]], device=device)
     packed = model.logits(model.hidden_states({"input_ids": ids.view(1, 4), "segment_ids": segments})).float()
     size = float(expected.abs().max())
-    for found, bound, what in ((apart, 1e-2, "scales its logits"), (packed.view_as(expected), 1e-3, "parts packed sequences")):
+    compared = [(apart, 1e-2, "scales its logits"), (packed.view_as(expected), 1e-3, "parts packed sequences")]
+    if model.sees_trees:
+        until = torch.tensor([[4, 2, 4, 4]], device=device)  # the first token goes on with the second, and with the last two
+        tree = model.logits(model.hidden_states({"input_ids": torch.tensor([[5, 6, 7, 8]], device=device), "seen_until": until}))
+        whole = network(input_ids=torch.tensor([[5, 7, 8]], device=device), use_cache=False).logits.float()
+        model.sees_trees = float((tree[0, [0, 2, 3]].float() - whole[0]).abs().max()) <= 1e-2 * float(whole.abs().max())
+    for found, bound, what in compared:
         # bfloat16 rounds by up to 4e-3: packed and separate rows would seem to differ.
         if (exact or found is apart) and float((found - expected).abs().max()) > bound * size:
             raise ConfigError("architecture", f"'{network.config.model_type}' {what} in an unknown way", "It can't be scored yet.")

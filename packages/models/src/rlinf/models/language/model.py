@@ -20,7 +20,7 @@ from rlinf.models.base import BasePolicy
 from rlinf.models.heads import ValueHead
 from rlinf.models.language.network import as_network
 from rlinf.models.language.scoring import score_tokens
-from rlinf.models.language.tokens import INPUT_IDS, SEGMENT_IDS, last_columns, restarting_positions
+from rlinf.models.language.tokens import INPUT_IDS, SEEN_UNTIL, SEGMENT_IDS, last_columns, restarting_positions, seen_by
 from rlinf.models.lora import without_adapters
 from rlinf.models.precision import at_least_float32
 
@@ -36,7 +36,13 @@ class Inputs(Protocol):
 
 
 def text_inputs(network: nn.Module, context: Context) -> dict[str, Tensor]:
-    """The inputs of a model that reads text only."""
+    """The inputs of a model that reads text only; of a tree of branches with the mask that says who sees whom."""
+    if SEEN_UNTIL in context:
+        seen = seen_by(context[SEEN_UNTIL])
+        weight = next(parameter for parameter in network.parameters() if parameter.is_floating_point())
+        # Added to the scores of attention, which every kernel of transformers understands but the flash ones.
+        mask = torch.zeros(seen.shape, dtype=weight.dtype, device=seen.device).masked_fill_(~seen, torch.finfo(weight.dtype).min)
+        return {"input_ids": context[INPUT_IDS], "position_ids": seen.sum(-1) - 1, "attention_mask": mask[:, None]}
     return {"input_ids": context[INPUT_IDS], "position_ids": restarting_positions(context[SEGMENT_IDS])}
 
 
@@ -59,6 +65,7 @@ class LanguageModel(BasePolicy):
         temperature: that of sampling.
         chunk: tokens whose logits exist at the same time.
         joined: whether rows are joined to one before attention, which kernels for packed sequences want.
+        sees_trees: whether attention can be told of each column whom it sees; see `rlinf.core.capabilities.SeesTrees`.
     """
 
     def __init__(
@@ -71,12 +78,13 @@ class LanguageModel(BasePolicy):
         temperature: float = 1.0,
         chunk: int = 256,
         joined: bool = False,
+        sees_trees: bool = False,
     ) -> None:
         super().__init__()
         self.network = network
         self.value_head = value_head
         self._inputs, self._scale = inputs, scale
-        self.temperature, self.chunk, self.joined = temperature, chunk, joined
+        self.temperature, self.chunk, self.joined, self.sees_trees = temperature, chunk, joined, sees_trees
 
     @torch.no_grad()
     def predict_action_batch(

@@ -13,6 +13,7 @@ from rlinf.core.errors import ShapeError
 
 INPUT_IDS: Final = "input_ids"
 SEGMENT_IDS: Final = "segment_ids"
+SEEN_UNTIL: Final = "seen_until"
 Piece = tuple[Sequence[int], Sequence[int]]
 """A prompt, and what follows it."""
 
@@ -95,6 +96,16 @@ def restarting_positions(segment_ids: Tensor) -> Tensor:
     # A change of number begins a sequence, also one from padding or to it.
     begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
     return columns - torch.where(begins, columns, 0).cummax(1).values
+
+
+def seen_by(seen_until: Tensor) -> Tensor:
+    """`[B, T, T]` bool, which columns (the last axis) each column sees: j ≤ i < seen_until[j].
+
+    Args:
+        seen_until: `[B, T]` int, see `rlinf.core.capabilities.SeesTrees`.
+    """
+    columns = torch.arange(seen_until.shape[1], device=seen_until.device)
+    return (columns[:, None] >= columns) & (columns[:, None] < seen_until[:, None, :])
 
 
 def _columns(row: Sequence[Piece]) -> Iterator[tuple[int, int, int, int]]:

@@ -31,6 +31,7 @@ from rlinf.runners.reasoning.scoring import (
     Rows,
     compared,
     cut_off,
+    episode_members,
     pieces,
     scattered,
     trimmed,
@@ -161,15 +162,18 @@ class ReasoningActor(Worker):
             raise RLinfError(f"actor[{self.rank}]", problem, "Call compute_advantages_and_returns() first.")
         batch, self._batch = self._batch, None
         width, share = widths(batch.trajectory), state.topology.share(self.rank)
+        # An episode of several agents is one response, however many rows it has, and its rows stay together.
+        episodes = episode_members(batch.trajectory)
         # Ranks of one share hold the same responses, which count once.
-        total = sum(state.of_shares(len(batch)))
+        total = sum(state.of_shares(len(episodes)))
         steps = math.ceil(total / self.cfg.actor.global_batch_size)
         metrics: list[Mapping[str, Statistic]] = []
         with self._phase():
             for epoch in range(self.cfg.algorithm.update_epoch):
                 # Keyed by share, not by rank: ranks that hold parts of one model must compute the same rows.
-                order = keyed_generator(self.cfg.runner.seed, "shuffle", share, step, epoch).permutation(len(batch))
-                for chosen in np.array_split(order, steps):
+                order = keyed_generator(self.cfg.runner.seed, "shuffle", share, step, epoch).permutation(len(episodes))
+                for drawn in np.array_split(order, steps):
+                    chosen = np.concatenate([episodes[int(number)] for number in drawn])
                     parts = [trimmed(batch, rows, width) for rows in self._parts(chosen, width)]
                     metrics.append(state.trainer.step(parts, self.cfg.algorithm.loss))
         return merge(metrics)

@@ -27,6 +27,17 @@ def widths(trajectory: Trajectory[Tensor]) -> Rows:
     return np.asarray((context["segment_ids"] > 0).sum(1).cpu(), np.intp)
 
 
+def episode_members(trajectory: Trajectory[Any]) -> list[Rows]:
+    """The rows of each episode, in the order in which episodes begin; where nothing tells them apart, each row is one."""
+    if trajectory.episode is None:
+        return list(np.arange(len(trajectory), dtype=np.intp)[:, None])
+    found: dict[tuple[int, int], list[int]] = {}
+    # Numbers of episodes may come again in another group.
+    for row, name in enumerate(zip(trajectory.group.tolist(), trajectory.episode.tolist(), strict=True)):
+        found.setdefault(name, []).append(row)
+    return [np.asarray(rows, np.intp) for rows in found.values()]
+
+
 def pieces(rows: Rows, width: Rows, *, size: int | None, tokens: int | None) -> list[Rows]:
     """Rows in pieces for one forward pass each, rows of like width together.
 

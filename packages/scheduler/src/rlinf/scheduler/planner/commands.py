@@ -15,6 +15,7 @@ from rlinf.scheduler.config import ClusterConfig, PlannerConfig, read_cluster
 from rlinf.scheduler.hardware import Inventory, take_inventory
 from rlinf.scheduler.memory_size import parse_memory
 from rlinf.scheduler.planner import report
+from rlinf.scheduler.planner.calibration import RECIPE, calibrated
 from rlinf.scheduler.planner.explain import explain, front
 from rlinf.scheduler.planner.fitting import Observed, observe
 from rlinf.scheduler.planner.layout import Machine
@@ -25,16 +26,21 @@ from rlinf.scheduler.planner.timeline import write_trace
 from rlinf.scheduler.planner.what_if import Situation, changed
 from rlinf.scheduler.planner.workload import Workload
 
+CALIBRATION_S = 1800.0
+
 
 def plan(args: Sequence[str]) -> int:
     """Predicts what a recipe will take, and says which placement is best: `rlinf plan [recipe.yaml] [key=value …] --profile PATH`.
 
-    Nothing is started.
+    Nothing is started but the calibration, if a profile is a recipe.
     """
     parser = argparse.ArgumentParser(prog="rlinf plan", description=plan.__doc__)
     parser.add_argument("recipe", nargs="?", help="a recipe; without one, what was profiled is planned for again")
     parser.add_argument("overrides", nargs="*", help="key=value, such as cluster.virtual_accelerators.count=8")
-    profile = "what the components cost: a profile, a trace, the folder of a traced run, or several of the last two"
+    profile = (
+        "what the components cost: a profile, traces or folders of traced runs, or recipes, each of which is run for a few steps; "
+    )
+    profile += "overrides for a recipe stand behind it, within quotes"
     parser.add_argument("--profile", action="append", default=[], metavar="PATH", help=profile)
     parser.add_argument("--devices", type=int, help="plan for so many devices, whatever there is")
     parser.add_argument("--per-node", type=int, default=0, help="of which a node has so many")
@@ -42,10 +48,17 @@ def plan(args: Sequence[str]) -> int:
     parser.add_argument("--front", action="store_true", help="also the best step for each number of weight versions of lag")
     parser.add_argument("--write", metavar="FILE", help="write the profile there, for cluster.planner.profile")
     parser.add_argument("--trace", metavar="FILE", help="write the predicted run as a trace, for https://ui.perfetto.dev")
+    seconds = "how long the calibration of a recipe may take"
+    parser.add_argument("--calibration-s", type=float, default=CALIBRATION_S, metavar="SECONDS", help=seconds)
     asked = parser.parse_intermixed_args(list(args))
+    with calibrated(asked.profile, timeout_s=asked.calibration_s, tell=_say) as profiles:
+        return _plan(asked, profiles)
+
+
+def _plan(asked: argparse.Namespace, profiles: Sequence[str | Path]) -> int:
     cluster = _cluster(asked.recipe, asked.overrides)
     planner = PlannerConfig() if cluster is None else cluster.planner
-    workload, observed = load_profile(asked.profile or ([planner.profile] if planner.profile else []))
+    workload, observed = load_profile(profiles or ([planner.profile] if planner.profile else []))
     if asked.memory is not None:
         planner = replace(planner, memory=asked.memory)
     inventory = None if cluster is None else _inventory(cluster, asked.devices)
@@ -94,7 +107,7 @@ def _cluster(recipe: str | None, overrides: Sequence[str]) -> ClusterConfig | No
     """The `cluster` section of a recipe."""
     if recipe is None:
         return None
-    if not recipe.endswith((".yaml", ".yml")):
+    if not recipe.endswith(RECIPE):
         raise ConfigError("rlinf plan", f"expected a recipe such as path/to/recipe.yaml, found '{recipe}'")
     readers = RECIPES.names()
     if not readers:

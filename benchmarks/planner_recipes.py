@@ -1,0 +1,113 @@
+"""Predicted against measured steps of real recipes: `planner_recipes.py [--steps 8] [--recipe cartpole_ppo …]`.
+
+Each recipe runs, traced, at several placements on two virtual accelerators, on Ray. The planner is fitted to the traces of some of them (`FITTED`)
+and predicts them all; the figures that count are those of placements that it has not seen. Wants an idle machine: the placements are
+compared with each other, one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rlinf.scheduler.planner import Machine, Options, simulate
+from rlinf.scheduler.planner.fitting import fitted, observe
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results" / "planner_recipes.json"
+
+# Components in the order env, rollout, actor.
+EMBODIED = ("env", "rollout", "actor")
+ON_TWO = ("0-1", "0", "0-1:0")
+APART = ("0", "1", "0")
+HELD_OUT = (("0", "0", "0"), ("0-1", "1", "0"), ("0", "0", "0-1:0"), ("0-1", "0", "1"))
+REASONING = ("rollout", "actor")
+PLACEMENTS: dict[str, tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]] = {
+    "maniskill_ppo_mlp": ("embodied", EMBODIED, (ON_TWO, APART, *HELD_OUT)),
+    "cartpole_ppo": ("embodied", EMBODIED, (ON_TWO, APART, *HELD_OUT)),
+    "halfcheetah_ppo": ("embodied", EMBODIED, (ON_TWO, APART, *HELD_OUT)),
+    "grpo_arithmetic": ("reasoning", REASONING, (("0-1", "0"), ("0", "0"), ("0", "1"), ("0-1", "1"))),
+}
+"""Recipe → its app, its components, and their devices; the first two placements of each are fitted."""
+FITTED = 2
+
+
+def run(recipe: str, placement: dict[str, str], folder: Path, steps: int) -> Path:
+    """Runs and traces one placement; the folder with its trace."""
+    app = PLACEMENTS[recipe][0]
+    command = [sys.executable, str(ROOT / "apps" / app / "train.py"), "--config-name", recipe]
+    command += ["cluster.tracer.enabled=true", f"runner.max_steps={steps}", "runner.val_check_interval=0"]
+    command += [
+        f"runner.logger.log_path={folder}",
+        *(f'cluster.component_placement.{name}="{at}"' for name, at in placement.items()),
+    ]
+    command += (
+        ["env.eval.final_episodes=8", "env.eval.max_episode_steps=10"]
+        if app == "embodied"
+        else ["data.final_problems=8", "sft.runner.max_steps=1"]
+    )
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    if ended.returncode:
+        raise SystemExit(f"{recipe} at {placement} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
+    (trace,) = folder.rglob("trace.json")
+    return trace
+
+
+def measure(recipe: str, folder: Path, steps: int) -> list[dict[str, Any]]:
+    """What one recipe takes at each of its placements, and what the planner says."""
+    _, components, placements = PLACEMENTS[recipe]
+    traces = [
+        run(recipe, dict(zip(components, devices, strict=True)), folder / f"{recipe}_{at}", steps)
+        for at, devices in enumerate(placements)
+    ]
+    workload = fitted(traces[:FITTED])[0].workload
+    rows: list[dict[str, Any]] = []
+    for at, (devices, trace) in enumerate(zip(placements, traces, strict=True)):
+        observed = observe(trace)
+        step_s = median(observed.step_s)
+        predicted = simulate(workload, Machine(devices=2), observed.layout, Options()).step_s
+        name = ", ".join(f"{component} {where}" for component, where in zip(components, devices, strict=True))
+        rows.append({"recipe": recipe, "placement": name, "fitted": at < FITTED, "measured_s": step_s, "predicted_s": predicted})
+        print(
+            f"{recipe:18} {name:36} measured {step_s:.3f} s, predicted {predicted:.3f} s, {predicted / step_s - 1:+.1%}", flush=True
+        )
+    return rows
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Errors of the placements that were not fitted, pairs of placements of one recipe in the right order, and what a choice costs."""
+    errors = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in rows if not row["fitted"]]
+    recipes = {row["recipe"]: [each for each in rows if each["recipe"] == row["recipe"]] for row in rows}
+    pairs = [pair for each in recipes.values() for pair in itertools.combinations(each, 2)]
+    right = sum((a["measured_s"] < b["measured_s"]) == (a["predicted_s"] < b["predicted_s"]) for a, b in pairs)
+    chosen = {
+        recipe: min(each, key=lambda row: row["predicted_s"])["measured_s"] / min(row["measured_s"] for row in each)
+        for recipe, each in recipes.items()
+    }
+    return {"held_out": len(errors), "median_error": median(errors), "pairs_right": right, "pairs": len(pairs), "chosen": chosen}
+
+
+def main() -> None:
+    """Prints the table, and writes it beside this script."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--recipe", action="append", choices=sorted(PLACEMENTS))
+    asked = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe in asked.recipe or PLACEMENTS:
+            rows += measure(recipe, Path(folder), asked.steps)
+    found = summary(rows)
+    print(json.dumps(found, indent=1))
+    RESULTS.write_text(json.dumps({"rows": rows, **found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Short traced runs of recipes, which tell the planner what their components cost: `rlinf plan --profile recipe.yaml`.
+
+A calibration is the recipe's own run, started like `rlinf train`, with the tracer on. It is asked to end, as by Ctrl-C, when enough
+of its steps are in the trace; what it wrote is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rlinf.core.errors import DeadlineExceeded, RLinfError
+from rlinf.core.process import ChildProcess, log_ending
+from rlinf.scheduler.trace.reading import spans
+from rlinf.scheduler.trace.steps import FEWEST, Steps
+
+STEPS = 5
+"""Steps after the first that a calibration runs."""
+RECIPE = (".yaml", ".yml")
+_RLINF = "import sys; from rlinf.core.commands import main; sys.exit(main())"
+_GRACE_S = 120.0
+"""For the iteration that it is in, and for its checkpoint."""
+_LOOK_S = 1.0
+
+
+@contextmanager
+def calibrated(
+    profiles: Sequence[str], *, steps: int = STEPS, timeout_s: float, tell: Callable[[str], None]
+) -> Generator[list[str | Path]]:
+    """Inside, recipes among profiles are traces of short runs of them.
+
+    Args:
+        profiles: profiles and traces, which stay as they are, and recipes, each with overrides behind it if it has some:
+            `recipe.yaml cluster.component_placement.env=0`.
+        steps: how many steps each runs after the first.
+        timeout_s: seconds that each may take.
+        tell: is given lines that say what is going on.
+
+    Raises:
+        RLinfError: a run failed; its last lines are named.
+        DeadlineExceeded: a run has not got so far in time.
+    """
+    with ExitStack() as folders:
+        found: list[str | Path] = []
+        for profile in profiles:
+            words = shlex.split(profile)
+            if not words or not words[0].endswith(RECIPE):
+                found.append(profile)
+                continue
+            folder = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="rlinf-plan-", ignore_cleanup_errors=True)))
+            tell(f"running {steps + 1} steps of {profile}")
+            found.append(_run(words, folder, steps, timeout_s))
+        yield found
+
+
+def _run(recipe: Sequence[str], folder: Path, steps: int, timeout_s: float) -> Path:
+    trace, log = folder / "trace.json", folder / "log.txt"
+    ours = ("cluster.tracer.enabled=true", f"cluster.tracer.path={trace}", f"runner.logger.log_path={folder / 'logs'}")
+    # No evaluation before the end, which the run does not reach.
+    command = [sys.executable, "-c", _RLINF, "train", *recipe, *ours, "runner.val_check_interval=0"]
+    child = ChildProcess(command, log=log, grace_s=_GRACE_S)
+    end = time.monotonic() + timeout_s
+    while (seen := _steps(folder)) < steps and child.wait(_LOOK_S) is None:
+        if time.monotonic() > end:
+            child.stop()
+            problem = f"the run has done {seen} of {steps} steps after {timeout_s:g} s{log_ending(log)}"
+            raise DeadlineExceeded(f"calibration of {recipe[0]}", problem, "Give it more time: --calibration-s.")
+    child.stop()
+    # A run that is shorter has ended by itself, and one that had no time to end left its parts.
+    seen = _steps(folder)
+    if seen < FEWEST - 1:
+        raise RLinfError(f"calibration of {recipe[0]}", f"the run {child.cause()}", "Mend it, or give the planner a trace.")
+    return trace if trace.is_file() else next(folder.glob("trace.json.*.parts"))
+
+
+def _steps(folder: Path) -> int:
+    """How many steps after the first are in the trace, or in what the processes of the run have written so far."""
+    return max((_count(found) for found in folder.glob("trace.json*")), default=0)
+
+
+def _count(trace: Path) -> int:
+    try:
+        return len(Steps.find(spans(trace), source=trace).seconds)
+    except (RLinfError, OSError):
+        return 0

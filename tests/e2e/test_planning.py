@@ -1,0 +1,37 @@
+"""`rlinf plan` measures a recipe by a short run of it, and says why where that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlinf.core.commands import main
+from rlinf.core.errors import DeadlineExceeded
+from rlinf.scheduler.planner.calibration import calibrated
+
+ROOT = Path(__file__).parents[2]
+RECIPE = f"{ROOT / 'apps/embodied/config/cartpole_ppo.yaml'} cluster.backend=local cluster.component_placement.actor=0"
+SMALL = "env.train.max_steps_per_rollout_epoch=8 actor.global_batch_size=64 env.eval.episodes=1 env.eval.final_episodes=1"
+
+
+def test_a_recipe_is_calibrated_and_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = tmp_path / "profile.json"
+    assert main(["plan", "--profile", f"{RECIPE} {SMALL} runner.max_steps=500", "--devices", "2", "--write", str(profile)]) == 0
+    said = capsys.readouterr().out
+    for part in ("running 6 steps", "measured", "best of", "proven", "profile written to"):
+        assert part in said
+    assert main(["plan", "--profile", str(profile), "--devices", "2"]) == 0
+
+
+def test_a_calibration_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--profile", f"{RECIPE} algorithm.gama=1", "--devices", "2"]) != 0
+    error = capsys.readouterr().err
+    assert "calibration of" in error
+    assert "did you mean 'gamma'" in error.lower()
+
+
+def test_a_calibration_has_a_deadline() -> None:
+    late = pytest.raises(DeadlineExceeded, match=r"the run has done 0 of 5 steps after 0\.1 s.*--calibration-s")
+    with late, calibrated([RECIPE], timeout_s=0.1, tell=lambda _: None):
+        pytest.fail("it had no time")

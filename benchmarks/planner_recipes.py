@@ -1,8 +1,8 @@
 """Predicted against measured steps of real recipes: `planner_recipes.py [--steps 6] [--recipe cartpole_ppo …]`.
 
-Each recipe runs, traced, at several placements on two virtual accelerators, on Ray. The planner is fitted to the traces of the first two
-(`FITTED`) and predicts them all; the figures that count are those of placements that it has not seen. It wants an idle machine: the
-placements are compared with each other, one after the other.
+Each recipe runs, traced, at several placements on two virtual accelerators, on Ray. The planner is fitted to the traces of the
+first two (`FITTED`) and predicts them all; the figures that count are those of placements that it has not seen. It wants an idle
+machine: the placements are compared with each other, one after the other.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def measure(recipe: str, folder: Path, steps: int) -> list[dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Errors of placements that were not fitted, pairs of placements of one recipe in the right order, and the price of a choice."""
+    """Errors of placements that were not fitted, pairs of placements of one recipe in the right order, the price of a choice."""
     errors = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in rows if not row["fitted"]]
     recipes = {row["recipe"]: [each for each in rows if each["recipe"] == row["recipe"]] for row in rows}
     pairs = [pair for each in recipes.values() for pair in itertools.combinations(each, 2)]

@@ -26,7 +26,7 @@ PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runner
 SIMULATORS = ("maniskill", "robotics", "video", "metaworld", "envpool", "libero", "minari", "recording", "world-model", "datasets")
 EXTRAS = {
     "algorithms": ("math",),
-    "envs": (*SIMULATORS, "search", "embedding"),
+    "envs": (*SIMULATORS, "search", "embedding", "mcp", "reasoning-gym"),
     "models": ("all",),
     "engines": ("hf", "openai", "megatron"),
 }
@@ -166,7 +166,7 @@ _engine("sglang", "packages/engines/tests/generation_sglang/platform_plugin")
 @nox.session(default=False)
 def lowest(session: nox.Session) -> None:
     """The lower bounds of direct dependencies, for every part; without the simulators, which pin what they need."""
-    extras = {**EXTRAS, "envs": ("search",)}
+    extras = {**EXTRAS, "envs": ("search", "mcp", "reasoning-gym")}
     editable = [f"packages/{part}" + (f"[{','.join(extras[part])}]" if part in extras else "") for part in PARTS]
     groups = ("--group=test", *(f"--group=packages/{part}/pyproject.toml:test" for part in PARTS))
     session.install("--resolution=lowest-direct", *groups, *(argument for path in editable for argument in ("-e", path)))

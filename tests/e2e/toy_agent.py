@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlinf.core.agents import AgentTask, Episode, Generate
+from rlinf.core.agents import AgentTask, Episode, Generate, ToolCall
 from rlinf.core.problems import Problem, Split
 
 
@@ -33,3 +33,17 @@ async def unreliable(task: AgentTask, generate: Generate) -> Episode:
     if task.problem.id % 3 == 0:
         raise ConnectionError("the service is gone")
     return Episode(branches=(chat.closed(),), finish="stop", answer=turn.text)
+
+
+async def programs(task: AgentTask, generate: Generate) -> Episode:
+    """Runs the right program and hands it in, but on every other problem one that fails a case, in the wrong shape."""
+    chat = task.conversation()
+    await generate(chat)
+    right = task.problem.id % 2 == 0
+    row = task.problem.row
+    program = f"def f(a,b):return {row['form']}{row['ending']}"
+    (result,) = await task.tools.call_all([ToolCall(name="python", arguments={"code": f"{program}\nprint(f(3,4))"})])
+    if result.outcome != "ok":
+        raise RuntimeError(result.text)
+    block = f"```python\n{program if right else program + '+(a==b)'}\n```"
+    return Episode(branches=(chat.closed(),), finish="stop", answer=f"<answer>\n{block}\n</answer>" if right else block)

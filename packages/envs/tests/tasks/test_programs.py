@@ -55,7 +55,7 @@ def test_worked_examples_print_what_they_say_and_end_with_the_right_program() ->
             said.append(turn.results[0].text)
         assert said[-1] == expected
         assert expected not in said[:-1]
-        assert last.text == f"<answer>```python\ndef f(a,b):return {problem.row['form']}{problem.row['ending']}\n```</answer>"
+        assert last.text == f"<answer>\n```python\ndef f(a,b):return {problem.row['form']}{problem.row['ending']}\n```\n</answer>"
     assert len({len(problem.turns) for problem in worked}) == 4, "any reading may be the first one"
 
 

@@ -109,7 +109,7 @@ class Programs:
     def _problem(self, number: int, asked: Specification) -> Problem:
         # By the specification alone, so that its example stays the same whatever else is drawn.
         worked = keyed_seed(self.seed, f"worked {asked}") % _PARTS < self.worked_share * _PARTS
-        answer = WorkedTurn(text=f"<answer>```python\n{asked.program()}\n```</answer>")
+        answer = WorkedTurn(text=f"<answer>\n```python\n{asked.program()}\n```\n</answer>")
         turns = (*self._attempts(asked), answer) if worked else (answer,)
         row = {"form": asked.form, "ending": asked.ending}
         return Problem(prompt=str(asked), answer=self._cases(asked), id=number, turns=turns, row=row)

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from training_pipeline import TRAIN, Case
+from training_pipeline import Case, iterations_of
 
 UNTIMED = 2
 """Iterations at the start that do not count: the first has nothing to overlap with."""
@@ -28,26 +25,9 @@ UNTIMED = 2
 
 def rows(case: Case, iterations: int, max_lag: int) -> list[dict[str, float]]:
     """The metrics of the iterations that count."""
-    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "STEP_S": str(case.rollout_s / 25), "PYTHONPATH": os.pathsep.join(path)}
-    with tempfile.TemporaryDirectory() as logs:
-        # The last iterations have nobody who plays ahead of them.
-        steps = [f"runner.max_steps={iterations + UNTIMED + max_lag}", "runner.val_check_interval=0"]
-        short = ["env.eval.total_num_envs=2", "env.eval.final_episodes=2", "env.eval.video_cfg.save_video=false"]
-        run = [*steps, *short, f"runner.logger.log_path={logs}", "runner.experiment_name=timed", f"rollout.max_lag={max_lag}"]
-        done = subprocess.run(
-            [sys.executable, str(TRAIN), "--config-name", "maniskill_ppo_mlp_disaggregated", *case.overrides(piped=False), *run],
-            cwd=logs,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        lines = (Path(logs) / "timed/metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines[UNTIMED : UNTIMED + iterations]]
+    # The last iterations have nobody who plays ahead of them.
+    lines = iterations_of(case, iterations + UNTIMED + max_lag, [*case.overrides(piped=False), f"rollout.max_lag={max_lag}"])
+    return lines[UNTIMED : UNTIMED + iterations]
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,15 +111,20 @@ class Case:
 
 def seconds(case: Case, iterations: int, *, piped: bool) -> float:
     """The median of an iteration, the first of which does not count."""
+    lines = iterations_of(case, iterations + 1, case.overrides(piped=piped))
+    return statistics.median(line["time/step"] for line in lines[1 : iterations + 1])
+
+
+def iterations_of(case: Case, count: int, overrides: Sequence[str]) -> list[dict[str, float]]:
+    """The metrics of each iteration of a run of the default recipe, in a process of its own, with slow steps."""
     path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "STEP_S": str(case.rollout_s / DECISIONS), "PYTHONPATH": os.pathsep.join(path)}
     with tempfile.TemporaryDirectory() as logs:
-        run = [f"runner.max_steps={iterations + 1}", "runner.val_check_interval=0", f"runner.logger.log_path={logs}"]
+        run = [f"runner.max_steps={count}", "runner.val_check_interval=0", f"runner.logger.log_path={logs}"]
         short = ["env.eval.total_num_envs=2", "env.eval.final_episodes=2", "env.eval.video_cfg.save_video=false"]
         command = [sys.executable, str(TRAIN), "--config-name", "maniskill_ppo_mlp_disaggregated", *run, *short]
-        name = "runner.experiment_name=timed"
         done = subprocess.run(
-            [*command, name, *case.overrides(piped=piped)],
+            [*command, "runner.experiment_name=timed", *overrides],
             cwd=logs,
             env=environment,
             capture_output=True,
@@ -129,7 +135,7 @@ def seconds(case: Case, iterations: int, *, piped: bool) -> float:
         if done.returncode:
             raise SystemExit(done.stderr)
         lines = (Path(logs) / "timed/metrics.jsonl").read_text().splitlines()
-    return statistics.median(json.loads(line)["time/step"] for line in lines[1 : iterations + 1])
+    return [json.loads(line) for line in lines]
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,22 @@ def protocol_of(cfg: PlayedConfig) -> EpisodeProtocol:
     from rlinf.runners.embodied.evaluation import episode_protocol
 
     return episode_protocol(cfg, final=False)
+
+
+def learned_with_sb3(model: Any, vector: Any, course: Course, decide: Decide, steps: int) -> Measured:
+    """What a model of Stable-Baselines3 does in so many environment steps, evaluated between its rollouts; closes both."""
+    callback: Any = import_module("stable_baselines3.common.callbacks").BaseCallback
+
+    class Told(callback):
+        """A rollout begins where the updates of the one before have ended."""
+
+        def _on_rollout_start(self) -> None:
+            course.reached(model.num_timesteps, decide)
+
+        def _on_step(self) -> bool:
+            return True
+
+    model.learn(steps, callback=Told())
+    course.reached(model.num_timesteps, decide)
+    vector.close()
+    return course.close()

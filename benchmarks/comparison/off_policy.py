@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from comparison.course import Course, Measured, Sizes, protocol_of
+from comparison.course import Course, Measured, Sizes, learned_with_sb3, protocol_of
 from rlinf.envs.interop import as_sb3_vec_env
 from rlinf.runners import OffPolicyConfig
 
@@ -18,7 +18,6 @@ UNLIMITED = 1e9
 def sb3(cfg: OffPolicyConfig, sizes: Sizes, began: float) -> Measured:
     """`SAC`, `TD3` or `DQN` of Stable-Baselines3, with as many steps between updates, and as many updates, as the recipe has."""
     library = import_module("stable_baselines3")
-    callback: Any = import_module("stable_baselines3.common.callbacks").BaseCallback
     course = Course(protocol_of(cfg), sizes, began, env=cfg.env.eval.init_params, metric="return")
     train = cfg.env.train
     vector: Any = as_sb3_vec_env(
@@ -35,19 +34,7 @@ def sb3(cfg: OffPolicyConfig, sizes: Sizes, began: float) -> Measured:
     def decide(states: Any) -> Any:
         return model.predict(states, deterministic=True)[0]
 
-    class Told(callback):
-        """A rollout begins where the updates of the one before have ended."""
-
-        def _on_rollout_start(self) -> None:
-            course.reached(model.num_timesteps, decide)
-
-        def _on_step(self) -> bool:
-            return True
-
-    model.learn(sizes.max_steps, callback=Told())
-    course.reached(model.num_timesteps, decide)
-    vector.close()
-    return course.close()
+    return learned_with_sb3(model, vector, course, decide, sizes.max_steps)
 
 
 def common(cfg: OffPolicyConfig) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from comparison.course import APP, Course, Measured, Sizes, overrides, protocol_of, simulated
+from comparison.course import APP, Course, Measured, Sizes, learned_with_sb3, overrides, protocol_of, simulated
 from rlinf.envs import ManiSkill
 from rlinf.envs.interop import as_sb3_vec_env, as_single_env
 from rlinf.runners import EmbodiedConfig
@@ -71,9 +71,8 @@ def first_line(file: Path, run: subprocess.Popen[bytes]) -> float:
 def sb3(cfg: EmbodiedConfig, sizes: Sizes, began: float, *, tuned: bool = False) -> Measured:
     """Stable-Baselines3's PPO."""
     library = "stable_baselines3"
-    algorithm_class, normalized, callback = (
-        getattr(import_module(f"{library}{module}"), name)
-        for module, name in (("", "PPO"), (".common.vec_env", "VecNormalize"), (".common.callbacks", "BaseCallback"))
+    algorithm_class, normalized = (
+        getattr(import_module(f"{library}{module}"), name) for module, name in (("", "PPO"), (".common.vec_env", "VecNormalize"))
     )
     course = Course(protocol_of(cfg), sizes, began)
     train, algorithm = cfg.env.train, cfg.source["algorithm"]
@@ -103,19 +102,7 @@ def sb3(cfg: EmbodiedConfig, sizes: Sizes, began: float, *, tuned: bool = False)
     def decide(states: Any) -> Any:
         return model.predict(vector.normalize_obs(states) if tuned else states, deterministic=True)[0]
 
-    class Told(callback):
-        """A rollout begins where the training of the one before has ended."""
-
-        def _on_rollout_start(self) -> None:
-            course.reached(model.num_timesteps, decide)
-
-        def _on_step(self) -> bool:
-            return True
-
-    model.learn(sizes.max_steps, callback=Told())
-    course.reached(model.num_timesteps, decide)
-    vector.close()
-    return course.close()
+    return learned_with_sb3(model, vector, course, decide, sizes.max_steps)
 
 
 def _falling(rate: float, left: float) -> float:

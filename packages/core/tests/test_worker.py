@@ -45,6 +45,8 @@ class Recorder:
     def launch(self, spec: Any, *, name: str, placement_strategy: Any | None = None) -> Any:
         return spec.worker(*spec.args, **spec.kwargs), name, placement_strategy
 
+    def handover_policy(self) -> None: ...
+
     def prepare(self, worker: type[Any], *, name: str, placement_strategy: Any | None = None) -> None: ...
 
     def create_channel(self, name: str, *, maxsize: int = 0, near: str | None = None) -> Any:

@@ -95,7 +95,7 @@ def test_whoever_is_killed_during_a_move_nothing_is_lost(which: int) -> None:
         assert report.counts == {"rollout": ITEMS, "actor": ITEMS}
         assert [item.payload for item in report.items] == [8 * at for at in range(ITEMS)]
         assert report.restarts == 1
-        assert (report.recovered > 0) == (which == 0)
+        assert report.recovered > 0 or which == 1, "the taker may not have had any yet"
         lender.close()
 
 

@@ -200,10 +200,8 @@ def test_component_placement_of_a_run() -> None:
         ({"timeout_s": float("nan")}, r"cluster\.timeout_s: expected .*, found nan"),
         ({"timeout_s": 1e12}, r"cluster\.timeout_s: .* found 1e\+12"),
         ({"join_timeout_s": float("inf")}, r"cluster\.join_timeout_s: .* found inf"),
-        (
-            {"auto_scheduler": True},
-            r"cluster\.auto_scheduler: there is no such key\. Devices do not move between components at run",
-        ),
+        ({"auto_scheduler": {"policy": "always"}}, r"cluster\.auto_scheduler\.policy: no choice 'always'"),
+        ({"auto_scheduler": {"hysteresis": 0.5}}, r"cluster\.auto_scheduler\.hysteresis: expected at least 1, found 0\.5"),
         (
             {"backend": "local", "num_nodes": 3, "component_placement": {"actor": "0-1"}},
             r"cluster\.num_nodes: found 3, but the local back-end .* no component is placed on 1-2\. Leave it out",

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from rlinf.core.data import Completion
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response
 from rlinf.runners.reasoning.generation.experience import Generation
-from rlinf.runners.reasoning.generation.jobs import GenerationJob, JobResult
+from rlinf.runners.reasoning.generation.jobs import JobResult
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
 from rlinf.runners.reasoning.generation.rollout import Generated
+from rlinf.runners.reasoning.generation.running import GenerationJob
 from rlinf.runners.reasoning.rules import read_reasoning
 from rlinf.runners.training.versions import Versions
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from rlinf.core.futures import Future
+from rlinf.core.handover import HandoverPolicy
 
 W_co = TypeVar("W_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -229,6 +230,10 @@ class Cluster(Protocol):
     @property
     def placement(self) -> Placement:
         """What its configuration says of where components go."""
+        ...
+
+    def handover_policy(self) -> HandoverPolicy | None:
+        """Who decides which work goes from a worker to another of its group; None if all of it stays."""
         ...
 
     def launch(self, spec: GroupSpec[Any], *, name: str, placement_strategy: Any | None = None) -> Any:

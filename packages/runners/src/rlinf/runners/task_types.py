@@ -24,7 +24,7 @@ from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.core.registry import Registry
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.run_folder import RunFolder
-from rlinf.runners.config.rules import Rule, apply
+from rlinf.runners.config.rules import Rule, apply, work_can_move
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.config.sections import Section, inherited_names, keyed_fields, read_sections, resolved, section_type, subsection
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
@@ -169,7 +169,7 @@ def read_run(cls: type[C], data: Section, *, task_type: str, rules: Sequence[Rul
             "runner.task_type", f"expected '{task_type}', found {found!r}", "Run it with rlinf train, or leave it out."
         )
     config = read_sections(cls, data, task_type=task_type)
-    apply(config, rules)
+    apply(config, (work_can_move, *rules))
     return config
 
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rlinf.core.errors import ClusterError, ConfigError, RLinfError, UnknownName, did_you_mean
+from rlinf.core.handover import HandoverPolicy
 from rlinf.core.process import free_port
 from rlinf.core.protocols import GroupSpec
 from rlinf.core.worker import Worker, WorkerGroupSpec
@@ -154,15 +155,12 @@ class Cluster:
 
     @staticmethod
     def find_free_port(max_port_num: int = 65535) -> int:
-        """A TCP port of this machine that nobody uses now.
-
-        Args:
-            max_port_num: the highest that will do.
-
-        Raises:
-            ConfigError: none of them is free.
-        """
+        """A TCP port of this machine up to `max_port_num` that nobody uses now; raises `ConfigError` if there is none."""
         return free_port(max_port_num=max_port_num)
+
+    def handover_policy(self) -> HandoverPolicy | None:
+        """Who decides which work moves between the workers of a group, by `cluster.auto_scheduler`; None for nobody."""
+        return self._config.auto_scheduler.work()
 
     def describe(self) -> str:
         """What the cluster has, and where each component goes."""

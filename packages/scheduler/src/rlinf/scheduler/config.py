@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlinf.core.config import read
-from rlinf.core.errors import ConfigError, UnknownName
+from rlinf.core.errors import ConfigError
 from rlinf.core.futures import MOST_S
+from rlinf.scheduler.auto_scheduler import AutoSchedulerConfig
 from rlinf.scheduler.node_groups import NodeGroupConfig
 from rlinf.scheduler.transport.routes import RouteChoice
 from rlinf.scheduler.virtual import VirtualAccelerators as VirtualAccelerators
@@ -66,6 +67,8 @@ class ClusterConfig:
     """`"actor,rollout": 0-1`; see `rlinf.scheduler.placement.grammar`. `auto` lets the planner choose by `planner.profile`."""
     planner: PlannerConfig = PlannerConfig()
     """What `component_placement: auto` goes by."""
+    auto_scheduler: AutoSchedulerConfig = field(default_factory=AutoSchedulerConfig)
+    """Whether work moves between workers at run time; see `rlinf.scheduler.auto_scheduler`."""
     virtual_accelerators: VirtualAccelerators | None = None
     """Stand-ins for accelerators on each node; None takes the accelerators that the machine has."""
     node_groups: tuple[NodeGroupConfig, ...] = ()
@@ -100,20 +103,10 @@ class ClusterConfig:
                 raise ConfigError(name, f"expected a number of seconds, found {seconds:g}", "0 is never.")
 
 
-_ABSENT = {
-    "auto_scheduler": "Devices do not move between components at run time yet: remove the key, and place the components by "
-    "cluster.component_placement.",
-}
-"""What users of other versions write here, and what takes its place."""
-
-
 def read_cluster(section: Mapping[str, Any]) -> ClusterConfig:
     """The `cluster` section, checked.
 
     Raises:
         ConfigError: with one line for each fault.
     """
-    for key in section:
-        if key in _ABSENT:
-            raise UnknownName(f"cluster.{key}", "there is no such key", _ABSENT[key])
     return read(ClusterConfig, section, place="cluster")

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from rlinf.core.capabilities import KeepsReference
 from rlinf.core.declarations import HasTargets, Need, needs_of, traits_of
 from rlinf.core.errors import ConfigError, ConfigErrors, did_you_mean, refuse
-from rlinf.runners.config.schema import AlgorithmConfig, ModelSection, TrainingConfig
+from rlinf.runners.config.schema import AlgorithmConfig, ModelSection, RunConfig, TrainingConfig
 
 C = TypeVar("C")
 Rule = Callable[[C], ConfigError | None]
@@ -54,6 +54,20 @@ def placed_components(cluster: Mapping[str, Any]) -> list[str]:
     if not isinstance(written, Mapping):
         return []
     return [name.strip() for key in cast("Mapping[object, Any]", written) for name in str(key).split(",")]
+
+
+def moves_work(cluster: Mapping[str, Any]) -> bool:
+    """Whether `cluster.auto_scheduler` is on."""
+    written: object = cluster.get("auto_scheduler")
+    return isinstance(written, Mapping) and cast("Mapping[str, Any]", written).get("policy", "never") != "never"
+
+
+def work_can_move(cfg: RunConfig) -> ConfigError | None:
+    """A task type whose workers can't take work over has no use for `cluster.auto_scheduler`."""
+    if not moves_work(cfg.cluster) or cfg.can_move_work:
+        return None
+    problem = "no work of this task type can move from a worker to another while it is under way"
+    return ConfigError("cluster.auto_scheduler.policy", problem, "Set it to never; reasoning runs know others.")
 
 
 def placement(cluster: Mapping[str, Any], required: Sequence[str], optional: Sequence[str] = ()) -> ConfigError | None:

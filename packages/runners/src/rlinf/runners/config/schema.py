@@ -274,6 +274,11 @@ class RunConfig:
         return None
 
     @property
+    def can_move_work(self) -> bool:
+        """Whether a worker can go on with what another one has begun, so that `cluster.auto_scheduler` has something to move."""
+        return False
+
+    @property
     def fits_statistics(self) -> bool:
         """Whether the statistics that normalise come from data, and not with the weights that the run starts from."""
         return False

@@ -11,6 +11,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.runners.config.rules import (
     Rule,
     below,
+    moves_work,
     needs_met,
     no_idle_reference,
     placed_components,
@@ -87,6 +88,13 @@ def _needs(cfg: ReasoningConfig) -> ConfigError | None:
     return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})
 
 
+def _work_can_move(cfg: ReasoningConfig) -> ConfigError | None:
+    if not moves_work(cfg.cluster) or cfg.rollout.oversample == 1:
+        return None
+    problem = "groups move while they are written where all of them are needed; with rollout.oversample the last ones are aborted"
+    return ConfigError("cluster.auto_scheduler.policy", problem, "Set it to never, or rollout.oversample to 1.")
+
+
 def _groups_can_differ(cfg: ReasoningConfig) -> ConfigError | None:
     if cfg.algorithm.dynamic_sampling is None or cfg.rollout.group_size > 1:
         return None
@@ -141,6 +149,7 @@ REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
     _room_for_prompts,
     _needs,
     _groups_can_differ,
+    _work_can_move,
     _precision,
     _reference,
     _warm_start,

@@ -248,6 +248,11 @@ class ReasoningConfig(RunConfig):
     """The warm start that comes before the run; read by `rlinf.runners.sft`. Null for none."""
 
     @property
+    def can_move_work(self) -> bool:
+        """A response is gone on with from its tokens."""
+        return True
+
+    @property
     def responses_per_iteration(self) -> int:
         """Responses in one iteration."""
         return self.data.rollout_batch_size * self.rollout.group_size

@@ -5,7 +5,6 @@ from rlinf.scheduler.lending.items import Result as Result
 from rlinf.scheduler.lending.lender import Lender as Lender
 from rlinf.scheduler.lending.lender import Moved as Moved
 from rlinf.scheduler.lending.lender import StepReport as StepReport
-from rlinf.scheduler.lending.policy import AutoSchedulerConfig as AutoSchedulerConfig
 from rlinf.scheduler.lending.policy import Demand as Demand
 from rlinf.scheduler.lending.policy import Drained as Drained
 from rlinf.scheduler.lending.policy import Forecast as Forecast

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from rlinf.core.errors import ConfigError
 from rlinf.scheduler.lending.forecast import Now, forecast
 from rlinf.scheduler.planner.workload import Component
-
-PolicyName = Literal["never", "drained", "forecast"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,32 +152,3 @@ def _free(demand: Demand) -> int:
 def _move_s(giver: Demand, taker: Demand) -> float:
     """Seconds in which a device does nothing when it moves."""
     return giver.cost.offload_s + taker.cost.load_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoSchedulerConfig:
-    """`cluster.auto_scheduler`: whether work and devices move at run time."""
-
-    policy: PolicyName = "never"
-    """`never` is the off switch; `drained` moves what has run out of work; `forecast` moves what pays, items in flight too."""
-    hysteresis: float = 1.5
-    """How many times its own cost a move must be worth."""
-    move_s: float = 0.5
-    """What a move is taken to cost, in seconds, until one was measured."""
-    components: tuple[str, ...] = field(default=())
-    """Which components give and take; () for all that can."""
-
-    def __post_init__(self) -> None:
-        Forecast(hysteresis=self.hysteresis)
-        if not 0 <= self.move_s < 1e6:
-            raise ConfigError("move_s", f"expected seconds, at least 0, found {self.move_s!r}")
-
-    def build(self) -> MovePolicy:
-        """The policy."""
-        match self.policy:
-            case "never":
-                return Never()
-            case "drained":
-                return Drained()
-            case "forecast":
-                return Forecast(hysteresis=self.hysteresis)

@@ -9,8 +9,9 @@ from typing import Any
 
 from rlinf.core.errors import RLinfError
 from rlinf.runners.reasoning.generation.admission import GroupReport, Response, admit, wave_size
-from rlinf.runners.reasoning.generation.jobs import GenerationJob, GenerationJobs, JobResult
+from rlinf.runners.reasoning.generation.jobs import GenerationJobs, JobResult
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, ProblemSource, PromptGroup
+from rlinf.runners.reasoning.generation.running import GenerationJob
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.training.versions import Versions
 
@@ -81,6 +82,7 @@ class Generation:
             "rollout/groups_stale": float(chosen.stale),
             "rollout/groups_alike": float(chosen.alike),
             "rollout/groups_aborted": float(sum(len(g.aborted) for part in results for g in part.generated)),
+            "rollout/groups_moved": float(sum(part.moved for part in results)),
             "rollout/tokens": float(sum(g.tokens for part in results for g in part.generated)),
             "rollout/resumed_tokens": float(sum(g.resumed for part in results for g in part.generated)),
             "rollout/discarded_tokens": float(self._discarded),

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError
 from rlinf.core.futures import Future, gather
+from rlinf.core.handover import HandoverPolicy
 from rlinf.runners.reasoning.generation.admission import GroupReport
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
+from rlinf.runners.reasoning.generation.running import GenerationJob, even_out
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
 from rlinf.runners.reporting.phases import within
@@ -23,16 +25,6 @@ LATE_S = 5.0
 """How long weights may take to arrive that were sent already."""
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationJob:
-    """A job that is running."""
-
-    job: JobSpec
-    """What was asked."""
-    handles: list[Future[list[Any]]]
-    """One for each rollout worker."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
     """What a job came to."""
@@ -40,7 +32,9 @@ class JobResult:
     reports: list[GroupReport]
     """The groups that are finished."""
     generated: list[Generated]
-    """What each rollout worker says."""
+    """What each rollout worker says, of its own share and of what it took over."""
+    moved: int = 0
+    """How many groups were handed over."""
 
 
 class GenerationJobs:
@@ -54,9 +48,18 @@ class GenerationJobs:
         topology: what they know of each other.
         channels: those between them.
         timeout_s: seconds that a phase may take.
+        handover: who decides which groups go from a worker to another while they are written; None: they stay.
     """
 
-    def __init__(self, groups: WorkerGroups, topology: ReasoningTopology, channels: Channels, timeout_s: float) -> None:
+    def __init__(
+        self,
+        groups: WorkerGroups,
+        topology: ReasoningTopology,
+        channels: Channels,
+        timeout_s: float,
+        handover: HandoverPolicy | None = None,
+    ) -> None:
+        self._handover = handover
         self._groups, self._topology, self._channels, self._timeout_s = groups, topology, channels, timeout_s
         self._under_way: list[GenerationJob] = []
         self._restarts = self._counted()
@@ -76,7 +79,9 @@ class GenerationJobs:
         asking = self._asking(running.job)
         while True:
             try:
-                scored, *rest = within(self._timeout_s, scoring, *running.handles, *asking)
+                if self._handover is not None:
+                    even_out(running, self._handover, self._groups.rollout, self._channels, scoring, self._timeout_s)
+                scored, *rest = within(self._timeout_s, scoring, *running.writing, *asking)
                 break
             except WorkerError as error:
                 # Where workers were rebuilt, `running.handles` holds new calls, which the next turn waits for.
@@ -84,8 +89,9 @@ class GenerationJobs:
                     raise
         self._under_way.remove(running)
         # A call on one rank returns a list of one.
-        generated = [cast("Generated", found[0]) for found in rest[: len(running.handles)]]
-        return JobResult(reports=[report for reports in scored for report in reports], generated=generated)
+        generated = [cast("Generated", found[0]) for found in rest[: len(running.writing)]]
+        moved = sum(len(each.job.prompt_groups) for each in running.moved)
+        return JobResult(reports=[report for reports in scored for report in reports], generated=generated, moved=moved)
 
     def sync_weights(self) -> int:
         """Gives all rollout workers the actor's weights, also those that are restarted meanwhile; returns their version.
@@ -156,12 +162,17 @@ class GenerationJobs:
     def _rebuild(self, rank: int) -> None:
         self.restarted += 1
         for running in self._under_way:
-            _discard(running.handles[rank])
+            for handle in [running.handles[rank], *(moved.handle for moved in running.moved if moved.rank == rank)]:
+                _discard(handle)
         self._wait(self._groups.rollout.execute_on(rank).init_worker(self._topology))
 
     def _write_again(self, rank: int) -> None:
         for running in self._under_way:
+            # What it had handed over is written twice then, and scored once.
             running.handles[rank] = self._written(running.job, rank)
+            for moved in running.moved:
+                if moved.rank == rank:
+                    moved.handle = self._groups.rollout.execute_on(rank).generate(moved.job, self._channels)
 
     def _restarted(self) -> list[int]:
         """The rollout workers that were started again since this was asked last."""

@@ -62,9 +62,13 @@ class JobSpec:
     """How tokens are drawn."""
     shown: int
     """How many groups' texts the reports carry."""
+    origin: int | None = None
+    """The rollout worker that had these groups before, and handed them over; None for the shares of all workers."""
 
     def share(self, rank: int, ranks: int) -> tuple[tuple[PromptGroup, ...], int]:
         """The groups that one rollout worker begins, and how many of them it must finish."""
+        if self.origin is not None:
+            return self.prompt_groups, len(self.prompt_groups)
         own = self.prompt_groups[rank::ranks]
         return own, min(len(own), self.needed // ranks + (rank < self.needed % ranks))
 
@@ -74,6 +78,10 @@ class JobSpec:
             prompt_group if place % ranks == rank else prompt_group.anew() for place, prompt_group in enumerate(self.prompt_groups)
         ]
         return replace(self, prompt_groups=tuple(prompt_groups))
+
+    def handed_over(self, prompt_groups: Sequence[PromptGroup], origin: int) -> JobSpec:
+        """The same for one rollout worker that goes on with groups of another."""
+        return replace(self, prompt_groups=tuple(prompt_groups), needed=len(prompt_groups), origin=origin)
 
 
 class ProblemSource:

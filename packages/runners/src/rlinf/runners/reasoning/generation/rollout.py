@@ -7,9 +7,10 @@ job ──► groups ──► all at once ──► a group is complete ──�
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,27 @@ class Generated:
     """The groups that were cut short, with what they had written."""
 
 
+@dataclass(eq=False, slots=True)
+class Share:
+    """What a worker has of a job that is under way."""
+
+    job: JobSpec
+    groups: dict[asyncio.Task[tuple[Written, ...]], PromptGroup]
+    """Those that are written, by their tasks."""
+    needed: int
+    """How many of them must still be finished."""
+    free: int
+    """How many of these are places for groups that were not aborted before."""
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def movable(self) -> list[asyncio.Task[tuple[Written, ...]]]:
+        """The groups that another worker could finish; none where some of them are surplus, and end with the others."""
+        if self.needed < len(self.groups):
+            return []
+        return [task for task, group in self.groups.items() if not task.done() and not group.again]
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """What a worker writes with."""
@@ -66,6 +88,7 @@ class LanguageRolloutWorker(Worker, ABC):
         self._engine: Engine | None = None
         self._held: Weights[Any] | None = None
         self._turn = asyncio.Lock()
+        self._under_way: dict[str, Share] = {}
 
     @abstractmethod
     async def write_group(self, job: JobSpec, prompt_group: PromptGroup) -> tuple[Written, ...]:
@@ -132,6 +155,21 @@ class LanguageRolloutWorker(Worker, ABC):
         async with self._turn, self.device_lock:  # one job after the other, as the lock belongs to a task
             return await self._generate(job, channels)
 
+    async def under_way(self, key: str) -> tuple[int, float]:
+        """Of a job: how many of its groups could go to another worker, and the seconds for which it has been under way."""
+        share = self._under_way.get(key)
+        return (0, 0.0) if share is None else (len(share.movable), time.monotonic() - share.began)
+
+    async def hand_over(self, key: str, count: int) -> tuple[PromptGroup, ...]:
+        """Gives up to `count` groups of a job, with what was written of them; they are no longer this worker's to finish."""
+        share = self._under_way.get(key)
+        if share is None:
+            return ()
+        # The last ones: those that were begun first may be nearest to their end.
+        given = {task: share.groups.pop(task) for task in share.movable[max(0, len(share.movable) - count) :]}
+        share.needed, share.free = share.needed - len(given), share.free - len(given)
+        return await self._abort(share.job, given)
+
     async def _generate(self, job: JobSpec, channels: Channels) -> Generated:
         engine, _ = self._ready()
         prompt_groups, needed = job.share(self.rank, self.world_size)
@@ -139,24 +177,25 @@ class LanguageRolloutWorker(Worker, ABC):
             return Generated(tokens=0, resumed=0, aborted=prompt_groups)
         # Groups that were aborted before have a place for certain; the rest goes to the first of the others that are done.
         free = max(0, needed - sum(prompt_group.again for prompt_group in prompt_groups))
-        queue = queue_name(job.key, engine.topology.reward_rank(self.rank))
+        queue = queue_name(job.key, engine.topology.reward_rank(self.rank if job.origin is None else job.origin))
         groups = {asyncio.ensure_future(self.write_group(job, prompt_group)): prompt_group for prompt_group in prompt_groups}
+        share = self._under_way[job.key] = Share(job, groups, needed, free)
         running, tokens, resumed = set(groups), 0, 0
         sent: list[Work[None]] = []
         try:
-            while needed:
+            while share.needed:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                # A set has no order, and which of them find a place must not depend on chance.
-                for task in sorted(done, key=lambda task: groups[task].group):
+                # A set has no order, and which of them find a place must not depend on chance. What was handed over is not ours.
+                for task in sorted((task for task in done if task in groups), key=lambda task: groups[task].group):
                     # Done, but without a place: it stays in `groups`, and what it wrote goes back to the runner with the aborted
                     # ones.
-                    if not needed or not (groups[task].again or free):
+                    if not share.needed or not (groups[task].again or share.free):
                         continue
                     prompt_group = groups.pop(task)
                     # What was written before is part of the completions, and need not travel twice.
                     written = WrittenGroup(prompt_group=prompt_group.anew(), completions=task.result())
                     sent.append(channels.completions.put(written, key=queue, async_op=True))
-                    free, needed = free - (not prompt_group.again), needed - 1
+                    share.free, share.needed = share.free - (not prompt_group.again), share.needed - 1
                     tokens, resumed = tokens + sum(map(len, written.completions)), resumed + prompt_group.written
             aborted = await self._abort(job, groups)
             # Waited for at the end only, so that sending does not hold up the groups that are still written.
@@ -164,6 +203,7 @@ class LanguageRolloutWorker(Worker, ABC):
                 await work
             return Generated(tokens=tokens, resumed=resumed, aborted=aborted)
         finally:
+            self._under_way.pop(job.key, None)
             for task in groups:
                 task.cancel()
 

@@ -37,6 +37,15 @@ def check_on_this_machine(cfg: RunConfig) -> None:
             raise
 
 
+def placed(cfg: RunConfig) -> HybridComponentPlacement:
+    """Where the components of a recipe go, whose run could begin here; a template for other machines gets eight accelerators."""
+    template = cfg.cluster.get("virtual_accelerators") is None
+    if not template:
+        check_on_this_machine(cfg)
+    cluster = {**cfg.cluster, "virtual_accelerators": {"count": 8}} if template else cfg.cluster
+    return HybridComponentPlacement(cfg, Cluster(cluster_cfg=cluster))
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_short(recipe: str) -> None:
     lines = (CONFIG / f"{recipe}.yaml").read_text().splitlines()
@@ -52,11 +61,7 @@ def test_a_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
     cfg = task_type.read(data)
     assert cfg.runner.experiment_name == recipe
     assert resolved(task_type.read(resolved(cfg))) == resolved(cfg)
-    template = cfg.cluster.get("virtual_accelerators") is None
-    if not template:
-        check_on_this_machine(cfg)
-    cluster = {**cfg.cluster, "virtual_accelerators": {"count": 8}} if template else cfg.cluster
-    placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cluster))
+    placement = placed(cfg)
     assert {"actor", "rollout", "env"} == set(placement.components)
     assert "env[0" in placement.describe()
 
@@ -70,11 +75,7 @@ def test_a_reasoning_recipe_is_valid_and_can_be_placed(recipe: str) -> None:
     assert cfg.runner.experiment_name == recipe
     assert resolved(read_reasoning(resolved(cfg))) == resolved(cfg)
     assert resolved(cfg)["reference"]["source"] == cfg.reference.source
-    template = cfg.cluster.get("virtual_accelerators") is None
-    if not template:
-        check_run(cfg)
-    cluster = {**cfg.cluster, "virtual_accelerators": {"count": 8}} if template else cfg.cluster
-    placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cluster))
+    placement = placed(cfg)
     assert {"actor", "rollout", "reward"} <= set(placement.components) <= {"actor", "rollout", "reward", "inference"}
     assert "rollout[0" in placement.describe()
     if cfg.sft is not None:
@@ -86,11 +87,7 @@ def test_a_recipe_of_agents_is_valid_and_can_be_placed(recipe: str) -> None:
     cfg = read_agent(compose_recipe(AGENT, recipe).data)
     assert cfg.runner.experiment_name == recipe
     assert resolved(read_agent(resolved(cfg))) == resolved(cfg)
-    template = cfg.cluster.get("virtual_accelerators") is None
-    if not template:
-        check_run(cfg)
-    cluster = {**cfg.cluster, "virtual_accelerators": {"count": 8}} if template else cfg.cluster
-    placement = HybridComponentPlacement(cfg, Cluster(cluster_cfg=cluster))
+    placement = placed(cfg)
     assert {"actor", "rollout", "reward"} <= set(placement.components) <= {"actor", "rollout", "reward", "inference"}
     assert cfg.agent.toolbox().tools
     if cfg.sft is not None:

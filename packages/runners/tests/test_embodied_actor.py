@@ -220,6 +220,17 @@ class Meeting:
         return add
 
 
+def train_together(workers: list[Any]) -> None:
+    """An iteration of all ranks, each in a thread."""
+
+    def train(worker: Any) -> None:
+        worker.compute_advantages_and_returns()
+        worker.run_training(0)
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        list(pool.map(train, workers))
+
+
 def test_ranks_ask_equally_often(toy_data: dict[str, Any]) -> None:
     meeting, trainers, workers = Meeting(2), [Tells(), Tells()], list[Any]()
     for rank, count in enumerate((4, 1)):
@@ -228,12 +239,7 @@ def test_ranks_ask_equally_often(toy_data: dict[str, Any]) -> None:
         trainer.all_reduce = meeting.adder(rank)
         workers.append(worker)
 
-    def train(worker: Any) -> None:
-        worker.compute_advantages_and_returns()
-        worker.run_training(0)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(train, workers))
+    train_together(workers)
     assert [trainer.asked for trainer in trainers] == [[3, 3, 2], [2, 2, 2]]
     assert sorted(len(scores.rollout) for _, scores in SEEN) == [2, 8]
 
@@ -248,12 +254,7 @@ def test_a_rank_whose_groups_are_all_filtered_keeps_pace(toy_data: dict[str, Any
         trainer.all_reduce = meeting.adder(rank)
         workers.append(worker)
 
-    def train(worker: Any) -> None:
-        worker.compute_advantages_and_returns()
-        worker.run_training(0)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(train, workers))
+    train_together(workers)
     steps = 2 * workers[0].cfg.algorithm.update_epoch
     assert [len(each) for each in taken] == [steps, steps]
     counted = [[sum(int(part.trajectory.mask.sum()) for part in parts) for parts in each] for each in taken]

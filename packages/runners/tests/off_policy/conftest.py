@@ -11,6 +11,20 @@ from rlinf.core.registry import ENV_WRAPPERS
 
 
 @pytest.fixture
+def off_policy_data(toy_data: dict[str, Any]) -> dict[str, Any]:
+    """The toys, off-policy: 4 environments of 6 decisions."""
+    toy_data["runner"]["task_type"] = "embodied_off_policy"
+    toy_data["actor"] = {
+        "training_backend": "toy_sees",
+        "model": {"model_type": "toy_q"},
+        "weight_syncer": {"type": "toy_sync"},
+        "global_batch_size": 12,
+    }
+    toy_data["algorithm"] = {"loss_type": "toy_objective", "replay_buffer": {"capacity": 60}}
+    return toy_data
+
+
+@pytest.fixture
 def intervening() -> Any:
     @dataclasses.dataclass(frozen=True)
     class Intervenes:

@@ -68,21 +68,13 @@ assert _toys
 
 
 @pytest.fixture
-def data(toy_data: dict[str, Any]) -> dict[str, Any]:
-    toy_data["runner"]["task_type"] = "embodied_off_policy"
-    toy_data["actor"] = {
-        "training_backend": "toy_sees",
-        "model": {"model_type": "toy_q"},
-        "weight_syncer": {"type": "toy_sync"},
-        "global_batch_size": 12,
-    }
-    toy_data["algorithm"] = {
-        "loss_type": "toy_objective",
+def data(off_policy_data: dict[str, Any]) -> dict[str, Any]:
+    off_policy_data["algorithm"] |= {
         "gamma": 0.5,
         "replay_buffer": {"capacity": 60, "n_step": 2},
         "demo_buffer": {"type": "toy_recorded"},
     }
-    return toy_data
+    return off_policy_data
 
 
 def online() -> ReplayBuffer:

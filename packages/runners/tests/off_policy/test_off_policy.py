@@ -31,16 +31,9 @@ STATES = {"states": ArraySpec(shape=(1,), dtype="float32")}
 
 
 @pytest.fixture
-def data(toy_data: dict[str, Any]) -> dict[str, Any]:
-    """The toys, off-policy: 4 environments of 6 decisions."""
-    toy_data["actor"] = {
-        "training_backend": "toy_sees",
-        "model": {"model_type": "toy_q"},
-        "weight_syncer": {"type": "toy_sync"},
-        "global_batch_size": 12,
-    }
-    toy_data["algorithm"] = {"loss_type": "toy_objective", "gamma": 0.5, "replay_buffer": {"capacity": 60}}
-    return toy_data
+def data(off_policy_data: dict[str, Any]) -> dict[str, Any]:
+    off_policy_data["algorithm"]["gamma"] = 0.5
+    return off_policy_data
 
 
 def trajectories(cfg: OffPolicyConfig, channels: Any, queues: Any, steps: int = 1, actors: int = 1) -> Any:

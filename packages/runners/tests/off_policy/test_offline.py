@@ -84,22 +84,15 @@ MODELS.register("toy_q_alone")(WithoutValue)
 
 
 @pytest.fixture
-def data(toy_data: dict[str, Any]) -> dict[str, Any]:
-    toy_data["runner"] |= {"task_type": "embodied_off_policy", "max_steps": 5}
-    toy_data["actor"] = {
-        "training_backend": "toy_sees",
-        "model": {"model_type": "toy_q"},
-        "weight_syncer": {"type": "toy_sync"},
-        "global_batch_size": 12,
-    }
-    toy_data["algorithm"] = {
-        "loss_type": "toy_objective",
+def data(off_policy_data: dict[str, Any]) -> dict[str, Any]:
+    off_policy_data["runner"]["max_steps"] = 5
+    off_policy_data["algorithm"] |= {
         "replay_buffer": {"capacity": 60, "min_buffer_size": 24},
         "demo_buffer": {"type": "toy_thirty", "fraction": None},
         "offline_steps": 3,
         "offline_updates": 7,
     }
-    return toy_data
+    return off_policy_data
 
 
 def online(steps: int) -> ReplayBuffer:

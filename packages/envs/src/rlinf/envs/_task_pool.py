@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import gymnasium
 
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.random import keyed_generator
@@ -94,6 +96,28 @@ class Played(Generic[S]):
         if self._simulation is not None:
             self._pool.give(self._names[self.number], self._simulation)
             self._simulation = None
+
+
+class PooledTask(gymnasium.Env[Any, Any], Generic[S]):
+    """One environment that plays several tasks: which one changes from reset to reset, and with it what is simulated.
+
+    Args:
+        pool: where its simulations come from.
+        names: of the tasks, by number.
+        ignore_terminations: never say that an episode terminated.
+    """
+
+    def __init__(self, pool: Pool[S], names: Sequence[str], ignore_terminations: bool) -> None:
+        self.played = Played(pool, names)
+        self.terminates = not ignore_terminations
+
+    @property
+    def simulation(self) -> S:
+        """What is simulated now."""
+        return self.played.simulation
+
+    def close(self) -> None:
+        self.played.close()
 
 
 def choose(task: str | int | None, seed: int, names: Sequence[str], texts: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST
+from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
 
 STATES = "states"
@@ -141,6 +142,21 @@ def check_model_path(path: str | None, place: str) -> None:
     if not (folder / "config.json").is_file():
         found = "a folder without config.json" if folder.is_dir() else "none"
         raise ConfigError(f"{place}.model_path", f"expected the folder of a model at '{path}', found {found}", "Download it first.")
+
+
+def check_vla(path: str | None, place: str) -> None:
+    """Refuses what every vision-language-action model does before it is built; loads none.
+
+    Args:
+        path: of its folder; None: its weights are random.
+        place: of its configuration.
+
+    Raises:
+        MissingExtra: transformers is not installed.
+        ConfigError: there is no such folder.
+    """
+    require_modules("transformers", "tokenizers", place=f"{place}.model_type", extra="rlinf-models[vla]")
+    check_model_path(path, place)
 
 
 def check_log_std(init: float | None, bounds: tuple[float, float] | None = None) -> None:

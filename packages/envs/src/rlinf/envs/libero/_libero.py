@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
-from rlinf.envs._task_pool import Played, Pool, choose
+from rlinf.envs._task_pool import Pool, PooledTask, choose
 from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.libero.libero import assets_folder, package_folder
 from rlinf.envs.rendering.mujoco import settle_rendering
@@ -102,20 +102,13 @@ class _Simulation:
         self.env.close()
 
 
-class _Task(gymnasium.Env[Info, Any]):
-    """One of the environments: which task it plays changes from reset to reset.
-
-    Args:
-        config: tasks and observations.
-        pool: where its simulations come from.
-        ignore_terminations: never say that an episode terminated.
-    """
+class _Task(PooledTask[_Simulation]):
+    """See `PooledTask`; `config` has tasks and observations."""
 
     def __init__(self, config: Libero, pool: Pool[_Simulation], ignore_terminations: bool) -> None:
+        super().__init__(pool, config.names, ignore_terminations)
         self._config = config
-        self._terminates = not ignore_terminations
         self._names, self._texts = config.names, config.texts
-        self._played = Played(pool, config.names)
         self.metadata: dict[str, Any] = {"render_modes": [], "reset_options": ("task", "init_id"), "tasks": self._texts}
         self.metadata["init_ids"] = _init_ids(config.suite, self._names)
         self._images = config.obs_mode == "rgb"
@@ -132,7 +125,7 @@ class _Task(gymnasium.Env[Info, Any]):
         given = options or {}
         seed = seed or 0
         number = choose(given.get("task"), seed, self._names, self._texts)
-        simulation = self._played.change(number)
+        simulation = self.played.change(number)
         count = len(simulation.states)
         init = given.get("init_id")
         if init is None:
@@ -145,15 +138,7 @@ class _Task(gymnasium.Env[Info, Any]):
     def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
         observation, _, success, _ = self.simulation.env.step(np.asarray(action, np.float64))
         success = bool(success)
-        return self._observe(observation), float(success), success and self._terminates, False, {"success": success}
-
-    def close(self) -> None:
-        self._played.close()
-
-    @property
-    def simulation(self) -> _Simulation:
-        """What is simulated now."""
-        return self._played.simulation
+        return self._observe(observation), float(success), success and self.terminates, False, {"success": success}
 
     def frame(self, camera: str = _SEEN) -> NDArray[np.uint8]:
         """What a camera sees, `[H, W, 3]`, the right way up."""
@@ -164,7 +149,7 @@ class _Task(gymnasium.Env[Info, Any]):
         if not self._images:
             return {"states": np.concatenate([states, self.simulation.env.get_sim_state()]).astype(np.float32)}
         main, wrist = (_turned(self.frame(name), self._config.image_convention) for name in (_SEEN, WRIST))
-        text = self._texts[self._played.number]
+        text = self._texts[self.played.number]
         return {"states": states, "main_images": main, "wrist_images": wrist, "task_descriptions": text}
 
 

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
-from rlinf.envs._task_pool import Played, Pool, choose
+from rlinf.envs._task_pool import Pool, PooledTask, choose
 from rlinf.envs.assembly import assemble_filmed
 from rlinf.envs.metaworld.metaworld import TASKS
 from rlinf.envs.rendering._mujoco import EnvRenderer
@@ -93,20 +93,13 @@ class _Simulation:
         self.env.close()
 
 
-class _Task(gymnasium.Env[Info, Any]):
-    """One of the environments: which task it plays changes from reset to reset.
-
-    Args:
-        config: tasks and observations.
-        pool: where its simulations come from.
-        ignore_terminations: never say that an episode terminated.
-    """
+class _Task(PooledTask[_Simulation]):
+    """See `PooledTask`; `config` has tasks and observations."""
 
     def __init__(self, config: MetaWorld, pool: Pool[_Simulation], ignore_terminations: bool) -> None:
+        super().__init__(pool, config.tasks, ignore_terminations)
         self._config = config
-        self._terminates = not ignore_terminations
         self._names = config.tasks
-        self._played = Played(pool, config.tasks)
         several = len(self._names) > 1
         self.metadata: dict[str, Any] = {"render_modes": []}
         if several:
@@ -127,22 +120,14 @@ class _Task(gymnasium.Env[Info, Any]):
         if seed is None:
             raise ConfigError("env.reset", "expected a seed, found None")
         number = choose(_plain((options or {}).get("task")), seed, self._names, self.metadata.get("tasks", ()))
-        return self._observe(self._played.change(number).reset(seed)), ({"task": number} if len(self._names) > 1 else {})
+        return self._observe(self.played.change(number).reset(seed)), ({"task": number} if len(self._names) > 1 else {})
 
     def step(self, action: Any) -> tuple[Info, float, bool, bool, Info]:
         observation, reward, _, _, info = self.simulation.env.step(action)
         success = bool(info["success"])
         if self._config.reward_mode == "sparse":
             reward = float(success)
-        return self._observe(observation), float(reward), success and self._terminates, False, {"success": success}
-
-    def close(self) -> None:
-        self._played.close()
-
-    @property
-    def simulation(self) -> _Simulation:
-        """What is simulated now."""
-        return self._played.simulation
+        return self._observe(observation), float(reward), success and self.terminates, False, {"success": success}
 
     def frame(self) -> NDArray[np.uint8]:
         """What the main camera sees, `[H, W, 3]`."""
@@ -151,10 +136,10 @@ class _Task(gymnasium.Env[Info, Any]):
     def _observe(self, observation: NDArray[np.float64]) -> Info:
         states = np.asarray(observation[:_PROPRIOCEPTION] if self._images else observation, np.float32)
         if self._config.one_hot:
-            states = np.concatenate([states, np.eye(len(self._names), dtype=np.float32)[self._played.number]])
+            states = np.concatenate([states, np.eye(len(self._names), dtype=np.float32)[self.played.number]])
         found: Info = {"states": states}
         if self._texts:
-            found["task_descriptions"] = TASKS[self._names[self._played.number]]
+            found["task_descriptions"] = TASKS[self._names[self.played.number]]
         if self._images:
             found["main_images"] = self.simulation.frame()
             if self._config.wrist_camera:

@@ -106,7 +106,7 @@ class LeRobot:
         )
         try:
             for episode in written:
-                writer.write(_recorded(episode))
+                writer.write(_labelled(episode))
         except BaseException:
             writer.discard()
             raise
@@ -132,23 +132,11 @@ def dataset_folders(path: str) -> list[Path]:
     return inside
 
 
-def _recorded(episode: OfflineEpisode) -> Episode:
-    """For a writer, which has no place for what was seen after the last action."""
-    steps = len(episode)
-    unknown = np.zeros(steps, np.bool_)
-    # All actions of an episode without a policy are the expert's.
+def _labelled(episode: OfflineEpisode) -> Episode:
+    """With an expert's columns, which all episodes of a dataset have or none; without a policy, all actions are the expert's."""
     acted, decided = episode.intervened, episode.policy_action
-    return Episode(
-        observations={
-            key: seen if len(seen) > steps else np.concatenate([seen, seen[-1:]]) for key, seen in episode.observation.items()
-        },
-        actions=episode.action,
-        rewards=episode.reward,
-        terminated=episode.terminated,
-        truncated=episode.truncated,
-        success=unknown if episode.success is None else episode.success,
-        task=episode.task,
-        seed=None,
-        intervened=~unknown if acted is None else acted,
+    return replace(
+        Episode.of(episode),
+        intervened=np.ones(len(episode), np.bool_) if acted is None else acted,
         policy_actions=episode.action if decided is None else decided,
     )

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.core.offline import OfflineEpisode
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
@@ -37,6 +39,24 @@ class Episode:
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    @classmethod
+    def of(cls, episode: OfflineEpisode) -> Episode:
+        """A recorded episode, to be written again; a final observation that no source kept is the one before it."""
+        steps = len(episode)
+        seen = episode.observation
+        return cls(
+            observations={key: of if len(of) > steps else np.concatenate([of, of[-1:]]) for key, of in seen.items()},
+            actions=episode.action,
+            rewards=episode.reward,
+            terminated=episode.terminated,
+            truncated=episode.truncated,
+            success=np.zeros(steps, np.bool_) if episode.success is None else episode.success,
+            task=episode.task,
+            seed=None,
+            intervened=episode.intervened,
+            policy_actions=episode.policy_action,
+        )
 
 
 class Writer(Protocol):

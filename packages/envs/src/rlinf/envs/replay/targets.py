@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.offline import OfflineEpisode
@@ -75,7 +73,7 @@ def _write_replay(folder: Path, episodes: Episodes, spec: EnvSpec, fps: int) -> 
 def _write_recording(writer: Writer, episodes: Episodes) -> int:
     try:
         for episode in episodes():
-            writer.write(_recorded(episode))
+            writer.write(Episode.of(episode))
     finally:
         writer.close()
     return writer.count
@@ -118,23 +116,3 @@ def _whole(folder: Path) -> Generator[Path]:
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _recorded(episode: OfflineEpisode) -> Episode:
-    """For a writer; a final observation that no source kept is the one before it."""
-    steps = len(episode)
-    unknown = np.zeros(steps, np.bool_)
-    return Episode(
-        observations={
-            key: seen if len(seen) > steps else np.concatenate([seen, seen[-1:]]) for key, seen in episode.observation.items()
-        },
-        actions=episode.action,
-        rewards=episode.reward,
-        terminated=episode.terminated,
-        truncated=episode.truncated,
-        success=unknown if episode.success is None else episode.success,
-        task=episode.task,
-        seed=None,
-        intervened=episode.intervened,
-        policy_actions=episode.policy_action,
-    )

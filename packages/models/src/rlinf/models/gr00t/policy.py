@@ -10,9 +10,8 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import EnvSpec
 from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
-from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import STATES, acting, check_model_path, expect_sizes, expect_source
+from rlinf.models.actor_config import STATES, acting, check_vla, expect_sizes, expect_source
 from rlinf.models.flow import FlowSampling
 from rlinf.models.gr00t.metadata import check_statistics
 from rlinf.models.lora import LoRAConfig
@@ -94,8 +93,7 @@ class GR00TPolicyConfig:
             MissingExtra: transformers is not installed.
             ConfigError: there is no such folder.
         """
-        require_modules("transformers", "tokenizers", place=f"{place}.model_type", extra="rlinf-models[vla]")
-        check_model_path(self.model_path, place)
+        check_vla(self.model_path, place)
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
         if self.model_path is not None:

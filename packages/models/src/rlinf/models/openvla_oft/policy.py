@@ -12,7 +12,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_log_std, check_model_path, check_sampling, expect_source
+from rlinf.models.actor_config import acting, check_log_std, check_sampling, check_vla, expect_source
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.openvla.folder import check_statistics, checked_key
 
@@ -84,14 +84,8 @@ class OpenVLAOFTPolicyConfig:
         return acting(critic=self.add_value_head, observations=seen, chunk=self.num_action_chunks)
 
     def check(self, place: str) -> None:
-        """Refuses a folder that is not there, and a dataset of which it has no statistics; loads no model.
-
-        Raises:
-            MissingExtra: transformers is not installed.
-            ConfigError: one of the others.
-        """
-        require_modules("transformers", "tokenizers", place=f"{place}.model_type", extra="rlinf-models[vla]")
-        check_model_path(self.model_path, place)
+        """As `check_vla`; and refuses a dataset of which it has no statistics."""
+        check_vla(self.model_path, place)
         if self.model_path is not None:
             checked_key(Path(self.model_path), self.unnorm_key, place)
 

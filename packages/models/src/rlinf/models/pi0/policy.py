@@ -12,7 +12,7 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_model_path, expect_sizes, expect_source
+from rlinf.models.actor_config import acting, check_vla, expect_sizes, expect_source
 from rlinf.models.flow.sampling import FlowSampling
 from rlinf.models.lora import LoRAConfig
 from rlinf.models.pi0.architecture import Kind
@@ -84,14 +84,8 @@ class PiConfig:
         )
 
     def check(self, place: str) -> None:
-        """Refuses a folder that is not there, and statistics that are not in it; loads no model.
-
-        Raises:
-            MissingExtra: transformers is not installed.
-            ConfigError: one of the others.
-        """
-        require_modules("transformers", "tokenizers", place=f"{place}.model_type", extra="rlinf-models[vla]")
-        check_model_path(self.model_path, place)
+        """As `check_vla`; and refuses statistics that are not in it."""
+        check_vla(self.model_path, place)
         if self.model_path is not None:
             checked_asset(Path(self.model_path), self.asset_id, place)
 

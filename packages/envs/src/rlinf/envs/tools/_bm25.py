@@ -38,9 +38,10 @@ class WordIndex:
         if not words:
             return []
         scores: np.ndarray[Any, Any] = np.asarray(self._index.get_scores(words))
-        # Not a sort of all: a corpus may have millions of texts.
-        lowest = np.partition(scores, -count)[-count] if count < len(scores) else scores.min()
-        found = np.flatnonzero((scores >= lowest) & (scores > 0))
+        found = np.flatnonzero(scores)
+        if len(found) > count:
+            # Not a sort of all: a word that is everywhere finds millions of texts in a large corpus.
+            found = found[scores[found] >= np.partition(scores[found], -count)[-count]]
         return found[np.argsort(-scores[found], kind="stable")][:count].tolist()
 
 

@@ -197,7 +197,8 @@ class TorchOffPolicyTrainer:
             for parameter, gradient in zip(parameters, summed, strict=True):
                 parameter.grad = gradient * factor
             part.optimizer.step()  # pyright: ignore[reportUnknownMemberType]
-            part.optimizer.zero_grad(set_to_none=True)
+            for parameter in parameters:
+                parameter.grad = None
         return {**observed, f"{part.name}_grad_norm": Metric(norm)}, taken
 
     def _over_ranks(
@@ -242,7 +243,7 @@ class TorchOffPolicyTrainer:
             self._parts[name].optimizer.state[parameter][key] = tensor.to(parameter.device)
 
     def _here(self, leaf: Any) -> Tensor:
-        return torch.as_tensor(leaf).to(self._device)
+        return torch.as_tensor(leaf, device=self._device)
 
     def _set_version(self, version: int) -> None:
         self._version = version

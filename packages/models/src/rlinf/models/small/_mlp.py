@@ -49,6 +49,8 @@ class MLPPolicy(ActorCritic):
         outputs = self.distribution.outputs
         # A small gain: the mean of a fresh policy is near 0 whatever it sees, so that its noise decides.
         self.actor = perceptron((states, *config.hidden_sizes, outputs), activation, last_gain=0.01, generator=generator)
+        # In a tuple, so that it is no module twice; to walk through a container takes as long as a small layer.
+        self._first = (cast("nn.Linear", self.actor[0]),)
         self.critic: nn.Sequential | None = None
         if config.add_value_head:
             self.critic = perceptron((states, *config.hidden_sizes, 1), activation, last_gain=1.0, generator=generator)
@@ -62,7 +64,7 @@ class MLPPolicy(ActorCritic):
             self.normalize.update(states[batch.trajectory.mask], all_reduce)
 
     def _context(self, env_obs: Tree[Any]) -> dict[str, Tensor]:
-        return {STATES: read_states(env_obs, self._size, "mlp_policy", next(self.actor.parameters()))}
+        return {STATES: read_states(env_obs, self._size, "mlp_policy", self._like)}
 
     def _features(self, context: Context) -> Tensor:
         return self._seen(self._states(context))
@@ -78,8 +80,13 @@ class MLPPolicy(ActorCritic):
         return states if self.normalize is None else self.normalize(states)
 
     def _states(self, tree: Tree[Any]) -> Tensor:
-        like = next(self.actor.parameters())
+        like = self._like
         return torch.as_tensor(read_observation(tree, STATES, "mlp_policy"), dtype=like.dtype, device=like.device)
+
+    @property
+    def _like(self) -> Tensor:
+        """A weight; every pass asks for it."""
+        return self._first[0].weight
 
 
 class MLPQPolicy(QFunctions, MLPPolicy):

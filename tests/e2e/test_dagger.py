@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sft_run import learn, metrics, weights
+from sft_run import demonstrate, learn, metrics, weights
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.offline import OfflineEpisode
 from rlinf.envs.offline import LeRobot
-from rlinf.envs.recording import lerobot_writer, record_expert
-from rlinf.envs.tabletop import Tabletop
 from rlinf.runners import read_embodied_sft
 from rlinf.runners.embodied_sft.dagger import DatasetAggregation
 from rlinf.runners.embodied_sft.rules import check_data
@@ -36,11 +34,6 @@ def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demonstrations")
     demonstrate(folder / "push", "push", GIVEN)
     return folder / "push"
-
-
-def demonstrate(folder: Path, task: Any, episodes: int, **params: Any) -> None:
-    env = Tabletop(task=task, **params).make(4, max_episode_steps=None, ignore_terminations=False, render=False)
-    record_expert(env, lerobot_writer(folder, fps=20, use_videos=False, finalize_interval=999), episodes=episodes)
 
 
 def recipe(logs: Path, data: Path, **runner: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from sft_run import learn, metrics, weights
+from sft_run import demonstrate, learn, metrics, weights
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.recording import lerobot_writer, record_expert
@@ -43,8 +43,7 @@ def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two datasets of the same episodes: with images and words, and of states alone."""
     folder = tmp_path_factory.mktemp("demonstrations")
     for name, params in (("rgb", SLOTS), ("state", {"task": "slots"})):
-        env = Tabletop(**params).make(6, max_episode_steps=None, ignore_terminations=False, render=False)  # type: ignore[arg-type]
-        record_expert(env, lerobot_writer(folder / name, fps=20, use_videos=False, finalize_interval=9), episodes=12, noise=0.2)
+        demonstrate(folder / name, episodes=12, noise=0.2, num_envs=6, **params)
     return folder
 
 

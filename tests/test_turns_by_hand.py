@@ -73,6 +73,57 @@ def test_an_episode_of_two_branches_counts_once_or_twice(mode: str, expected: tu
     ]
 
 
+def team(lead: tuple[int, ...], *others: int) -> Episode:
+    """A lead of turns with so many tokens, and agents of one turn each."""
+    rows = [tuple(turn(1, wrote) for wrote in lead), *((turn(1, wrote),) for wrote in others)]
+    names = ["lead", *(f"lead.{number}" for number in range(1, len(rows)))]
+    return Episode(branches=tuple(Branch(turns=t, agent=n) for t, n in zip(rows, names, strict=True)), finish="stop")
+
+
+@pytest.mark.parametrize(
+    ("mode", "advantages"),
+    [
+        # Four rows of 1 and two of 0: mean 2/3, deviation √(4/15) = 0.5164.
+        ("turn", (0.6455, -1.2910)),
+        # Two episodes, 1 and 0: mean 1/2, deviation 0.7071.
+        ("trajectory", (0.7071, -0.7071)),
+    ],
+)
+def test_all_agents_of_an_episode_share_its_outcome(mode: str, advantages: tuple[float, float]) -> None:
+    """A lead with three agents, whose table is right; a lead with one, whose table is wrong."""
+    rows = episode_rows([team((2, 1), 1, 2, 1), team((1,), 2)], [1.0, 0.0], group=0, pad_id=0)
+    good, bad = advantages
+    assert credit(rows, "grpo_dynamic", advantage_mode=mode, eps=0.0) == [
+        [good, good, 0, good],
+        [good, 0, 0, 0],
+        [good, good, 0, 0],
+        [good, 0, 0, 0],
+        [bad, 0, 0, 0],
+        [bad, bad, 0, 0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scale", "factors"),
+    [
+        # 10 decisions, 2 episodes of 7 and 3: each token of the first counts 10 / 2 / 7.
+        ("episode", ((0.7143,) * 3, 0.7143, 0.7143, 0.7143, 1.6667, 1.6667)),
+        # 6 rows of 3, 1, 2, 1, 1 and 2.
+        ("agent", ((0.5556,) * 3, 1.6667, 0.8333, 1.6667, 1.6667, 0.8333)),
+        # 7 turns: the lead's of 2 and 1, and those of the others.
+        ("turn", ((0.7143, 0.7143, 1.4286), 1.4286, 0.7143, 1.4286, 1.4286, 0.7143)),
+    ],
+)
+def test_what_counts_once_may_be_an_episode_an_agent_or_a_turn(scale: str, factors: Any) -> None:
+    rows = episode_rows([team((2, 1), 1, 2, 1), team((1,), 2)], [1.0, 0.0], group=0, pad_id=0)
+    found = credit(rows, "grpo_dynamic", advantage_mode="trajectory", eps=0.0, unbiased=False, loss_scale=scale)
+    (one, two, three), others = factors[0], factors[1:]
+    expected = [[one, two, 0, three], *([factor, factor, 0, 0] for factor in others)]
+    signs = [1, 1, 1, 1, -1, -1]
+    for row, sign, wanted, mask in zip(found, signs, expected, rows.mask.tolist(), strict=True):
+        assert row == pytest.approx([sign * factor * decided for factor, decided in zip(wanted, mask, strict=True)], abs=2e-4)
+
+
 @pytest.mark.parametrize("kind", ["characters", "bytes"])
 def test_a_worked_example_in_a_chat_is_laid_out_as_an_episode_would_be(kind: Any) -> None:
     """Messages, a chat template, calls as JSON: what the assistant said is learned, with its ends; all else is read."""

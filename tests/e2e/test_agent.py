@@ -11,6 +11,7 @@ import torch
 from reasoning_app import HERE, ReasoningApp
 
 from rlinf.core.errors import RLinfError
+from rlinf.runners.agent.reward_worker import AgentRewardWorker
 
 TOY = ("--config-dir", str(HERE / "config"), "--config-name", "toy_agent")
 
@@ -49,6 +50,45 @@ def test_a_checkpoint_is_evaluated_as_it_was_trained(app: ReasoningApp) -> None:
     evaluated = json.loads(path.read_text())
     assert evaluated["protocol"]["hash"] == trained["protocol"]["hash"]
     assert evaluated["eval/accuracy"] == trained["eval/accuracy"]
+
+
+SEVERAL = (*TOY[:-1], "toy_agents")
+
+
+def test_several_agents_are_played_trained_on_and_shown(tmp_path: Path) -> None:
+    """Each agent is a row, rows are scored as trees, and the gate passes: the trainer says what the rollout said."""
+    app = ReasoningApp(tmp_path / "tree", app="agent", recipe=SEVERAL)
+    app.train("runner.transcripts=6")
+    rows = app.rows()
+    # Its words are drawn at random, and some of them happen to hand on.
+    assert max(row["rollout/agents"] for row in rows.values()) > 1
+    assert all(row["rollout/failed"] == 0 and 0 < row["train/shared_tokens"] < 0.9 for row in rows.values())
+    texts = [response["text"] for line in transcripts(app, "train") for response in line["responses"]]
+    assert any("[lead.1] " in text for text in texts)
+    assert all(text.startswith("[lead] ") for text in texts)
+    alone = ReasoningApp(tmp_path / "alone", app="agent", recipe=SEVERAL)
+    alone.train("runner.max_steps=1", "actor.share_prefixes=false")
+    for name in ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens"):
+        assert rows[1][name] == pytest.approx(alone.rows()[1][name], abs=1e-5), name
+
+
+def test_episodes_go_on_when_the_weights_change(app: ReasoningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `max_lag` an episode under way keeps what it wrote, token by token with its version, and is admitted by its oldest."""
+    versions: list[set[int]] = []
+    rows = AgentRewardWorker.rows
+
+    def seen(self: Any, group: Any, members: Any, rewards: Any) -> Any:
+        made = rows(self, group, members, rewards)
+        for mask, version in zip(made.mask, made.version, strict=True):
+            written = version[mask].tolist()
+            assert written == sorted(written), "later turns are never of older weights"
+            versions.append(set(written))
+        return made
+
+    monkeypatch.setattr(AgentRewardWorker, "rows", seen)
+    app.train("rollout.max_lag=1", "runner.max_steps=5", "runner.val_check_interval=0", "algorithm.recompute_logprobs=true")
+    assert max(row["rollout/lag_max"] for row in app.rows().values()) == 1, "never older than allowed"
+    assert any(len(found) > 1 for found in versions), "some episodes were written by two versions"
 
 
 def test_failed_episodes_are_counted_and_too_many_end_the_run(app: ReasoningApp) -> None:

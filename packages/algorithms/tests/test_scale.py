@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.algorithms.advantages.estimator import CreditInputs
-from rlinf.algorithms.advantages.normalize import loss_scale
+from rlinf.algorithms.advantages.normalize import loss_scale, turns
 from rlinf.algorithms.advantages.per_decision import Raw
 from rlinf.algorithms.compat import calculate_adv_and_returns
 from rlinf.algorithms.losses.policy.ppo import ppo_clip
@@ -68,7 +68,7 @@ def test_the_split_into_ranks_that_part_no_unit_changes_nothing():
 
 REWARD = torch.tensor([[1.0, 2.0], [3.0, 9.0], [9.0, 4.0], [9.0, 9.0]])
 INPUTS = CreditInputs(reward=REWARD, mask=MASK, group=GROUP, episode=torch.tensor([0, 0, 1, 0]))
-UNITS = {"group": GROUP, "turn": TURN, "episode": TURN}
+UNITS = {"group": GROUP, "agent": TURN, "episode": TURN}
 
 
 @pytest.mark.parametrize("level", UNITS)
@@ -86,7 +86,21 @@ def test_an_episode_is_one_of_its_group_and_without_names_each_row_is_one():
     same = replace(INPUTS, episode=torch.zeros(4, dtype=torch.int64))
     assert torch.equal(Raw(loss_scale="episode").normalized(same)[0], Raw(loss_scale="group").normalized(same)[0])
     nobody = replace(INPUTS, episode=None)
-    assert torch.equal(Raw(loss_scale="episode").normalized(nobody)[0], Raw(loss_scale="turn").normalized(nobody)[0])
+    assert torch.equal(Raw(loss_scale="episode").normalized(nobody)[0], Raw(loss_scale="agent").normalized(nobody)[0])
+
+
+def test_turns_by_hand():
+    """The first row reads, says 2 tokens, reads, says 1; the second says 3; the third nothing: 6 decisions, 3 turns."""
+    mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    scale = loss_scale(turns(mask), mask)
+    expected = [[0, 1, 1, 0, 2], [2 / 3, 2 / 3, 2 / 3, 0, 0], [0] * 5]
+    assert torch.where(mask, scale, 0.0).tolist() == [pytest.approx(row) for row in expected]
+    found, _ = Raw(loss_scale="turn").normalized(replace(INPUTS, reward=torch.ones(3, 5), mask=mask, group=TURN[:3], episode=None))
+    assert found.tolist() == [pytest.approx(row) for row in expected]
+    by_row, _ = Raw(loss_scale="agent").normalized(
+        replace(INPUTS, reward=torch.ones(3, 5), mask=mask, group=TURN[:3], episode=None)
+    )
+    assert torch.equal(by_row, mask.float()), "two rows of three decisions: each counts alike already"
 
 
 def test_the_clipped_loss_is_scaled_with_its_advantages():
@@ -102,8 +116,8 @@ def test_the_clipped_loss_is_scaled_with_its_advantages():
 def test_by_name():
     found, _ = calculate_adv_and_returns(adv_type="raw", reward=REWARD, mask=MASK, group=GROUP, loss_scale="group")
     assert torch.equal(found, Raw(loss_scale="group").normalized(INPUTS)[0])
-    with pytest.raises(ConfigError, match="loss_scale: expected one of none, group, episode, turn, found 'agent'"):
-        Raw(loss_scale="agent")
+    with pytest.raises(ConfigError, match="loss_scale: expected one of none, group, episode, agent, turn, found 'row'"):
+        Raw(loss_scale="row")
     for name in ADVANTAGES.names():
         params = {"advantage_mode": "frame"} if name == "grpo_video" else {}
         with pytest.raises(ConfigError, match="loss_scale"):

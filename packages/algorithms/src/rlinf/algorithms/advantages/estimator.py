@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlinf.algorithms.advantages.grouping import pairs
-from rlinf.algorithms.advantages.normalize import LossScale, Normalization, loss_scale, normalize_advantages
+from rlinf.algorithms.advantages.normalize import LossScale, Normalization, loss_scale, normalize_advantages, turns
 from rlinf.algorithms.advantages.score import joint, row_score
 from rlinf.algorithms.checks import expect_choice, expect_shape, required
 from rlinf.algorithms.elementwise import difference
@@ -136,7 +136,8 @@ class Estimator(ABC):
 
     loss_scale: LossScale = field(default="none", kw_only=True)
     """What counts once in a loss, however many decisions it has: a group ("group"), an episode with all its turns and agents
-    ("episode"), a row ("turn"); for the aggregation `token-mean`, see `loss_scale`. By "none", each decision."""
+    ("episode"), a row, which is an agent's branch ("agent"), each of its turns ("turn"); for the aggregation `token-mean`, see
+    `loss_scale`. By "none", each decision."""
 
     def __post_init__(self) -> None:
         expect_choice("loss_scale", self.loss_scale, get_args(LossScale))
@@ -169,18 +170,18 @@ class Estimator(ABC):
             advantage = normalize_advantages(advantage, decided, all_reduce, over=over, group=group, **self._how())
         if self.loss_scale != "none":
             scale = loss_scale(self._unit(x), x.decided(by=by), all_reduce=all_reduce)
-            advantage = advantage * scale.to(advantage.dtype)[:, None]
+            advantage = advantage * scale.to(advantage.dtype).reshape(len(advantage), -1)
         return advantage, target
 
     def _unit(self, x: CreditInputs) -> Tensor:
-        """The number of what counts once, `[B]`."""
+        """The number of what counts once, `[B]`, or `[B, T]` for turns."""
         by = type(self).__name__
         if self.loss_scale == "group":
             return x.need("group", by=by)
         if self.loss_scale == "episode" and x.episode is not None:
             return pairs(x.need("group", by=by), x.episode)
         decided = x.decided(by=by)
-        return torch.arange(len(decided), device=decided.device)
+        return turns(decided) if self.loss_scale == "turn" else torch.arange(len(decided), device=decided.device)
 
     def _how(self) -> Mapping[str, Any]:
         """`unbiased` and `eps` of the normalisation, where they are not the usual ones."""

@@ -69,36 +69,50 @@ def normalize_advantages(
     return (centred / (deviation + eps)).reshape(advantage.shape).to(torch.promote_types(advantage.dtype, torch.float32))
 
 
-LossScale = Literal["none", "group", "episode", "turn"]
+LossScale = Literal["none", "group", "episode", "agent", "turn"]
 
 
 def loss_scale(unit: Tensor, mask: Tensor, *, all_reduce: AllReduce | None = None) -> Tensor:
-    """What a row's advantages are multiplied with, so that in a mean over decisions every unit counts once.
+    """What advantages are multiplied with, so that in a mean over decisions every unit counts once.
 
-    f = (N / U) / n_u,   n_u decisions in the unit of the row, N = Σ n_u in all, U units with a decision
+    f = (N / U) / n_u,   n_u decisions in the unit, N = Σ n_u in all, U units with a decision
 
-    A unit is what the rows of one number are: a group, an agent's part in it, or a turn (each row by itself). The mean of f over
-    decisions is 1. Where losses are aggregated by `token-mean`, 1/N Σ f ℓ = 1/U Σ_u 1/n_u Σ ℓ; by turns that is
+    A unit is what has one number: rows (a group, an episode, an agent's row by itself) or stretches of rows (turns, see `turns`).
+    The mean of f over decisions is 1. Where losses are aggregated by `token-mean`, 1/N Σ f ℓ = 1/U Σ_u 1/n_u Σ ℓ; by rows that is
     `seq-mean-token-mean`, eq. 3 of Shao et al., "DeepSeekMath" (2024), arXiv:2402.03300. The losses of this package are
     proportional to advantages, so that scaling those scales these; it has to be done on whole units, before a batch is parted.
 
     Args:
-        unit: `[B]` int, any numbers; all rows of a unit must be here.
+        unit: `[B]` int, any numbers, or `[B, T]` where rows have several units; all of a unit must be here.
         mask: `[B, T]` bool, False where nothing was decided.
         all_reduce: sums a tensor over ranks, called once on every rank; None if there is one rank.
 
     Returns:
-        `[B]` in float64; 0 for a unit without decisions.
+        The shape of `unit`, in float64; 0 for a unit without decisions.
 
     Raises:
         ShapeError: a shape disagrees, or units are no integers; the message names the argument.
     """
     expect_names("loss_scale(unit)", unit)
-    expect_shape("loss_scale(unit)", unit, mask.shape[:1])
+    expect_shape("loss_scale(unit)", unit, mask.shape[: unit.dim()])
     # All rows, also those without decisions: a unit must not vanish because one of its rows is empty.
-    units = Grouping.of(unit, None)
-    decisions = units.sum(mask.bool().sum(1))
+    units = Grouping.of(unit.flatten(), None)
+    decisions = units.sum(mask.bool().long().flatten() if unit.dim() == 2 else mask.bool().sum(1))
     sums = torch.stack([decisions.sum(), (decisions > 0).sum().double()])
     total, count = sums if all_reduce is None else all_reduce(sums)
     scale = total / count.clamp(min=1.0) / decisions.clamp(min=1.0)
-    return units.of_rows(torch.where(decisions > 0, scale, 0.0))
+    return units.of_rows(torch.where(decisions > 0, scale, 0.0)).reshape(unit.shape)
+
+
+def turns(mask: Tensor) -> Tensor:
+    """`[B, T]` int, a number of its own for each stretch of decisions of a row that nothing interrupts: what was read lies between.
+
+    Args:
+        mask: `[B, T]` bool, False where nothing was decided; such columns have the number of the turn before them.
+    """
+    decided = mask.bool()
+    begins = decided.clone()
+    begins[:, 1:] &= ~decided[:, :-1]
+    # Rows of T columns have at most T turns.
+    rows = torch.arange(len(mask), device=mask.device)[:, None] * (mask.shape[1] + 1)
+    return begins.long().cumsum(1) + rows

@@ -1,0 +1,46 @@
+"""The agent app on Ray: a process that is killed while its tools run costs its episodes, which are played again, and no more."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reasoning_app import HERE, ReasoningApp
+
+TOY = ("--config-dir", str(HERE / "config"), "--config-name", "toy_agent")
+COMPARED = ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens", "rollout/tool_calls")
+
+
+def telling(folder: Path) -> str:
+    folder.mkdir()
+    return f"agent.tools=[{{type: 'toy_tools:Telling', folder: '{folder}'}}]"
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("shared_ray")
+def test_a_worker_that_is_killed_amid_a_call_is_replaced_and_its_episodes_are_played_again(processes: Any, tmp_path: Path) -> None:
+    """The same episodes to the last token: seeds depend on problem, member and turn, not on who plays them."""
+    short = ("runner.max_steps=4", "runner.val_check_interval=0", "data.val_problems=2")
+    undisturbed = ReasoningApp(tmp_path / "undisturbed", app="agent", recipe=TOY)
+    undisturbed.train(*short, telling(tmp_path / "here"))
+    app, pids = ReasoningApp(tmp_path / "killed", app="agent", recipe=TOY), tmp_path / "pids"
+    tools = telling(pids)
+
+    def kill() -> None:
+        for mark in pids.iterdir():
+            mark.unlink()
+        # Whoever calls a tool next is in the middle of its episodes.
+        processes.wait_until(lambda: any(pids.iterdir()), 60, "a call of a tool")
+        os.kill(int(next(pids.iterdir()).name), signal.SIGKILL)
+
+    with processes.once(lambda: len(app.rows()) == 1, kill):
+        app.train(*short, tools, backend="ray")
+    rows, expected = app.rows(), undisturbed.rows()
+    assert rows[4]["rollout/restarts"] == 1
+    for step, row in expected.items():
+        for name in COMPARED:
+            assert rows[step][name] == pytest.approx(row[name], abs=1e-5), f"step {step}: {name}"

@@ -1,0 +1,29 @@
+"""A tool that says in which process it runs, so that a test can end that in the middle of an episode."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlinf.core.agents import Tool
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Says it twice, and takes its time."""
+
+    folder: str
+    name: str = "t"
+
+    def check(self, place: str) -> None: ...
+
+    def build(self) -> Tool:
+        def tell(x: str) -> str:
+            """Says it twice."""
+            (Path(self.folder) / str(os.getpid())).touch()
+            time.sleep(0.05)
+            return f"{x}{x}"[:6]
+
+        return Tool.of(tell, name=self.name)

@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.envs.actions import (
     ActionError,
-    compose_rotations,
     convert_rotation,
 )
 
@@ -121,12 +120,6 @@ def test_batches_and_types(shape, dtype):
         rows = [convert_rotation(axis_angles[i], "axis_angle", form) for i in np.ndindex(shape)]
         assert np.array_equal(found.reshape(-1, found.shape[-1]), np.array(rows, dtype).reshape(-1, found.shape[-1]))
     assert np.array_equal(axis_angles, before)
-
-
-def test_composition_is_the_product_of_matrices():
-    a, b = (np.random.default_rng(k).normal(size=(6, 3)) for k in range(2))
-    ra, rb = SCIPY.from_rotvec(a), SCIPY.from_rotvec(b)
-    assert np.allclose(TO_SCIPY["axis_angle"](compose_rotations(a, b, "axis_angle")).as_matrix(), (ra * rb).as_matrix())
 
 
 def test_networks_are_imprecise():

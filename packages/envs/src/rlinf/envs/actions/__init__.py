@@ -15,7 +15,6 @@ from rlinf.envs.actions.grippers import GripperSign as GripperSign
 from rlinf.envs.actions.grippers import binarise as binarise
 from rlinf.envs.actions.grippers import convert_gripper as convert_gripper
 from rlinf.envs.actions.rotations import RotationForm as RotationForm
-from rlinf.envs.actions.rotations import compose_rotations as compose_rotations
 from rlinf.envs.actions.rotations import convert_rotation as convert_rotation
 from rlinf.envs.actions.scaling import from_unit as from_unit
 from rlinf.envs.actions.scaling import to_unit as to_unit

@@ -53,14 +53,6 @@ def convert_rotation(rotation: ArrayLike, source: RotationForm, target: Rotation
     return like(write(read(given)), rotation)
 
 
-def compose_rotations(outer: ArrayLike, inner: ArrayLike, form: RotationForm) -> Floats:
-    """The rotation `inner` followed by `outer` (the matrix product outer · inner), `[..., S]`, all of one form."""
-    _, read, write = _form(form)
-    size = rotation_size(form)
-    product = multiply(read(doubles(outer, "outer", size)), read(doubles(inner, "inner", size)))
-    return like(write(product), outer)
-
-
 def rotation_size(form: RotationForm) -> int:
     """How many numbers a rotation of that form has.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from generation_toy import ToyWriter
 
-from rlinf.core.agents import ToolCall
+from rlinf.core.agents import SessionConfig, ToolCall
 from rlinf.core.data import Completion
 from rlinf.core.generation import SamplingConfig
 from rlinf.engines.endpoint import OpenAIEndpointConfig
@@ -115,8 +115,8 @@ def toy_generator(context=512):
 
 @contextlib.asynccontextmanager
 async def serving(generator, *, tokenizer=None, sampling=None, **config):
-    sampling = sampling or SamplingConfig(max_new_tokens=12)
-    start = OpenAIEndpointConfig(**config).start(generator, tokenizer or CharTokenizer(), HermesLike(), sampling=sampling)
+    session = SessionConfig(sampling=sampling or SamplingConfig(max_new_tokens=12))
+    start = OpenAIEndpointConfig(**config).start(generator, tokenizer or CharTokenizer(), HermesLike(), session=session)
     endpoint = await start
     try:
         yield endpoint

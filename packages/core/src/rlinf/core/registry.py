@@ -240,6 +240,7 @@ RECIPES: Registry[Any] = Registry("reader of recipes", "rlinf.recipes")
 TOOLS: Registry[Any] = Registry("tool", "rlinf.tools", adapter=("function", "function"))
 TOOL_FORMATS: Registry[Any] = Registry("format of tool calls", "rlinf.tool_formats")
 WORKFLOWS: Registry[Any] = Registry("workflow", "rlinf.workflows")
+AGENTS: Registry[Any] = Registry("agent", "rlinf.agents")
 ENDPOINTS: Registry[Any] = Registry("endpoint", "rlinf.endpoints")
 
 register_advantage = ADVANTAGES.register
@@ -252,4 +253,5 @@ register_env_wrapper = ENV_WRAPPERS.register
 register_sandbox = SANDBOXES.register
 register_tool = TOOLS.register
 register_workflow = WORKFLOWS.register
+register_agent = AGENTS.register
 register_endpoint = ENDPOINTS.register

@@ -7,6 +7,7 @@ from rlinf.core.agents.episodes import Turn as Turn
 from rlinf.core.agents.formats import ToolFormat as ToolFormat
 from rlinf.core.agents.serving import EndpointConfig as EndpointConfig
 from rlinf.core.agents.serving import PolicyEndpoint as PolicyEndpoint
+from rlinf.core.agents.serving import RatedAnswer as RatedAnswer
 from rlinf.core.agents.serving import ServedSession as ServedSession
 from rlinf.core.agents.serving import SessionConfig as SessionConfig
 from rlinf.core.agents.serving import Write as Write

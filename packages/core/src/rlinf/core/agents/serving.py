@@ -26,7 +26,7 @@ class SessionConfig:
     """How requests of a session are answered."""
 
     sampling: SamplingConfig
-    """How tokens are drawn where a request doesn't say."""
+    """How tokens are drawn where a request doesn't say; its `stop_token_ids` end every turn, the tokenizer's end if it has none."""
     fixed: bool = False
     """Whether requests can't change how tokens are drawn, but for `max_tokens`, `n` and `stop`: a policy that is trained is scored
     at one temperature."""
@@ -80,6 +80,18 @@ class ServedSession(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedAnswer:
+    """An answer that a client has rated."""
+
+    branch: Branch
+    """The turns up to the answer; those before it are inherited, for each has a rating of its own."""
+    reward: float
+    """The rating, which the last turn has, too."""
+    session: str
+    """That of the client."""
+
+
 class PolicyEndpoint(Protocol):
     """A running endpoint."""
 
@@ -101,6 +113,10 @@ class PolicyEndpoint(Protocol):
         """
         ...
 
+    async def rated(self) -> RatedAnswer:
+        """The next answer that a client without an opened session has rated; waits for one. Each is given once."""
+        ...
+
     async def close(self) -> None:
         """Ends it, and all requests that are under way."""
         ...
@@ -114,7 +130,7 @@ class EndpointConfig(Protocol):
         ...
 
     async def start(
-        self, generator: Generator, tokenizer: Tokenizer, form: ToolFormat, *, sampling: SamplingConfig, rank: int = 0
+        self, generator: Generator, tokenizer: Tokenizer, form: ToolFormat, *, session: SessionConfig, rank: int = 0
     ) -> PolicyEndpoint:
         """A running endpoint on the running event loop.
 
@@ -122,7 +138,7 @@ class EndpointConfig(Protocol):
             generator: writes; the endpoint does not own it.
             tokenizer: that of the model.
             form: how the model writes calls of tools.
-            sampling: how tokens are drawn for clients that don't say; its `stop_token_ids` end every turn.
+            session: how requests of clients without a session of their own are answered.
             rank: counts ports up from a configured one.
         """
         ...

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rlinf.core.agents.episodes import Branch, Episode, Turn
+from rlinf.core.agents.serving import ServedSession
 from rlinf.core.agents.toolbox import ToolBox
-from rlinf.core.problems import Problem
+from rlinf.core.problems import Problem, Split
 from rlinf.core.tool_calls import ToolResult
 
 
@@ -50,6 +51,11 @@ class AgentTask(Protocol):
         ...
 
     @property
+    def split(self) -> Split:
+        """Of which the problem is: nothing is learned from one that is held out."""
+        ...
+
+    @property
     def tools(self) -> ToolBox:
         """What may be called."""
         ...
@@ -66,6 +72,18 @@ class AgentTask(Protocol):
             agent: who writes it, where there are several.
             prompt: with which it begins; None for the problem.
             tools: those whose calls are understood in it; None for `tools` of the task.
+        """
+        ...
+
+
+    async def session(self, generate: Generate) -> ServedSession:
+        """A session of the run's endpoint, so that a client writes this episode; what it says is part of the episode.
+
+        Args:
+            generate: what the workflow was given.
+
+        Raises:
+            ConfigError: the run has no endpoint.
         """
         ...
 

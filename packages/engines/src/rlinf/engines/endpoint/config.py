@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlinf.core.agents import ToolFormat
+from rlinf.core.agents import SessionConfig, ToolFormat
 from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import Generator, SamplingConfig
+from rlinf.core.generation import Generator
 from rlinf.core.problems import Tokenizer
 
 if TYPE_CHECKING:
@@ -42,7 +42,11 @@ class OpenAIEndpointConfig:
     max_sessions: int = 1024
     """Sessions of clients that opened none; of more, the one that was silent longest is forgotten."""
 
+    max_rated: int = 4096
+    """Rated answers that wait for whoever learns from them; of more, the oldest is forgotten."""
+
     def __post_init__(self) -> None:
+        expect_range("max_rated", self.max_rated, 1, 2**24)
         expect_range("port", self.port, 0, 65535)
         expect_range("max_concurrent", self.max_concurrent, 1, 2**16)
         expect_range("max_waiting", self.max_waiting, 0, 2**20)
@@ -61,7 +65,7 @@ class OpenAIEndpointConfig:
             raise ConfigError(f"{place}.api_key_env", f"the environment has no {self.api_key_env}", "Set it to a key of your own.")
 
     async def start(
-        self, generator: Generator, tokenizer: Tokenizer, form: ToolFormat, *, sampling: SamplingConfig, rank: int = 0
+        self, generator: Generator, tokenizer: Tokenizer, form: ToolFormat, *, session: SessionConfig, rank: int = 0
     ) -> Endpoint:
         """A running endpoint on the running event loop.
 
@@ -69,7 +73,7 @@ class OpenAIEndpointConfig:
             generator: writes; the endpoint does not own it.
             tokenizer: that of the model.
             form: how the model writes calls of tools.
-            sampling: how tokens are drawn for clients that don't say; its `stop_token_ids` end every turn.
+            session: how requests of clients without a session of their own are answered.
             rank: counts ports up from a configured one.
 
         Raises:
@@ -78,7 +82,7 @@ class OpenAIEndpointConfig:
         self.check("endpoint")
         from rlinf.engines.endpoint.endpoint import Endpoint
 
-        endpoint = Endpoint(self, generator, tokenizer, form, sampling)
+        endpoint = Endpoint(self, generator, tokenizer, form, session)
         await endpoint.start(rank)
         return endpoint
 

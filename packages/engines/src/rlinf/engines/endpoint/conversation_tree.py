@@ -112,6 +112,12 @@ class ConversationTree:
             found.append(Branch(turns=tuple(said.turn for said in path), inherited=inherited))
         return tuple(found)
 
+    @staticmethod
+    def branch(said: Said) -> Branch:
+        """The turns up to one, of which only that is its own."""
+        path = [*_way(said)][::-1]
+        return Branch(turns=tuple(each.turn for each in path), inherited=len(path) - 1)
+
     def _begun(self, request: ChatRequest) -> Prompt:
         messages = self._read(request.messages)
         if self.plain:

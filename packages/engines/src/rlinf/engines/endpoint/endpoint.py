@@ -23,9 +23,9 @@ from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from rlinf.core.agents import ToolFormat
-from rlinf.core.agents.serving import SessionConfig, Write
+from rlinf.core.agents.serving import RatedAnswer, SessionConfig, Write
 from rlinf.core.errors import ConfigError
-from rlinf.core.generation import Generator, SamplingConfig
+from rlinf.core.generation import Generator
 from rlinf.core.problems import Tokenizer
 from rlinf.engines.endpoint.answering import Answering
 from rlinf.engines.endpoint.chat_request import APIError, ChatRequest, Feedback, read_feedback, read_request
@@ -47,15 +47,15 @@ class Endpoint:
         generator: writes; the endpoint does not own it.
         tokenizer: that of the model.
         form: how the model writes calls of tools.
-        sampling: how tokens are drawn for clients that don't say; its `stop_token_ids` end every turn, the tokenizer's end if
-            there are none.
+        session: how requests of clients without a session of their own are answered.
     """
 
     def __init__(
-        self, config: OpenAIEndpointConfig, generator: Generator, tokenizer: Tokenizer, form: ToolFormat, sampling: SamplingConfig
+        self, config: OpenAIEndpointConfig, generator: Generator, tokenizer: Tokenizer, form: ToolFormat, session: SessionConfig
     ) -> None:
         self._config, self._tokenizer, self._form, self._generator = config, tokenizer, form, generator
-        self._default: Final = SessionConfig(sampling=sampling)
+        self._default: Final = session
+        self._rated: Final = asyncio.Queue[RatedAnswer](config.max_rated)
         self._key: Final = os.environ[config.api_key_env] if config.api_key_env else ""
         self._sessions: Final = Sessions(lambda name: self._session(name, self._default, None), config.max_sessions)
         self._answering: Final = Answering(generator, tokenizer, form, config.model)
@@ -85,6 +85,10 @@ class Endpoint:
             raise ConfigError("endpoint.port", f"can't listen at {place}: {error}", "Choose another, or 0.") from None
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         self._address = f"http://{host}:{port}"
+
+    async def rated(self) -> RatedAnswer:
+        """The next answer that a client without an opened session has rated; waits for one. Each is given once."""
+        return await self._rated.get()
 
     async def close(self) -> None:
         """Ends it, and all requests that are under way."""
@@ -146,11 +150,24 @@ class Endpoint:
             raise APIError(415, "expected a body of application/json")
         chat = read_request(request.body) if path == "/v1/chat/completions" else read_feedback(request.body)
         session = self._sessions.of(name, request.headers, chat.user, "" if self._key else key)
-        return await self._in_time(chat, session) if isinstance(chat, ChatRequest) else _reward(chat, session)
+        return await self._in_time(chat, session) if isinstance(chat, ChatRequest) else self._reward(chat, session)
 
     def _model(self) -> dict[str, Any]:
         version = self._generator.version
         return {"id": self._config.model, "object": "model", "created": 0, "owned_by": "rlinf", "version": version}
+
+    def _reward(self, feedback: Feedback, session: Session) -> HTTPAnswer:
+        try:
+            session.reward(feedback.reward, feedback.id)
+        except ConfigError as error:
+            raise APIError(404, str(error), param="id") from None
+        if not self._sessions.is_open(session.name):
+            for branch in session.rated(feedback.id):
+                # Where nobody learns from ratings, the newest are kept.
+                if self._rated.full():
+                    self._rated.get_nowait()
+                self._rated.put_nowait(RatedAnswer(branch=branch, reward=feedback.reward, session=session.name))
+        return HTTPAnswer(content={"object": "feedback", "id": feedback.id, "reward": feedback.reward})
 
     async def _in_time(self, chat: ChatRequest, session: Session) -> HTTPAnswer:
         """An answer within the bounds on requests and time."""
@@ -190,14 +207,6 @@ class Endpoint:
                     yield event
         except APIError as error:
             yield error.content
-
-
-def _reward(feedback: Feedback, session: Session) -> HTTPAnswer:
-    try:
-        session.reward(feedback.reward, feedback.id)
-    except ConfigError as error:
-        raise APIError(404, str(error), param="id") from None
-    return HTTPAnswer(content={"object": "feedback", "id": feedback.id, "reward": feedback.reward})
 
 
 def _refusal(status: int, problem: str) -> Any:

@@ -104,13 +104,20 @@ class Session:
         Raises:
             ConfigError: there is no such answer.
         """
-        found = self._tree.turns[-1:] if completion is None else self._answers.get(completion, [])
+        found = self._said(completion)
         if not found:
             problem = f"no answer '{completion}' in this session" if completion else "nothing was written yet"
             raise ConfigError("reward", problem, "Give the id of one of its answers.")
         for said in found:
             said.turn = replace(said.turn, reward=value)
         self.rewards += 1
+
+    def rated(self, completion: str | None) -> tuple[Branch, ...]:
+        """The turns up to an answer, one branch for each of its choices; the last turn if None."""
+        return tuple(map(self._tree.branch, self._said(completion)))
+
+    def _said(self, completion: str | None) -> list[Said]:
+        return self._tree.turns[-1:] if completion is None else self._answers.get(completion, [])
 
     def branches(self) -> tuple[Branch, ...]:
         """All that was written so far; what branches share belongs to the first of them."""

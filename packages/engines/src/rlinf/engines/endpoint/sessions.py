@@ -48,6 +48,10 @@ class Sessions:
         self._opened.pop(name, None)
         self._other.pop(name, None)
 
+    def is_open(self, name: str) -> bool:
+        """Whether it was opened, and not only talked to."""
+        return name in self._opened
+
     def find(self, name: str) -> Session | None:
         """A session that has been talked to or opened."""
         return self._opened.get(name) or self._other.get(name)

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
-from rlinf.core.agents import Conversation, Episode, EpisodeFinish, ToolBox, Turn
+from rlinf.core.agents import (
+    Conversation,
+    Episode,
+    EpisodeFinish,
+    Generate,
+    PolicyEndpoint,
+    ServedSession,
+    SessionConfig,
+    ToolBox,
+    Turn,
+)
 from rlinf.core.capabilities import HasContext
-from rlinf.core.errors import RLinfError
+from rlinf.core.data import Completion
+from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.generation import Generator, SamplingConfig
-from rlinf.core.problems import Problem, Tokenizer
+from rlinf.core.problems import Problem, Split, Tokenizer
 from rlinf.core.random import keyed_seed
 from rlinf.runners.agent.schema import AgentSection
 from rlinf.runners.conversations.conversation import RenderingError, TokenConversation
@@ -21,6 +34,10 @@ from rlinf.runners.reasoning.language import as_numpy, encode_prompt
 
 class OutOfContext(Exception):
     """A conversation is as long as the generator can hold; where a workflow lets it pass, its episode ends with "length"."""
+
+
+class OutOfTurns(Exception):
+    """An agent of its own has asked for as many turns as a conversation may have."""
 
 
 class Aborted(Exception):
@@ -41,8 +58,14 @@ class Task:
     """That of the run."""
     tokenizer: Tokenizer
     """That of the model."""
+    split: Split = "train"
+    """Of which the problem is."""
     opened: list[TokenConversation] = field(default_factory=list[TokenConversation])
     """All conversations, in the order in which they began."""
+    endpoint: Callable[[], Awaitable[PolicyEndpoint]] | None = None
+    """Where the policy can be reached over HTTP; None if nowhere."""
+    sessions: list[ServedSession] = field(default_factory=list[ServedSession])
+    """All sessions of the endpoint."""
 
     @property
     def max_turns(self) -> int:
@@ -60,10 +83,40 @@ class Task:
             tokens = tuple(encode_prompt(self.tokenizer, problem))
         return TokenConversation(problem, tokens, self.tokenizer, form, callable_here, agent, self.opened)
 
-    def episode(self, finish: EpisodeFinish, *, answer: str = "", failure: str = "") -> Episode:
+    async def served(self) -> PolicyEndpoint:
+        """The run's endpoint.
+
+        Raises:
+            ConfigError: the run has none.
+        """
+        if self.endpoint is None:
+            raise ConfigError("agent.endpoint", "the run has none", "Add `endpoint: {}` to `agent`.")
+        return await self.endpoint()
+
+    async def session(self, generate: Generate) -> ServedSession:
+        """A session of the run's endpoint; see `rlinf.core.agents.AgentTask`."""
+        endpoint, turns = await self.served(), cast("TurnGenerator", generate)
+        plain = isinstance(self.problem.prompt, str)
+        config = SessionConfig(sampling=turns.sampling, fixed=True, plain=plain)
+        asked = itertools.count()
+
+        async def write(prompt: Sequence[int], sampling: SamplingConfig, *, request_id: str) -> Completion[Any]:
+            if next(asked) >= self.max_turns:
+                raise OutOfTurns(f"more than agent.max_turns = {self.max_turns} turns")
+            completion = await turns.complete(prompt, sampling, request_id=request_id)
+            if completion.finish == "abort" and turns.aborted():
+                raise Aborted
+            return completion
+
+        name = re.sub(r"[^A-Za-z0-9._-]", ".", f"{turns.request}.{len(self.sessions)}")
+        self.sessions.append(endpoint.open(name, config, write=write))
+        return self.sessions[-1]
+
+    def episode(self, finish: EpisodeFinish, *, answer: str = "", failure: str = "", reward: float = 0.0) -> Episode:
         """All that was written so far as an episode."""
-        branches = tuple(each.closed() for each in self.opened if each.turns)
-        return Episode(branches=branches, finish=finish, answer=answer, failure=failure)
+        own = [each.closed() for each in self.opened if each.turns]
+        served = [branch for session in self.sessions for branch in session.branches()]
+        return Episode(branches=(*own, *served), finish=finish, answer=answer, failure=failure, reward=reward)
 
 
 class TurnGenerator:
@@ -88,8 +141,13 @@ class TurnGenerator:
         in_flight: set[str],
         aborted: Callable[[], bool],
     ) -> None:
-        self._generator, self._sampling, self._seed, self._request = generator, sampling, seed, request
-        self._in_flight, self._aborted, self._counts = in_flight, aborted, Counter[str]()
+        self._generator, self._seed, self._in_flight, self._counts = generator, seed, in_flight, Counter[str]()
+        self.sampling = sampling
+        """How turns are written, with the tokens that end them."""
+        self.request = request
+        """Names the requests of this episode."""
+        self.aborted = aborted
+        """Whether a caller has ended the episode."""
         self.failure: RLinfError | None = None
         """What the generator failed with, which is no fault of the episode."""
 
@@ -100,32 +158,49 @@ class TurnGenerator:
             OutOfContext: there is no room for another token.
             Aborted: a caller ended the episode.
         """
-        if self._aborted():
-            raise Aborted
         own = cast("TokenConversation", conversation)
+        completion = await self.complete(own.tokens, self.sampling, agent=own.agent)
+        turn = own.write(completion)
+        if completion.finish == "abort":
+            raise Aborted
+        return turn
+
+    async def complete(
+        self, prompt: Sequence[int], sampling: SamplingConfig, *, agent: str = "", request_id: str | None = None
+    ) -> Completion[Any]:
+        """What follows a prompt, NumPy; as long as asked for, or as there is room.
+
+        Args:
+            prompt: token ids.
+            sampling: how tokens are drawn.
+            agent: who writes, where there are several.
+            request_id: in place of a name of its own.
+
+        Raises:
+            OutOfContext: there is no room for another token.
+            Aborted: a caller has ended the episode.
+        """
+        if self.aborted():
+            raise Aborted
         # By the agent, not by all turns so far: which of several agents is first depends on how long tools take.
-        agent, count = own.agent, self._counts[own.agent]
+        count = self._counts[agent]
         self._counts[agent] += 1
-        request = f"{self._request}/{agent}{count}"
+        request = request_id or f"{self.request}/{agent}{count}"
         seed = keyed_seed(self._seed, f"turn of {agent}" if agent else "turn", count)
-        sampling = replace(self._sampling, max_new_tokens=min(self._sampling.max_new_tokens, self._room(len(own.tokens))))
+        sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, self._room(len(prompt), sampling)))
         self._in_flight.add(request)
         try:
-            completion = await self._generator.generate(own.tokens, sampling, seed=seed, request_id=request)
+            return as_numpy(await self._generator.generate(prompt, sampling, seed=seed, request_id=request))
         except RLinfError as error:
             self.failure = error
             raise
         finally:
             self._in_flight.discard(request)
-        turn = own.write(as_numpy(completion))
-        if completion.finish == "abort":
-            raise Aborted
-        return turn
 
-    def _room(self, tokens: int) -> int:
+    def _room(self, tokens: int, sampling: SamplingConfig) -> int:
         whole = self._generator.context_length if isinstance(self._generator, HasContext) else None
         if whole is None:
-            return self._sampling.max_new_tokens
+            return sampling.max_new_tokens
         if tokens >= whole:
             raise OutOfContext
         return whole - tokens
@@ -161,4 +236,8 @@ async def play(config: AgentSection, begin: Callable[[int], tuple[Task, TurnGene
                 failed = task.episode("timeout", failure=f"no end within agent.episode_timeout_s = {config.episode_timeout_s:g} s")
             else:
                 failed = task.episode("error", failure=f"{type(error).__name__}: {error}")
+        finally:
+            # Later requests of a client that still runs, such as one in a thread, are refused.
+            for session in task.sessions:
+                session.close()
     return replace(failed, attempts=config.attempts)

@@ -10,8 +10,9 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from rlinf.core.agents import Episode, ToolBox
+from rlinf.core.agents import Episode, PolicyEndpoint, SessionConfig, ToolBox
 from rlinf.core.data import Completion
+from rlinf.core.errors import ConfigError
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.random import keyed_seed
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
@@ -37,6 +38,8 @@ class AgentRolloutWorker(LanguageRolloutWorker):
         self._places = asyncio.Semaphore(cfg.agent.max_concurrent)
         self._in_flight: dict[str, set[str]] = {}
         self._aborted: set[str] = set()
+        self._endpoint: PolicyEndpoint | None = None
+        self._starting = asyncio.Lock()
 
     def prepare(self) -> None:
         """Builds the tools."""
@@ -44,7 +47,7 @@ class AgentRolloutWorker(LanguageRolloutWorker):
 
     async def write_group(self, job: JobSpec, prompt_group: PromptGroup) -> tuple[Written, ...]:
         """One episode for each member."""
-        sampling, key = self._sampling(job), _key(job, prompt_group)
+        sampling, key = self._ended(job.sampling), _key(job, prompt_group)
         self._in_flight[key] = set()
         try:
             episodes = [self._episode(job, prompt_group, sampling, member) for member in range(job.samples)]
@@ -70,7 +73,15 @@ class AgentRolloutWorker(LanguageRolloutWorker):
         prompt = engine.problems.prompt(job.split, prompt_group.problem).tokens
 
         def begin(attempt: int) -> tuple[Task, TurnGenerator]:
-            task = Task(problem=problem, prompt=prompt, tools=self._tools, config=self.cfg.agent, tokenizer=engine.tokenizer)
+            task = Task(
+                problem=problem,
+                prompt=prompt,
+                tools=self._tools,
+                config=self.cfg.agent,
+                tokenizer=engine.tokenizer,
+                split=job.split,
+                endpoint=lambda: self._served(plain=isinstance(problem.prompt, str)),
+            )
             seed = keyed_seed(self.cfg.runner.seed, f"agent/{job.split}", prompt_group.group, member, attempt)
             generate = TurnGenerator(
                 engine.generator,
@@ -85,10 +96,34 @@ class AgentRolloutWorker(LanguageRolloutWorker):
         async with self._places:
             return await play(self.cfg.agent, begin)
 
-    def _sampling(self, job: JobSpec) -> SamplingConfig:
-        """That of the job, where a turn may also end behind a call."""
+    async def close(self) -> None:
+        """Ends the endpoint and the generator."""
+        if self._endpoint is not None:
+            await self._endpoint.close()
+        await super().close()
+
+    async def _served(self, *, plain: bool) -> PolicyEndpoint:
+        """The endpoint, which begins with the first episode that asks for it, on the event loop of all episodes.
+
+        Raises:
+            ConfigError: the run has none.
+        """
+        async with self._starting:
+            if self._endpoint is None:
+                section, engine, agent = self.cfg.agent.endpoint, self.engine, self.cfg.agent
+                if section is None:
+                    raise ConfigError("agent.endpoint", "the run has none", "Add `endpoint: {}` to `agent`.")
+                sampling = self._ended(self.cfg.rollout.sampling_params)
+                session = SessionConfig(sampling=sampling, fixed=True, plain=plain, seed=keyed_seed(self.cfg.runner.seed, "served"))
+                form = agent.tool_format.format
+                start = section.config.start(engine.generator, engine.tokenizer, form, session=session, rank=self.rank)
+                self._endpoint = await start
+            return self._endpoint
+
+    def _ended(self, sampling: SamplingConfig) -> SamplingConfig:
+        """The same, where a turn may also end behind a call."""
         engine, form = self.engine, self.cfg.agent.tool_format.format
-        sampling = engine.problems.stopped(job.sampling)
+        sampling = engine.problems.stopped(sampling)
         ends = turn_ends(engine.tokenizer, form, self._tools.tools)
         return replace(sampling, stop_token_ids=tuple(dict.fromkeys((*sampling.stop_token_ids, *ends))))
 

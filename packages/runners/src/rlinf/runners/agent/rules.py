@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from rlinf.core.errors import ConfigError
+from rlinf.runners.agent.client_agents import ClientAgent
 from rlinf.runners.agent.delegation import NAME, Delegate
+from rlinf.runners.agent.online import LearnFromUsers
 from rlinf.runners.agent.schema import AgentConfig
 from rlinf.runners.config.rules import Rule
 from rlinf.runners.config.sections import Section
@@ -42,7 +44,20 @@ def _delegation_has_its_tool(cfg: AgentConfig) -> ConfigError | None:
     return ConfigError("agent.lead_tools", f"expected some of {', '.join(names)}, found '{missing}'", "Add it to agent.tools.")
 
 
-AGENT: Final[Sequence[Rule[AgentConfig]]] = (*REASONING, _no_partial_episodes, _tools_differ, _delegation_has_its_tool)
+def _clients_have_an_endpoint(cfg: AgentConfig) -> ConfigError | None:
+    if not isinstance(cfg.agent.workflow, ClientAgent | LearnFromUsers) or cfg.agent.endpoint is not None:
+        return None
+    problem = f"the workflow '{cfg.agent.workflow_type}' needs one, found null"
+    return ConfigError("agent.endpoint", problem, "Add `endpoint: {}` to `agent`.")
+
+
+AGENT: Final[Sequence[Rule[AgentConfig]]] = (
+    *REASONING,
+    _no_partial_episodes,
+    _tools_differ,
+    _delegation_has_its_tool,
+    _clients_have_an_endpoint,
+)
 
 
 def read_agent(data: Section) -> AgentConfig:

@@ -6,14 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlinf.core.agents import Workflow
+from rlinf.core.agents import EndpointConfig, Workflow
 from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Problem
-from rlinf.core.registry import WORKFLOWS
+from rlinf.core.registry import ENDPOINTS, WORKFLOWS
 from rlinf.runners.config.schema import chosen, positive
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.conversations.tool_use import ToolUseConfig
 from rlinf.runners.reasoning.schema import ReasoningConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSection:
+    """`agent.endpoint`; it also holds the endpoint's own fields."""
+
+    type: str = "openai"
+    """A registered endpoint."""
+    config: EndpointConfig = field(metadata=chosen(ENDPOINTS, "type"))
+    """Its own fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +34,8 @@ class AgentSection(ToolUseConfig):
     """A registered workflow, or `module:attr` of an async function `(task, generate) -> Episode`."""
     workflow: Workflow = field(metadata=chosen(WORKFLOWS, "workflow_type"))
     """Its own fields."""
+    endpoint: EndpointSection | None = None
+    """Where the policy can be reached over HTTP by agents that know nothing but a client; null unless the workflow needs it."""
     max_turns: int = 8
     """How many turns a conversation may have."""
     max_concurrent: int = 512
@@ -47,7 +59,7 @@ class AgentSection(ToolUseConfig):
             raise ConfigError("max_failed_share", f"expected a share from 0 to 1, found {self.max_failed_share:g}")
 
 
-_NOT_MEASURED = ("max_concurrent", "max_failed_share")
+_NOT_MEASURED = ("endpoint", "max_concurrent", "max_failed_share")
 """Keys of `agent` that can't change what is measured."""
 
 
@@ -56,6 +68,11 @@ class AgentConfig(ReasoningConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     agent: AgentSection
+
+    @property
+    def can_move_work(self) -> bool:
+        """What tools have seen and done can't be gone on with elsewhere."""
+        return False
 
     @property
     def measured_agent(self) -> Mapping[str, Any] | None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(bool(ProcessSandbox().refusal()), reason="this m
 
 
 def test_programs_are_run_scored_by_their_share_of_cases_and_by_their_shape(tmp_path: Path) -> None:
-    """Half of them pass all five cases in the right shape; the others fail the one with equal numbers, without the tags."""
+    """Half of them pass all five cases in the right shape; the others fail the one of f(0), without the tags."""
     torch.set_num_threads(1)
     app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "code_grpo"))
     app.train(

@@ -41,9 +41,9 @@ async def programs(task: AgentTask, generate: Generate) -> Episode:
     await generate(chat)
     right = task.problem.id % 2 == 0
     row = task.problem.row
-    program = f"def f(a,b):return {row['form']}{row['ending']}"
-    (result,) = await task.tools.call_all([ToolCall(name="python", arguments={"code": f"{program}\nprint(f(3,4))"})])
+    program = f"def f(x):return x*{row['factor']}+{row['constant']}"
+    (result,) = await task.tools.call_all([ToolCall(name="python", arguments={"code": f"{program}\nprint(f(3))"})])
     if result.outcome != "ok":
         raise RuntimeError(result.text)
-    block = f"```python\n{program if right else program + '+(a==b)'}\n```"
+    block = f"```python\n{program if right else program + '+(x==0)'}\n```"
     return Episode(branches=(chat.closed(),), finish="stop", answer=f"<answer>\n{block}\n</answer>" if right else block)

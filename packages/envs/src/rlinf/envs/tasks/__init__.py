@@ -10,5 +10,7 @@ from rlinf.envs.tasks.countdown import solve as solve
 from rlinf.envs.tasks.dataset import Dataset as Dataset
 from rlinf.envs.tasks.programs import Programs as Programs
 from rlinf.envs.tasks.programs import Specification as Specification
+from rlinf.envs.tasks.reasoning_gym import ReasoningGym as ReasoningGym
+from rlinf.envs.tasks.reasoning_gym import ReasoningGymReward as ReasoningGymReward
 from rlinf.envs.tasks.shapes import Shapes as Shapes
 from rlinf.envs.tasks.splits import split_of as split_of

@@ -1,9 +1,9 @@
-"""Small functions to write, of which an example says what the description leaves open: `f(a,b)=a*b?;f(47,83)=3948:`."""
+"""Small functions to write, of which an example says what the description leaves open: `f(x)=x*83+?;f(47)=3960:`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,64 +15,54 @@ from rlinf.envs.tasks.splits import check_sizes, distinct
 
 _DRAWS: Final = 4096
 _PARTS: Final = 1 << 20
-_FORMS: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "a*b": lambda a, b: a * b,
-    "a*a": lambda a, _: a * a,
-    "b*b": lambda _, b: b * b,
-}
-_ENDINGS: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "+a": lambda a, _: a,
-    "+b": lambda _, b: b,
-    "-a": lambda a, _: -a,
-    "-b": lambda _, b: -b,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Specification:
     """What a function shall do, and one example."""
 
-    form: str
+    factor: int
     """What is said of it."""
-    ending: str
+    constant: int
     """What only the example says."""
-    a: int
-    b: int
+    x: int
+    """The example's argument."""
 
     def __str__(self) -> str:
-        return f"f(a,b)={self.form}?;f({self.a},{self.b})={self.value(self.a, self.b)}:"
+        return f"f(x)=x*{self.factor}+?;f({self.x})={self.value(self.x)}:"
 
     @property
-    def key(self) -> str:
-        """What is asked, but for its answer."""
-        return f"{self.form} {self.a} {self.b}"
+    def program(self) -> str:
+        """The function."""
+        return f"def f(x):return x*{self.factor}+{self.constant}"
 
-    def value(self, a: int, b: int) -> int:
+    @property
+    def trial(self) -> str:
+        """A program that prints what the description leaves open."""
+        return f"print({self.value(self.x)}-{self.x}*{self.factor})"
+
+    def value(self, x: int) -> int:
         """What the function returns."""
-        return _FORMS[self.form](a, b) + _ENDINGS[self.ending](a, b)
-
-    def program(self, ending: str | None = None) -> str:
-        """The function with this ending; None is the right one."""
-        return f"def f(a,b):return {self.form}{ending or self.ending}"
+        return x * self.factor + self.constant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """Generated specifications of functions of two numbers, by name: `data.type: programs`.
+    """Generated specifications of functions, by name: `data.type: programs`.
 
-    `f(a,b)=a*b?;f(47,83)=3948:` leaves open whether a or b is added or taken away; the example says it, to whom can multiply. The
-    answer is a program in a fenced block within `<answer>` tags; the problem's answer holds test cases for the reward `code`.
+    `f(x)=x*83+?;f(47)=3960:` leaves a constant open; the example tells it to whom can work out 3960 − 47 · 83. The answer is a
+    program in a fenced block within `<answer>` tags; the problem's answer holds test cases for the reward `code`.
 
-    A share of the worked examples runs one reading after the other with the tool until one prints what it should, in any order; the
-    others state the right program at once, as somebody does who can work it out in his head.
+    A share of the worked examples has a program work the constant out before it writes the function; the others write the right
+    function at once, as somebody does who can work it out in his head.
     """
 
     digits: int = 2
-    """Digits of the example's numbers, of which the first is not 0."""
+    """Digits of the factor, the constant and the example's argument, of which the first is not 0."""
     cases: int = 5
-    """Test cases of each problem, none of which is the example; the first has two equal numbers, with which readings agree."""
+    """Test cases of each problem, none of which is the example; the first asks for f(0), which tells the constant alone."""
     worked_share: float = 0.35
-    """The share of problems whose worked example runs its programs before it answers."""
+    """The share of problems whose worked example runs a program before it answers."""
     tool: str = "python"
     """The name of the tool in worked examples; it takes an argument `code`."""
     train: int = 10_000
@@ -109,40 +99,28 @@ class Programs:
     def _problem(self, number: int, asked: Specification) -> Problem:
         # By the specification alone, so that its example stays the same whatever else is drawn.
         worked = keyed_seed(self.seed, f"worked {asked}") % _PARTS < self.worked_share * _PARTS
-        answer = WorkedTurn(text=f"<answer>\n```python\n{asked.program()}\n```\n</answer>")
-        turns = (*self._attempts(asked), answer) if worked else (answer,)
-        row = {"form": asked.form, "ending": asked.ending}
+        answer = WorkedTurn(text=f"<answer>\n```python\n{asked.program}\n```\n</answer>")
+        call = ToolCall(name=self.tool, arguments={"code": asked.trial})
+        trial = WorkedTurn(calls=(call,), results=(ToolResult(text=str(asked.constant), name=self.tool),))
+        row = {"factor": asked.factor, "constant": asked.constant}
+        turns = (trial, answer) if worked else (answer,)
         return Problem(prompt=str(asked), answer=self._cases(asked), id=number, turns=turns, row=row)
-
-    def _attempts(self, asked: Specification) -> Iterator[WorkedTurn]:
-        """One reading after the other, up to the one that prints what it should."""
-        order: list[str] = keyed_generator(self.seed, f"order {asked}").permutation(list(_ENDINGS)).tolist()
-        for ending in order[: order.index(asked.ending) + 1]:
-            code = f"{asked.program(ending)}\nprint(f({asked.a},{asked.b}))"
-            printed = str(_FORMS[asked.form](asked.a, asked.b) + _ENDINGS[ending](asked.a, asked.b))
-            calls = (ToolCall(name=self.tool, arguments={"code": code}),)
-            yield WorkedTurn(calls=calls, results=(ToolResult(text=printed, name=self.tool),))
 
     def _cases(self, asked: Specification) -> str:
         generator = keyed_generator(self.seed, f"cases {asked}")
-        pairs: list[tuple[int, int]] = [(a := int(generator.integers(2, 100)), a)]
-        while len(pairs) < self.cases:
-            a, b = (int(value) for value in generator.integers(2, 1000, size=2))
-            if a != b and (a, b) != (asked.a, asked.b):
-                pairs.append((a, b))
-        return json.dumps([f"assert f({a},{b}) == {asked.value(a, b)}" for a, b in pairs])
+        others = [int(x) for x in generator.permutation(range(1, 1000)) if x != asked.x]
+        return json.dumps([f"assert f({x}) == {asked.value(x)}" for x in (0, *others[: self.cases - 1])])
 
     def _drawn(self) -> Iterator[Specification]:
-        """Specifications without end, from one stream for all splits; the readings of each differ in its example."""
+        """Specifications without end, from one stream for all splits."""
         generator = keyed_generator(self.seed, "programs")
-        low, forms, endings = 10 ** (self.digits - 1), list(_FORMS), list(_ENDINGS)
+        low = 10 ** (self.digits - 1)
         while True:
-            numbers: list[list[int]] = generator.integers(low, 10 * low, size=(_DRAWS, 2)).tolist()
-            chosen: list[list[int]] = generator.integers((len(forms), len(endings)), size=(_DRAWS, 2)).tolist()
-            for (a, b), (form, ending) in zip(numbers, chosen, strict=True):
-                if a != b:
-                    yield Specification(forms[form], endings[ending], a, b)
+            numbers: list[list[int]] = generator.integers(low, 10 * low, size=(_DRAWS, 3)).tolist()
+            for factor, constant, x in numbers:
+                yield Specification(factor, constant, x)
 
 
 def _key(asked: Specification) -> str:
-    return asked.key
+    """What the example is of: nobody is asked it in both splits."""
+    return f"{asked.factor} {asked.x}"

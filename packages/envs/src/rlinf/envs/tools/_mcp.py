@@ -158,7 +158,7 @@ class _Session:
         target: Any = config.url
         if config.command:
             program, *arguments = config.command
-            target = mcp.StdioServerParameters(command=program, args=arguments, env=dict(config.env))
+            target = mcp.stdio_client(mcp.StdioServerParameters(command=program, args=arguments, env=dict(config.env)))
         try:
             async with asyncio.timeout(config.start_s) as starting:
                 async with mcp.Client(target) as self.client:

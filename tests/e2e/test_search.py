@@ -1,0 +1,73 @@
+"""A model searches the generated knowledge base: what it reads is what the base says, and it learns to look things up."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reasoning_app import ReasoningApp
+
+from rlinf.envs.knowledge import Knowledge, generated
+
+pytest.importorskip("bm25s", reason="needs rlinf-envs[search]")
+
+SIZES = {"people": 300, "companies": 40, "cities": 30, "countries": 20}
+SMALL = tuple(f"data.knowledge.{name}={size}" for name, size in SIZES.items())
+QUICK = (
+    "data.worked_share=1.0",
+    "data.train=400",
+    "data.validation=64",
+    "data.rollout_batch_size=8",
+    "data.val_problems=8",
+    "data.final_problems=8",
+    "actor.global_batch_size=64",
+    "runner.max_steps=1",
+    "runner.val_check_interval=0",
+    "runner.transcripts=8",
+    "sft.runner={max_steps: 1, steps_per_iteration: 120}",
+    "sft.actor.global_batch_size=16",
+)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> ReasoningApp:
+    torch.set_num_threads(1)
+    return ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "search_grpo"))
+
+
+def transcripts(app: ReasoningApp) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+
+
+def test_what_a_model_reads_is_what_the_knowledge_base_says(app: ReasoningApp) -> None:
+    app.train(*SMALL, *QUICK)
+    row = app.rows()[1]
+    assert row["rollout/tool_calls"] > 0
+    assert row["rollout/tool_timeouts"] == row["rollout/failed"] == 0
+    base = generated(Knowledge(**SIZES, held_out=0.1, lower_case=True, style="brief", values=False))
+    known = {passage.text for passage in base.passages}
+    texts = [response["text"] for line in transcripts(app) for response in line["responses"]]
+    read = [inside for text in texts for inside in re.findall(r"⟦<information>(.*?)</information>⟧", text)]
+    found = {text for text in read if text != "nothing found" and not text.startswith("error: ")}
+    assert found
+    assert found <= known
+    assert app.summary()["eval/problems"] == 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_it_learns_to_search(app: ReasoningApp, seed: int) -> None:
+    """From at most 40 % to at least 85 % of held-out questions; and nothing without what it searches."""
+    app.train(f"runner.seed={seed}")
+    metrics = [row for row in app.metrics() if "eval/accuracy" in row]
+    assert metrics[0]["step"] == 0
+    assert metrics[0]["eval/accuracy"] <= 0.40
+    assert app.summary()["eval/accuracy"] >= 0.85
+    app.evaluate(str(app.folder / "checkpoints/best"), "agent.tools.0.knowledge.seed=1")
+    (control,) = (path for path in app.folder.rglob("summary.json") if path != app.folder / "summary.json")
+    assert json.loads(control.read_text())["eval/accuracy"] <= 0.05

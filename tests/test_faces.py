@@ -16,6 +16,7 @@ PARTS = (
     "core.agents",
     "core.replay",
     "scheduler",
+    "scheduler.lending",
     "scheduler.planner",
     "algorithms",
     "algorithms.objectives",

@@ -29,6 +29,7 @@ from rlinf.engines.activation_checkpointing import blocks_of, recompute
 from rlinf.engines.fsdp import checkpoint
 from rlinf.engines.fsdp.masters import MasterWeights
 from rlinf.engines.fsdp.rescoring import Scores, on_device
+from rlinf.engines.fsdp.resizing import TrainerState, check_names
 from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
 from rlinf.engines.layout import Layout, Replicated
 from rlinf.engines.lazy_tensors import Gathered
@@ -345,6 +346,26 @@ class FSDPTrainer(Leaving):
         """
         self._offloader.expect_here(PARTS, by="load")
         self._set_version(self._saver.load(folder))
+
+    def state(self) -> TrainerState:
+        """All that training needs to go on, gathered; every rank calls it. See `rlinf.engines.fsdp.resizing`.
+
+        Raises:
+            RLinfError: something is offloaded.
+        """
+        self._offloader.expect_here(PARTS, by="state")
+        return TrainerState(version=self._version, tensors=self._saver.whole())
+
+    def restore(self, state: TrainerState) -> None:
+        """Goes on from a whole state; every rank calls it.
+
+        Raises:
+            ShapeError: it is that of another model.
+        """
+        expected = {f"model/{name}" for name in self._policy.state_dict()}
+        check_names({name for name in state.tensors if name.startswith("model/")}, expected)
+        self._saver.take(state.tensors)
+        self._set_version(state.version)
 
     def close(self) -> None:
         """Leaves the other ranks, after a checkpoint that is still being written."""

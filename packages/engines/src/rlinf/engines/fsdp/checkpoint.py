@@ -133,6 +133,23 @@ class Saver:
 
         return shards.load(folder / SHARDS, self._module, self._optimizers, self._ranks)
 
+    def whole(self) -> dict[str, Tensor]:
+        """All that training needs to go on, gathered on the CPU of each rank; every rank calls it."""
+        state: dict[str, Tensor] = self._module.state_dict()
+        model = {f"model/{name}": self._layout.whole(state[name]) for name in sorted(state)}
+        memory = {f"optimizer/{name}": self._layout.whole(tensor) for name, tensor in self._memory().items()}
+        return {**model, **memory, **self._optimizers.scale.state()}
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """Goes on from what `whole` gave; every rank calls it."""
+        state: dict[str, Tensor] = self._module.state_dict()
+        with torch.no_grad():
+            for name, tensor in state.items():
+                tensor.copy_(self._layout.part(tensors[f"model/{name}"], tensor))
+        self._optimizers.scale.restore(tensors)
+        prefix = "optimizer/"
+        self._remember({name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)})
+
     def close(self) -> None:
         """Waits for the last checkpoint."""
         if self._last is not None:

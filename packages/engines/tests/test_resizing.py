@@ -1,0 +1,47 @@
+"""Ranks become more and fewer between two steps: the losses are those of a run that stays as it is."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from engines_ranks import free_port
+from engines_toy import ToyPolicy
+from resizing_ranks import CASES, PLAN
+
+from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.engines import FSDPTrainerConfig
+from rlinf.engines.fsdp.resizing import rebuild, release
+
+
+def test_one_two_one_two_ranks_step_as_one(tmp_path):
+    where = [f"tcp://127.0.0.1:{free_port()}" for _ in range(len(CASES) * len(PLAN))]
+    program = str(Path(__file__).with_name("resizing_ranks.py"))
+    ranks = [subprocess.Popen([sys.executable, program, str(rank), str(tmp_path), *where]) for rank in range(2)]
+    try:
+        assert [process.wait(240) for process in ranks] == [0, 0]
+    finally:
+        for process in ranks:
+            process.kill()
+    first, second = (json.loads((tmp_path / f"seen_{rank}.json").read_text()) for rank in range(2))
+    for name in CASES:
+        found = first[name]
+        assert found["version"] == len(found["losses"]) == 2 * len(PLAN)
+        assert found["losses"] == pytest.approx(found["fixed"], abs=1e-5)
+        assert len(set(found["losses"])) == len(found["losses"]), "something is learned in each step"
+        assert found["apart"] < 1e-5
+        assert second[name]["losses"] == pytest.approx(found["losses"][2:4] + found["losses"][6:8], abs=1e-7)
+
+
+def test_rank_0_must_have_the_state():
+    with pytest.raises(ConfigError, match="rank 0 has no state to go on from"):
+        rebuild(FSDPTrainerConfig(), ToyPolicy(), None, rank=0, world_size=1, rendezvous="")
+
+
+def test_the_state_of_another_model_is_refused():
+    state = release(FSDPTrainerConfig().build(ToyPolicy(), rank=0, world_size=1, rendezvous=""))
+    assert state.bytes > 0
+    state.tensors["model/stranger"] = state.tensors.pop("model/actor.0.weight")
+    with pytest.raises(ShapeError, match=r"made for another model: 'model/actor\.0\.weight'"):
+        rebuild(FSDPTrainerConfig(), ToyPolicy(), state, rank=0, world_size=1, rendezvous="")

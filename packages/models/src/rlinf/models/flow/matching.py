@@ -9,6 +9,7 @@ from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
 from rlinf.models.flow.draws import draw
+from rlinf.models.precision import at_least_float32
 
 _LEAST_TIME = 0.001
 
@@ -90,4 +91,4 @@ def fpo_logprob(prediction: Tensor, target: Tensor) -> Tensor:
     Returns:
         −ℓ, `[B]`: the difference of two of them is the logarithm of the ratio.
     """
-    return -(prediction.float() - target.float()).square().flatten(1).mean(1)
+    return -(at_least_float32(prediction) - at_least_float32(target)).square().flatten(1).mean(1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import torch
-from torch import Tensor
-
+from rlinf.algorithms.lazy import torch
 from rlinf.core.errors import ConfigError, ShapeError, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def expect_shape(place: str, tensor: Tensor, shape: Sequence[int]) -> None:
@@ -53,8 +55,9 @@ def expect_fraction(place: str, value: float | Tensor) -> None:
     Raises:
         ConfigError: the message names the range and a value outside it.
     """
-    if not isinstance(value, Tensor):
-        expect_range(place, value, 0.0, 1.0)
+    # Of a configuration it is a number: to ask torch about it would import torch.
+    if "torch" not in sys.modules or not isinstance(value, torch.Tensor):
+        expect_range(place, cast("float", value), 0.0, 1.0)
         return
     # `aminmax` of nothing raises.
     if value.numel() == 0:
@@ -94,7 +97,7 @@ def expect_names(place: str, names: object) -> None:
     Raises:
         ShapeError: the message names `place` and the type.
     """
-    if not isinstance(names, Tensor):
+    if not isinstance(names, torch.Tensor):
         remedy = "Number them first: torch.tensor([…])."
         raise ShapeError(place, f"expected a tensor of integers, found {type(names).__name__}", remedy)
     # A hash above 2²⁴ is not exact in float32, so two groups would silently become one.

@@ -6,10 +6,12 @@ twenty times as long as a multiplication.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from rlinf.algorithms.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -23,9 +25,6 @@ def difference(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(a.isneginf() & b.isneginf(), 0.0, at_least_float32(a) - at_least_float32(b))
 
 
-_BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
-
-
 def keep(x: Tensor, mask: Tensor) -> Tensor:
     """`x`, and 0 without a gradient where `mask` is False, whatever stands there.
 
@@ -33,67 +32,34 @@ def keep(x: Tensor, mask: Tensor) -> Tensor:
         x: float32 or float64, any shape.
         mask: bool, of a shape that broadcasts to that of `x`.
     """
+    from rlinf.algorithms._elementwise import BITS, Kept
+
     if x.device.type != "cpu":
         return torch.where(mask, x, 0.0)
     # True is −1, all bits set; False is 0: an AND of the bits keeps x or makes it +0, even where it is NaN, which a product would
     # not.
-    bits = mask.to(_BITS[x.dtype]).neg_()
+    bits = mask.to(BITS[x.dtype]).neg_()
     if torch.is_grad_enabled() and x.requires_grad:
-        return _Kept.apply(x, bits)  # pyright: ignore[reportReturnType]
+        return Kept.apply(x, bits)  # pyright: ignore[reportReturnType]
     return (x.view(bits.dtype) & bits).view(x.dtype)
 
 
 def bounded(x: Tensor, low: float | Tensor | None = None, high: float | Tensor | None = None) -> Tensor:
     """`x` within bounds that have no gradient; beyond them, neither has `x`."""
+    from rlinf.algorithms._elementwise import Bounded
+
     # `clamp` has the same gradient, through a slow select; here it is a product with 0 or 1.
-    return _Bounded.apply(x, low, high)  # pyright: ignore[reportReturnType]
+    return Bounded.apply(x, low, high)  # pyright: ignore[reportReturnType]
 
 
 def larger(a: Tensor, b: Tensor) -> Tensor:
     """The larger of two tensors of one shape; where they are equal the gradient goes to the first alone."""
-    return _Larger.apply(a, b)  # pyright: ignore[reportReturnType]
+    from rlinf.algorithms._elementwise import Larger
+
+    return Larger.apply(a, b)  # pyright: ignore[reportReturnType]
 
 
 def above(a: Tensor, b: Tensor | float) -> Tensor:
     """1 where `a` is greater than `b`, else 0; in the type of `a`, without a gradient."""
     # In place on a copy, the answer has the type of `a`: no bool, which later products would have to convert.
     return a.detach().clone().gt_(b)
-
-
-class _Kept(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, bits: Tensor) -> Tensor:
-        ctx.save_for_backward(bits)
-        return (x.view(bits.dtype) & bits).view(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # Through `apply` again, so that the gradient itself can be differentiated.
-        return _Kept.apply(grad, *ctx.saved_tensors), None  # pyright: ignore[reportReturnType]
-
-
-class _Bounded(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, low: float | Tensor | None, high: float | Tensor | None) -> Tensor:
-        y = cast("Tensor", x.clamp(low, high))  # pyright: ignore[reportUnknownMemberType,reportArgumentType,reportCallIssue]
-        ctx.save_for_backward(y.clone().eq_(x))
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return grad * ctx.saved_tensors[0], None, None
-
-
-class _Larger(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        y = torch.maximum(a, b)
-        ctx.save_for_backward(a.clone().ge_(b))
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # The whole gradient goes to one of both; torch halves it where they are equal, which would halve that of an unclipped
-        # value.
-        to_first = grad * ctx.saved_tensors[0]
-        return to_first, grad - to_first

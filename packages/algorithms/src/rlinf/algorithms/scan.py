@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Final
 
 from rlinf.algorithms.checks import expect_shape
+from rlinf.algorithms.lazy import torch
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BLOCK: Final = 4
 """Columns that are joined into one before a scan recurs on a quarter of the length."""
@@ -43,32 +44,13 @@ def scan_from_right(x: Tensor, decay: Tensor) -> Tensor:
     x, decay = x.to(dtype), decay.to(dtype)
     # The custom function keeps both tensors for the way back; most advantages are computed without gradients.
     if torch.is_grad_enabled() and (x.requires_grad or decay.requires_grad):
-        return _ScanFromRight.apply(x, decay)  # pyright: ignore[reportReturnType]
-    return _scanned(x, decay)
+        from rlinf.algorithms._scan import ScanFromRight
+
+        return ScanFromRight.apply(x, decay)  # pyright: ignore[reportReturnType]
+    return scanned(x, decay)
 
 
-class _ScanFromRight(torch.autograd.Function):
-    """The gradient runs through the same recurrence from the left: gₜ = ∂yₜ + decayₜ₋₁ gₜ₋₁, ∂decayₜ = gₜ yₜ₊₁."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, decay: Tensor) -> Tensor:
-        y = _scanned(x, decay)
-        ctx.save_for_backward(decay, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        decay, y = ctx.saved_tensors
-        # yₜ enters yₜ₋₁ with decayₜ₋₁, so the gradient runs to the right with the decays shifted by one.
-        before = torch.cat([torch.zeros_like(decay[:, :1]), decay[:, :-1]], 1)
-        grad_x = scan_from_right(grad.flip(1), before.flip(1)).flip(1)
-        if not ctx.needs_input_grad[1]:
-            return grad_x, None
-        after = torch.cat([y[:, 1:], torch.zeros_like(y[:, :1])], 1)
-        return grad_x, grad_x * after
-
-
-def _scanned(x: Tensor, decay: Tensor) -> Tensor:
+def scanned(x: Tensor, decay: Tensor) -> Tensor:
     """The scan; on a CPU, whose cache is small, some rows after the other."""
     if x.shape[1] <= SHORT:
         return _scan_columns(x, decay).contiguous()

@@ -7,6 +7,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -30,3 +31,27 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         return value
 
     return load, lambda: sorted(modules)
+
+
+def lazy_module(name: str) -> ModuleType:
+    """A module that is imported when something of it is first asked for, such as `torch` by the arithmetic beside a configuration.
+
+    Who holds it under its name holds the module itself from then on, so later calls cost nothing.
+
+    Args:
+        name: of a module without dots; importing it may take seconds.
+
+    Raises:
+        ImportError: at the first use, nobody has installed it.
+    """
+    return _LazyModule(name)
+
+
+class _LazyModule(ModuleType):
+    def __getattr__(self, attribute: str) -> Any:
+        # The import system's lock makes another thread wait that asks meanwhile, so nobody sees half a module.
+        module = importlib.import_module(self.__name__)
+        for holder in list(sys.modules.values()):
+            if getattr(holder, "__dict__", {}).get(self.__name__) is self:
+                setattr(holder, self.__name__, module)
+        return getattr(module, attribute)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from rlinf.engines.lazy import torch
 from rlinf.engines.tensor_bytes import as_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WORDS = 1 << 18
 """32-bit words that are summed at once: 1 MiB."""

@@ -7,14 +7,16 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-
+from rlinf.engines.lazy import torch
 from rlinf.engines.manifest import Manifest
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-class LazyTensors(Mapping[str, Tensor], ABC):
+
+class LazyTensors(Mapping[str, "Tensor"], ABC):
     """Named tensors of which none need exist before it is asked for, and none is kept.
 
     Where ranks hold parts of them, asking is a collective: every rank asks for the same names in the same order. What a rank
@@ -51,7 +53,7 @@ class Gathered(LazyTensors):
     def __getitem__(self, name: str) -> Tensor:
         tensor = self._state[name].detach()
         tensor = tensor.to(self._types.get(name, tensor.dtype))  # shards, so that ranks send each other no more than they must
-        if type(tensor) in (Tensor, nn.Parameter):
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter):
             return tensor
         from torch.distributed.tensor import DTensor
 

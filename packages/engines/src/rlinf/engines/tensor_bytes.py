@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+from rlinf.engines.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+INTEGERS = {1: "int8", 2: "int16", 4: "int32", 8: "int64", 16: "int64"}
 """An integer type for each size of an element; a complex128 is two."""
 
 
@@ -16,7 +20,7 @@ def as_bytes(tensor: Tensor) -> Tensor:
 
 def as_integers(tensor: Tensor) -> Tensor:
     """`[numel]` integers of the same size, so that what is compared is bits: 0 and −0 differ, and a NaN equals itself."""
-    return _flat(tensor).view(INTEGERS[tensor.element_size()])
+    return _flat(tensor).view(dtype_of(INTEGERS[tensor.element_size()]))
 
 
 def dtype_of(name: str) -> torch.dtype:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.grouping import Grouping, checked
@@ -15,9 +12,13 @@ from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.advantages.statistics import moments
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.core.declarations import Need
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Scale = Literal["group", "batch", "none"]
 EPSILON: Final = 1e-6

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, cast
 
 from rlinf.algorithms.advantages.statistics import divisor, root
 from rlinf.algorithms.checks import expect_names, expect_shape
+from rlinf.algorithms.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)

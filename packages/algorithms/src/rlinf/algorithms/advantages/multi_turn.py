@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.group import EPSILON, GroupEstimator, Scale, grpo
 from rlinf.algorithms.advantages.grouping import Grouping, checked, numbered, pairs
 from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
+from rlinf.algorithms.lazy import torch
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TurnMode = Literal["turn", "trajectory"]
 VideoMode = Literal["frame", "video"]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.returns import lambda_returns
 from rlinf.algorithms.advantages.transitions import transitions
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def vtrace(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.grouping import Grouping, checked, pairs
@@ -15,9 +12,13 @@ from rlinf.algorithms.advantages.returns import discounted_returns
 from rlinf.algorithms.advantages.score import at_last_decision
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.core.declarations import Need
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EPSILON: Final = 1e-8
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.score import joint
 from rlinf.algorithms.advantages.statistics import whiten
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32, difference
+from rlinf.algorithms.lazy import torch
 from rlinf.core.declarations import Need
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def raw(

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.normalize import Normalization
 from rlinf.algorithms.advantages.transitions import transitions
 from rlinf.algorithms.checks import expect_range
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.tiling import by_rows
 from rlinf.core.declarations import Need
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def gae(
@@ -65,8 +66,8 @@ def gae(
         ConfigError: `gamma` or `lam` is outside [0, 1].
     """
     # Tensors are cut into tiles with the rest; numbers are the same for every tile.
-    numbers = {name: x for name, x in (("gamma", gamma), ("lam", lam)) if not isinstance(x, Tensor)}
-    tensors = {name: x for name, x in (("gamma", gamma), ("lam", lam)) if isinstance(x, Tensor)}
+    numbers = {name: x for name, x in (("gamma", gamma), ("lam", lam)) if not isinstance(x, torch.Tensor)}
+    tensors = {name: x for name, x in (("gamma", gamma), ("lam", lam)) if isinstance(x, torch.Tensor)}
     advantage, target = by_rows(
         partial(_gae, **numbers),
         reward=reward,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def row_score(reward: Tensor, mask: Tensor) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Final
 
 from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.lazy import torch
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def divisor(count: Tensor, *, unbiased: bool) -> Tensor:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_fraction, expect_shape
 from rlinf.algorithms.elementwise import keep
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.scan import scan_from_right
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Transitions:
 
     def ahead(self, after: Tensor) -> Tensor:
         """rₜ + γ · what follows."""
-        if isinstance(self.gamma, Tensor):
+        if isinstance(self.gamma, torch.Tensor):
             return torch.addcmul(self.reward, self.gamma, after)
         return torch.add(self.reward, after, alpha=self.gamma)
 
@@ -90,7 +92,7 @@ def _number(condition: Tensor, like: Tensor) -> Tensor:
 
 
 def _decay(unended: Tensor, decay: float | Tensor, like: Tensor) -> Tensor:
-    if isinstance(decay, Tensor):
+    if isinstance(decay, torch.Tensor):
         return keep(decay.to(like.dtype).expand(like.shape), unended)
     return _number(unended, like).mul_(decay)
 
@@ -153,7 +155,7 @@ def _has_gaps(valid: Tensor) -> bool:
 
 
 def _factor(place: str, x: float | Tensor, reward: Tensor, valid: Tensor | None) -> float | Tensor:
-    if isinstance(x, Tensor):
+    if isinstance(x, torch.Tensor):
         expect_shape(place, x, reward.shape)
         x = x.to(reward.dtype)
         # A discount of a masked column may be anything, and is not checked.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.algorithms.advantages.estimator import INPUT_NAMES as CREDIT_INPUTS
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.compat.words import ALIASES, ARGUMENTS
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.policy_loss import INPUT_NAMES as LOSS_INPUTS
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.core.config import read
@@ -21,6 +19,9 @@ from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.metrics import means
 from rlinf.core.registry import ADVANTAGES, LOSSES, REWARDS
 from rlinf.core.trajectory import Credit
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def get_policy_loss(name: str) -> Any:

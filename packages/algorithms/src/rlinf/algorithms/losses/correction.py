@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, get_args
 
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
 from rlinf.algorithms.compat.words import CORRECTIONS
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND
 from rlinf.algorithms.losses.rollout_gap import joint, mismatch, perplexity
 from rlinf.algorithms.losses.terms import Aggregation, Terms
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Level = Literal["token", "sequence", "geometric"]
 """What has one ratio: a decision; a row, by the product over its decisions; a row, by their geometric mean."""
@@ -33,9 +34,9 @@ class Correction:
     """At least 0; 0 where masked."""
     keep: Tensor
     """bool, False where dropped and where masked."""
-    observed: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    observed: Mapping[str, Tensor] = field(default_factory=dict[str, "Tensor"])
     """What to log of each decision, 0 where masked."""
-    by_row: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    by_row: Mapping[str, Tensor] = field(default_factory=dict[str, "Tensor"])
     """What to log of each row, `[B]`; 0 for a row without decisions."""
 
     @property
@@ -111,8 +112,7 @@ def masked_importance(
         ShapeError: a shape disagrees; the message names the argument.
         ConfigError: the bounds are not in order, or there is no such level.
     """
-    ratio = _ratio(logprob_train, logprob_rollout, mask, level, (low, high), by="masked_importance")
-    valid = mask.bool()
+    ratio, valid = _ratio(logprob_train, logprob_rollout, mask, level, (low, high), by="masked_importance"), mask.bool()
     keep = valid & (ratio >= low) & (ratio <= high)
     dropped = {"rollout_dropped": (valid & ~keep).float()}
     return Correction(torch.where(valid, ratio, 0.0), keep, {**_observed_weight(torch.where(keep, ratio, 0.0)), **dropped})

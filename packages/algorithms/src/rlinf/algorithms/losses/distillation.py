@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.policy.reinforce import policy_gradient
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import masked_gain
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, summed, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def opd(logprob: Tensor, advantage: Tensor, mask: Tensor, *, aggregation: Aggregation = TOKEN_MEAN) -> LossOutput[Tensor]:

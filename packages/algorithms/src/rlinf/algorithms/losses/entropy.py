@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_leading
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Terms, in_tiles, per_decision, zero_masked
 from rlinf.core.data import LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def entropy_loss(entropy: Tensor, mask: Tensor) -> LossOutput[Tensor]:

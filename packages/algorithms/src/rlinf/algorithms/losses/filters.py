@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.advantages.grouping import Grouping, checked
 from rlinf.algorithms.checks import expect_ordered, expect_range, expect_shape
 from rlinf.algorithms.elementwise import difference
+from rlinf.algorithms.lazy import no_grad
 from rlinf.algorithms.losses.ratio import at_granularity, check_logprobs
 from rlinf.algorithms.losses.terms import zero_masked
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def dynamic_sampling(
@@ -77,7 +79,7 @@ def overlong_filtering(mask: Tensor, truncated: Tensor) -> Tensor:
     return valid & ~(valid & truncated.bool()).any(1, keepdim=True)
 
 
-@torch.no_grad()
+@no_grad
 def opsm(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, *, delta: float) -> Tensor:
     """Off-policy sequence masking (OPSM): bad rows that the policy has left behind teach nothing.
 

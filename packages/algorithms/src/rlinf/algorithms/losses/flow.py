@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, get_args
 
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, per_decision, summed, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Form = Literal["mse", "dpo"]
 TimeWeight = Literal["constant", "t", "1-t", "inv_t2", "inv_t3"]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.compat.words import KL_TYPES
 from rlinf.algorithms.elementwise import at_least_float32, bounded
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, at_granularity
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, per_decision, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KLType = Literal["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl", "k1+", "kl+", "abs+", "k3+", "low_var_kl+"]
 """Estimates of the divergence by name; those with `+` have the gradient of k2. `kl_penalty` has the formulas."""

@@ -6,9 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlinf.algorithms.checks import expect_range, required
 from rlinf.algorithms.losses.correction import Correction, CorrectionConfig, corrected
@@ -21,6 +19,9 @@ from rlinf.core.data import LossOutput, Rescored
 from rlinf.core.declarations import Need
 from rlinf.core.sequences import Granularity, check_granularity
 from rlinf.core.trajectory import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

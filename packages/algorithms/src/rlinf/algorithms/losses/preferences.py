@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn.functional import logsigmoid
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.terms import Terms, summed, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def dpo(
@@ -59,9 +61,9 @@ def dpo(
     chosen = beta * (zero_masked(logprob_chosen, valid) - zero_masked(logprob_ref_chosen.detach(), valid))
     rejected = beta * (zero_masked(logprob_rejected, valid) - zero_masked(logprob_ref_rejected.detach(), valid))
     margin = chosen - rejected
-    loss = -(1.0 - label_smoothing) * logsigmoid(margin)
+    loss = -(1.0 - label_smoothing) * torch.nn.functional.logsigmoid(margin)
     if label_smoothing:
-        loss = loss - label_smoothing * logsigmoid(-margin)
+        loss = loss - label_smoothing * torch.nn.functional.logsigmoid(-margin)
     observed = {
         "dpo_loss": loss,
         "reward_chosen": chosen,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Final
 
 from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32, bounded
+from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.terms import like, zero_masked
 from rlinf.core import sequences
 from rlinf.core.errors import ShapeError
 from rlinf.core.sequences import Granularity, check_granularity
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LOG_RATIO_BOUND: Final = 20.0
 """Log-ratios are clamped to ±20: an exponential that overflows would turn the gradient of a clipped ratio into 0 · ∞."""
@@ -72,7 +73,7 @@ def masked_gain(advantage: Tensor, mask: Tensor) -> Tensor:
     return zero_masked(advantage.detach(), mask)
 
 
-@torch.no_grad()
+@no_grad
 def observed_ratio(log: Tensor, mask: Tensor, times: Tensor | None = None) -> dict[str, Tensor]:
     """The metrics of ratios, each summed over the decisions of `mask`; the elements of a decision are averaged.
 

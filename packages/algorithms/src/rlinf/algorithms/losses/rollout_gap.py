@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import difference
+from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, at_granularity
 from rlinf.algorithms.losses.terms import zero_masked
 from rlinf.core.errors import ShapeError
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-@torch.no_grad()
+
+@no_grad
 def mismatch(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """How far trainer and rollout engine are apart, decision by decision.
 
@@ -43,7 +46,7 @@ def mismatch(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> di
     return {"rollout_kl": -d, "rollout_k3": bounded.expm1() - bounded, "rollout_chi2": (2.0 * bounded).expm1()}
 
 
-@torch.no_grad()
+@no_grad
 def perplexity(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """How surprised trainer and rollout engine are of each row, and how far apart their surprises are.
 
@@ -88,7 +91,7 @@ def perplexity(logprob_train: Tensor, logprob_rollout: Tensor, mask: Tensor) -> 
     return {name: torch.where(count > 0, x, 0.0) for name, x in found.items()}
 
 
-@torch.no_grad()
+@no_grad
 def joint(train: Tensor, rollout: Tensor, mask: Tensor, *, by: str) -> Tensor:
     """The log-ratio of whole decisions, `[B, T]`, 0 where masked."""
     if not 2 <= train.dim() <= 4:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, summed, zero_masked
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def sft_loss(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
-
-import torch
-from torch import Tensor
-from torch.autograd.function import once_differentiable
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.compat.words import AGGREGATIONS
 from rlinf.algorithms.elementwise import at_least_float32, keep
+from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.tiling import rows_at_once
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError, did_you_mean
 from rlinf.core.metrics import ExplainedVariance, Metric, Statistic
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Mode = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "constant-length", "seq-mean-token-sum-norm"]
 
@@ -53,17 +53,17 @@ class Aggregation:
         if self.length is not None and self.length < 1:
             raise ConfigError("loss_agg_length", f"expected at least 1, found {self.length}")
 
-    def factors(self, mask: Tensor, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    def factors(self, mask: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         """What each decision's loss is multiplied with, and what the sum is divided by.
 
         Args:
             mask: `[B, T]` bool.
-            dtype: of the result; float32 or finer.
+            dtype: of the result, float32 or finer; None for float32.
 
         Returns:
             `[B, T]` factors, 0 where masked, and the weight `[]`.
         """
-        factor, weight = self.of_rows(mask.bool().sum(1).to(dtype))
+        factor, weight = self.of_rows(mask.bool().sum(1).to(dtype or torch.float32))
         return torch.where(mask.bool(), factor[:, None], 0.0), weight
 
     def of_rows(self, decisions: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,11 +91,11 @@ class Terms:
 
     loss: Tensor
     """What each decision adds to the total; differentiable."""
-    observed: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    observed: Mapping[str, Tensor] = field(default_factory=dict[str, "Tensor"])
     """What to log of each decision; no gradient. `[]` for what is summed over the decisions already."""
-    explained: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict[str, tuple[Tensor, Tensor]])
+    explained: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict[str, "tuple[Tensor, Tensor]"])
     """A target and the error of its prediction, whose explained variance is logged; no gradient."""
-    by_row: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    by_row: Mapping[str, Tensor] = field(default_factory=dict[str, "Tensor"])
     """What to log of each row, `[B]`; 0 for a row without decisions, which counts nowhere; no gradient."""
 
 
@@ -147,7 +147,7 @@ def sums_of(terms: Terms, mask: Tensor, aggregation: Aggregation) -> tuple[Tenso
     return total, weight, _sums(terms, decisions)
 
 
-@torch.no_grad()
+@no_grad
 def _sums(terms: Terms, decisions: Tensor) -> Tensor:
     # In float64: means of micro-batches are added over a whole run.
     sums = [decisions.sum().double(), *(values.sum().double() for values in terms.observed.values())]
@@ -220,20 +220,22 @@ def in_tiles(
         mask: `[B, T]` bool.
         tensors: `[B, …]`; None is passed on.
     """
+    from rlinf.algorithms.losses._terms import Tiled
+
     given = {"mask": mask, **tensors}
     rows = rows_at_once([x for x in given.values() if x is not None])
     if rows is None:
         return summed(terms(**given), mask, aggregation)
-    run = _Run(terms, given, aggregation, rows)
+    run = Run(terms, given, aggregation, rows)
     try:
-        total = cast("Tensor", _Tiled.apply(run, *run.leaves.values())) if run.leaves else run.whole()[0]
+        total = cast("Tensor", Tiled.apply(run, *run.leaves.values())) if run.leaves else run.whole()[0]
     except ShapeError:
         return summed(terms(**given), mask, aggregation)  # raises it again, with the sizes that the caller knows
     return LossOutput(total=total, weight=run.weight, metrics=metrics_of(run.observed, run.explained, run.sums, run.by_row))
 
 
 @dataclass(slots=True)
-class _Run:
+class Run:
     """One loss, tile by tile, and what it adds up to."""
 
     terms: Callable[..., Terms]
@@ -283,23 +285,3 @@ class _Run:
         self.weight, self.sums = self.weight + weight, self.sums + sums
         self.observed, self.explained, self.by_row = list(terms.observed), list(terms.explained), list(terms.by_row)
         return total
-
-
-class _Tiled(torch.autograd.Function):
-    """The total, whose gradients are computed with it."""
-
-    @staticmethod
-    def forward(ctx: Any, run: _Run, *leaves: Tensor) -> Tensor:
-        total, ctx.slopes = run.whole()
-        ctx.run = run
-        ctx.save_for_backward(*leaves)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        leaves = ctx.saved_tensors
-        slopes = ctx.run.whole()[1] if ctx.slopes is None else ctx.slopes  # a graph that was retained is computed again
-        # They are scaled in place below, so they serve once.
-        ctx.slopes = None
-        return None, *(None if x is None else x.mul_(grad).to(leaf.dtype) for x, leaf in zip(slopes, leaves, strict=True))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import above, bounded, larger
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, zero_masked
 from rlinf.core.data import LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def clipped_value_loss(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Final
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Final
 
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 UNCONDITIONAL: Final = -1
 """The label of a row whose condition is dropped."""

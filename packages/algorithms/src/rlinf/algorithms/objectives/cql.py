@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import distance
 from rlinf.algorithms.objectives.rows import Rows, coefficient
 from rlinf.core.data import LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def uniform_log_density(low: Tensor, high: Tensor) -> Tensor:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from rlinf.algorithms.checks import expect_choice, expect_fraction, expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Bootstrap = Literal["standard", "always"]
 """Whether the value of the next state counts only where the task went on, or always."""
@@ -77,7 +78,7 @@ def td_target(
     expect_rows("td_target(reward)", reward, reward.shape[0])
     for name, x in (("terminated", terminated), ("value_next", value_next)):
         expect_rows(f"td_target({name})", x, reward.shape[0])
-    if isinstance(gamma, Tensor):
+    if isinstance(gamma, torch.Tensor):
         expect_shape("td_target(gamma)", gamma, reward.shape)
     expect_fraction("td_target(gamma)", gamma)
     after = at_least_float32(value_next)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, critic_loss
 from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.objectives.sac import sac_target
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 from rlinf.core.tree import Tree, tree_combine
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def joint_batch(now: Tree[Tensor], after: Tree[Tensor]) -> Tree[Tensor]:

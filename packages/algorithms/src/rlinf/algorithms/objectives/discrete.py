@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient, expect_rows
 from rlinf.core.data import LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def q_learning_target(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_fraction, expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import distance
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def categorical_projection(position: Tensor, prob: Tensor, atoms: Tensor) -> Tensor:
@@ -68,7 +71,7 @@ def categorical_target(reward: Tensor, terminated: Tensor, prob_next: Tensor, at
     """
     expect_rows("categorical_target(terminated)", terminated, reward.shape[0])
     expect_rows("categorical_target(prob_next)", prob_next, reward.shape[0], *atoms.shape)
-    if isinstance(gamma, Tensor):
+    if isinstance(gamma, torch.Tensor):
         expect_shape("categorical_target(gamma)", gamma, reward.shape)
     expect_fraction("categorical_target(gamma)", gamma)
     discount = torch.where(terminated.bool(), 0.0, gamma * torch.ones_like(at_least_float32(reward)))

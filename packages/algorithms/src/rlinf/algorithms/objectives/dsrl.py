@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, distance
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
 from rlinf.algorithms.objectives.sac import sac_target
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def chunk_discount(gamma: float, steps: int | Tensor) -> float | Tensor:
@@ -35,7 +37,7 @@ def chunk_discount(gamma: float, steps: int | Tensor) -> float | Tensor:
         ConfigError: an argument is out of range.
     """
     expect_range("chunk_discount(gamma)", gamma, 0.0, 1.0)
-    if isinstance(steps, Tensor):
+    if isinstance(steps, torch.Tensor):
         return gamma ** steps.double()
     if steps < 1:
         raise ConfigError("chunk_discount(steps)", f"expected at least 1, found {steps}")
@@ -111,7 +113,7 @@ def dsrl_target(
         ConfigError: a hyper-parameter is out of range.
     """
     discount = chunk_discount(gamma, steps)
-    if isinstance(discount, Tensor):
+    if isinstance(discount, torch.Tensor):
         expect_shape("dsrl_target(steps)", discount, reward.shape)
         discount = discount.to(at_least_float32(reward).dtype)
     return sac_target(

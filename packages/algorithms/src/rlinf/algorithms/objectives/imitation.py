@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from rlinf.algorithms.checks import expect_choice, expect_leading, expect_range, expect_shape
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Rows, expect_rows
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ConfigError, ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Norm = Literal["l2", "l1"]
 """The square of a difference, or its absolute value."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.awr import awr_weights
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.rows import Aggregate, Rows
 from rlinf.core.data import LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def expectile_loss(error: Tensor, *, expectile: float) -> Tensor:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, cast
 
 from rlinf.algorithms.checks import expect_range
+from rlinf.algorithms.lazy import torch
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.tree import Tree, tree_combine, tree_index, tree_leaves
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def symmetric_sizes(batch_size: int, *, demo_fraction: float = 0.5) -> tuple[int, int]:

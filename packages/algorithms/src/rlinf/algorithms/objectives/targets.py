@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range, expect_shape
+from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.core.errors import ConfigError, ShapeError
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-@torch.no_grad()
+
+@no_grad
 def polyak(target: Mapping[str, Tensor], online: Mapping[str, Tensor], *, tau: float) -> dict[str, Tensor]:
     """Target weights one step closer to the online weights.
 

@@ -6,18 +6,19 @@ DDPG: one critic, no noise on the target's action (`std` 0), and an actor that i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from rlinf.algorithms.checks import expect_choice, expect_range
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.imitation import squared_distance
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, coefficient
 from rlinf.core.data import LossOutput
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ActorAggregate = Literal["first", "min", "mean"]
 """What the actor follows: the first critic as in the paper, or several."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.awr import awr_weights, weighted_bc_loss
 from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
 from rlinf.algorithms.objectives.rows import Aggregate
@@ -18,6 +16,9 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.off_policy import Judges, Learner
 from rlinf.core.replay import Transitions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class AWAC:
 
     def _value(self, policy: Any, judge: Any, learner: Learner, seen: Any, generator: torch.Generator | None) -> Tensor:
         """`[B]`, what `judge` says of fresh actions of the policy, on average."""
-        found = list[Tensor]()
+        found: list[Tensor] = []
         for _ in range(self.value_samples):
             action, _ = policy.sample_action(seen, generator=generator)
             found.append(aggregate_q(judge.q_values(seen, within_bounds(action, learner.action)), aggregate=self.agg_q))

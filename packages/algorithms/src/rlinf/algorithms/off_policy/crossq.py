@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.crossq import crossq_critic_loss, joint_batch
 from rlinf.algorithms.off_policy.soft import SoftActorCritic
 from rlinf.core.data import LossOutput
 from rlinf.core.off_policy import Judges, Learner
 from rlinf.core.replay import Transitions
 from rlinf.core.tree import Tree
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.off_policy.settings import apart
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import HasStateValue
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def parts_of(policy: Any, *, value: bool) -> dict[str, Sequence[str]]:

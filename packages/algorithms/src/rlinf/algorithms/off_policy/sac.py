@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.sac import redq_subset, sac_critic_loss, sac_target
 from rlinf.algorithms.off_policy.settings import check_targets, moved
 from rlinf.algorithms.off_policy.soft import SoftActorCritic, q_values
@@ -16,6 +14,9 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.off_policy import Judges, Learner
 from rlinf.core.replay import Transitions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap
 from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.objectives.targets import update_due
@@ -18,6 +16,9 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec, LossOutput
 from rlinf.core.off_policy import Judges, Learner
 from rlinf.core.replay import Transitions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from rlinf.algorithms.checks import expect_choice, expect_finite, expect_range
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.rewards.reward import PairReward
 from rlinf.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def overlong_penalty(length: Tensor, *, max_length: int, cache: int) -> Tensor:

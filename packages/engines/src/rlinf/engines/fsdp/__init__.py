@@ -1,8 +1,5 @@
 """Training with FSDP2 on one rank or many, and its checkpoints."""
 
-from rlinf.engines.fsdp.config import AmpAutocast as AmpAutocast
-from rlinf.engines.fsdp.config import CheckpointConfig as CheckpointConfig
-from rlinf.engines.fsdp.config import FSDPConfig as FSDPConfig
-from rlinf.engines.fsdp.config import MixedPrecision as MixedPrecision
-from rlinf.engines.fsdp.config import WrapPolicy as WrapPolicy
-from rlinf.engines.fsdp.trainer import FSDPTrainerConfig as FSDPTrainerConfig
+from rlinf.core.lazy import lazy_exports as _lazy_exports
+
+__getattr__, __dir__ = _lazy_exports(__name__, __file__)

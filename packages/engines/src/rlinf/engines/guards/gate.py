@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.metrics import Statistic
-from rlinf.engines.guards.causes import Cause, Scores, likely_causes
-from rlinf.engines.guards.drift import beyond, drift, gaps
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rlinf.core.data import Scores
+    from rlinf.engines.guards.causes import Cause
 
 SUSPECTS = (
     "Usual suspects: dropout left on, weights not synchronised, another temperature, precision or normalisation in rollout. What "
@@ -56,6 +58,8 @@ class StepZeroGate:
         Raises:
             ShapeError: shapes differ.
         """
+        from rlinf.engines.guards.gap import drift
+
         return drift(scores.rollout, scores.trainer, scores.mask, tolerance=self.tolerance)
 
     def check(self, scores: Scores[Tensor], *, place: str) -> dict[str, Statistic]:
@@ -69,14 +73,15 @@ class StepZeroGate:
             StepZeroError: too many ratios are not 1 ± tolerance; the message lists likely causes with their evidence.
             ShapeError: shapes differ.
         """
+        from rlinf.engines.guards.causes import likely_causes
+        from rlinf.engines.guards.gap import beyond, gaps, worst_ratio
+
         gap = gaps(scores.rollout, scores.trainer, scores.mask)
         outside = beyond(gap, self.tolerance)
         if float(outside.sum()) <= self.allowed_share * gap.numel():
             return self.measure(scores)
-        # What is no number counts as the worst.
-        worst = float(torch.exp(gap[torch.expm1(gap).abs().nan_to_num(torch.inf).argmax()]))
         problem = (
-            f"expected ratios of 1 ± {self.tolerance:g} before any update, found {worst:.3g}, "
+            f"expected ratios of 1 ± {self.tolerance:g} before any update, found {worst_ratio(gap):.3g}, "
             f"and {int(outside.sum())} of {gap.numel()} decisions beyond"
         )
         causes = likely_causes(scores)

@@ -1,6 +1,5 @@
 """Moving weights from one worker to others."""
 
-from rlinf.engines.weight_sync.bucket import BucketWeightSync as BucketWeightSync
-from rlinf.engines.weight_sync.bucket import FullWeightSync as FullWeightSync
-from rlinf.engines.weight_sync.disk import DiskWeightSync as DiskWeightSync
-from rlinf.engines.weight_sync.patch import PatchWeightSync as PatchWeightSync
+from rlinf.core.lazy import lazy_exports as _lazy_exports
+
+__getattr__, __dir__ = _lazy_exports(__name__, __file__)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from rlinf.core.errors import ConfigError, WeightSyncError
+from rlinf.engines.lazy import torch
 from rlinf.engines.manifest import CASTABLE, Entry, Manifest
 from rlinf.engines.tensor_bytes import as_bytes, dtype_of
 from rlinf.engines.weight_sync.exchange import WINDOW
 from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, expect_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -110,11 +112,11 @@ def whole(data: Tensor | Bytes | None, entry: Entry, device: torch.device, place
     Raises:
         WeightSyncError: there are none, or not as many as expected.
     """
-    tensor = empty(entry, device if isinstance(data, Tensor) else torch.device("cpu"))
+    tensor = empty(entry, device if isinstance(data, torch.Tensor) else torch.device("cpu"))
     into, found = as_bytes(tensor), 0 if data is None else len(data)
     if data is None or found != into.numel():
         raise WeightSyncError(place, f"{entry.name} came with {found} bytes, expected {into.numel()}", "Synchronise again.")
-    if isinstance(data, Tensor):
+    if isinstance(data, torch.Tensor):
         into.copy_(data)
     else:
         into.numpy()[...] = data

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from rlinf.core.errors import WeightSyncError
+from rlinf.engines.lazy import torch
 from rlinf.engines.tensor_bytes import as_integers
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Codes = np.ndarray[Any, np.dtype[Any]]
 WIDTHS: tuple[Any, ...] = (np.uint8, np.uint16, np.uint32)

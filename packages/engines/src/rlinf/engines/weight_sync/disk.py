@@ -10,18 +10,18 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import safetensors.torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.tensor_bytes import dtype_of
 from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, compare, expect_bytes
 
-_torch: Any = safetensors.torch
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _open: Any = safe_open
 INDEX = "model.safetensors.index.json"
 _SHARD = "model-{:05}-of-{:05}.safetensors"
@@ -74,6 +74,9 @@ class DiskWeightSync(AgreedWeightSync):
 
     def _write(self, folder: Path, outgoing: Outgoing) -> None:
         """One file after the other."""
+        import safetensors.torch  # which imports torch
+
+        files_of: Any = safetensors.torch
         groups, version = _shards(outgoing.manifest, self.shard_size), str(outgoing.version)
         files = ["model.safetensors"] if len(groups) == 1 else [_SHARD.format(n, len(groups)) for n in range(1, len(groups) + 1)]
         index = {name: file for file, group in zip(files, groups, strict=True) for name in group}
@@ -83,7 +86,7 @@ class DiskWeightSync(AgreedWeightSync):
             shard[name] = tensor.to("cpu", copy=True).contiguous()
             del tensor  # before the next one is put together
             if name in ends:
-                _torch.save_file(shard, folder / index[name], {"format": "pt", "version": version})
+                files_of.save_file(shard, folder / index[name], {"format": "pt", "version": version})
                 shard = {}
         if len(groups) > 1:
             (folder / INDEX).write_text(json.dumps({"metadata": {"version": outgoing.version}, "weight_map": index}, indent=2))

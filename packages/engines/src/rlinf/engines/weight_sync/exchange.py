@@ -21,9 +21,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.data import Weights
 from rlinf.core.errors import RLinfError, WeightSyncError
@@ -31,6 +29,9 @@ from rlinf.core.protocols import Messenger
 from rlinf.engines.checksum import checksums
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.weight_sync.messages import LAST, Announcement, Commit, Consent, End, Part, Ready, Receipt, Refusal, Start
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DOWN = "weights/down"
 """From the sender to one receiver."""

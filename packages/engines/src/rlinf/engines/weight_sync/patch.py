@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor
-
 from rlinf.engines.checksum import checksum
+from rlinf.engines.lazy import torch
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.tensor_bytes import as_bytes
 from rlinf.engines.weight_sync.bucket import whole
 from rlinf.engines.weight_sync.delta import Delta, apply, apply_in_place, delta
 from rlinf.engines.weight_sync.sync import AgreedWeightSync, Outgoing, expect_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Sent:
     checksum: str
 
 
-Change = Delta | Tensor
+Change: TypeAlias = "Delta | Tensor"
 """What has changed of a tensor; or the bytes of all of it."""
 Memory = dict[str, Sent]
 

@@ -15,21 +15,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Self
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Self
 
 from rlinf.core.config import expect_seconds
 from rlinf.core.data import Weights
 from rlinf.core.errors import ConfigError, WeightSyncError
 from rlinf.core.protocols import Messenger
 from rlinf.engines.checksum import checksum
+from rlinf.engines.lazy import torch
 from rlinf.engines.lazy_tensors import LazyTensors, Walk
 from rlinf.engines.manifest import Manifest
 from rlinf.engines.tensor_bytes import dtype_of
 from rlinf.engines.weight_sync.exchange import Publication, Subscription
 from rlinf.engines.weight_sync.messages import Announcement, Consent
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import above
@@ -14,6 +12,9 @@ from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, per_decision, zero_masked
 from rlinf.core.data import LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def cispo(

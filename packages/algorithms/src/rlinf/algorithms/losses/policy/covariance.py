@@ -7,19 +7,21 @@ over micro-batches exactly; they are functions, and no loss by name.
 from __future__ import annotations
 
 from functools import partial
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_ordered, expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32, keep
+from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.policy.ppo import Clip
 from rlinf.algorithms.losses.ratio import check_logprobs, masked_gain, observed_ratio, ratio_of
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counted, in_tiles, zero_masked
 from rlinf.core.data import LossOutput
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-@torch.no_grad()
+
+@no_grad
 def covariance(logprob: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     """How much each decision adds to the covariance of log-probability and advantage, which is how fast entropy falls.
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, get_args
 
 from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
 from rlinf.algorithms.elementwise import above, at_least_float32, difference, keep
+from rlinf.algorithms.lazy import no_grad, torch
 from rlinf.algorithms.losses.policy.ppo import Clip, ClippedLoss, critic_terms
 from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.ratio import check_logprobs, observed_ratio, ratio_of
@@ -19,6 +17,9 @@ from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counte
 from rlinf.algorithms.losses.value import check_critic
 from rlinf.core.data import LossOutput
 from rlinf.core.declarations import Need
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Proximal = Literal["given", "interpolated"]
 Cap = Literal["drop", "truncate"]
@@ -129,7 +130,7 @@ def decoupled_ppo_terms(
     return Terms(loss, observed | counted(shares))
 
 
-@torch.no_grad()
+@no_grad
 def interpolated_proximal(logprob: Tensor, logprob_old: Tensor, version: Tensor, *, version_now: int) -> Tensor:
     """The log-probability under the weights one version ago, guessed from those of now and those that decided.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Final
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.elementwise import above, bounded
@@ -15,6 +13,9 @@ from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
 from rlinf.algorithms.losses.ratio import LOG_RATIO_BOUND, check_logprobs, log_ratio, masked_gain, observed_ratio
 from rlinf.algorithms.losses.terms import Aggregation, Mode, Terms, counted, in_tiles, like
 from rlinf.core.data import LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FAR: Final = 1e30
 """A bound that is none."""

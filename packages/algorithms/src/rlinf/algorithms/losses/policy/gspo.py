@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Final
 
 from rlinf.algorithms.elementwise import bounded
 from rlinf.algorithms.losses.policy.ppo import Clip, ClippedLoss
@@ -14,6 +12,9 @@ from rlinf.algorithms.losses.policy_loss import LossInputs
 from rlinf.algorithms.losses.ratio import check_logprobs, log_ratio, masked_gain, observed_ratio
 from rlinf.algorithms.losses.terms import Aggregation, Mode, Terms, counted, in_tiles, per_decision
 from rlinf.core.data import LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SEQUENCE_MEAN: Final = Aggregation("seq-mean-token-mean")
 

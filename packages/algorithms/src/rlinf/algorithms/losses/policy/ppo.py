@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor
-from torch.autograd.function import once_differentiable
+from typing import TYPE_CHECKING, ClassVar
 
 from rlinf.algorithms.checks import expect_range
 from rlinf.algorithms.losses.policy_loss import LossInputs, PolicyLoss
@@ -18,6 +14,9 @@ from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, counte
 from rlinf.algorithms.losses.value import check_critic, value_terms
 from rlinf.core.data import LossOutput
 from rlinf.core.declarations import Need
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def ppo_clip(
@@ -89,37 +88,9 @@ def pessimistic(ratio: Tensor, gain: Tensor, low: float, high: float, dual: floa
         high: the greatest one where Â > 0.
         dual: None for no such bound.
     """
-    return _Pessimistic.apply(ratio, gain, low, high, dual)  # pyright: ignore[reportReturnType]
+    from rlinf.algorithms.losses.policy._ppo import Pessimistic
 
-
-class _Pessimistic(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, ratio: Tensor, gain: Tensor, low: float, high: float, dual: float | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        # The same operations on both: where the clip holds nothing they are equal bit for bit, and `clipped` is 0.
-        free = ratio * -gain
-        held = ratio.clamp(low, high) * -gain
-        loss = torch.maximum(free, held)
-        # In place: `held` is not needed any more, and the flag is already a number.
-        clipped = held.gt_(free)
-        if dual is None:
-            capped = torch.zeros_like(clipped)
-        else:
-            ceiling = gain.abs() * dual  # at least 0, as no loss is where Â ≥ 0
-            capped = loss.clone().gt_(ceiling)
-            loss = torch.minimum(loss, ceiling)
-        # The derivative by ρ is −Â where the free term is the loss, else 0: one tensor is all that is kept for the way back.
-        ctx.save_for_backward(free.eq_(loss).mul_(gain).neg_())
-        ctx.shape = ratio.shape
-        ctx.mark_non_differentiable(clipped, capped)
-        return loss, clipped, capped
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # ρ may have been broadcast over decisions (GSPO has one for a row).
-        return (grad * ctx.saved_tensors[0]).sum_to_size(ctx.shape), None, None, None, None
+    return Pessimistic.apply(ratio, gain, low, high, dual)  # pyright: ignore[reportReturnType]
 
 
 @dataclass(frozen=True, slots=True)

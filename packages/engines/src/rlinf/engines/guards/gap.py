@@ -74,3 +74,8 @@ def gaps(rollout: Tensor, trainer: Tensor, mask: Tensor) -> Tensor:
 def beyond(gap: Tensor, tolerance: float) -> Tensor:
     """`[n]` bool: where the ratio is not 1 ± tolerance; also where it is no number."""
     return ~(torch.expm1(gap).abs() <= tolerance)
+
+
+def worst_ratio(gap: Tensor) -> float:
+    """The ratio that is farthest from 1; what is no number counts as the farthest."""
+    return float(torch.exp(gap[torch.expm1(gap).abs().nan_to_num(torch.inf).argmax()]))

@@ -1,0 +1,41 @@
+"""Modules that are imported when something of them is first asked for."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from rlinf.core.lazy import lazy_module
+
+AT_FIRST_USE = """
+import sys
+from rlinf.core.lazy import lazy_module
+fractions = lazy_module("fractions")
+assert "fractions" not in sys.modules
+half = fractions.Fraction(1, 2)
+assert fractions is sys.modules["fractions"], "the module itself takes the place of what stood for it"
+"""
+
+
+def test_a_module_is_imported_at_its_first_use_and_takes_the_place_of_what_stood_for_it():
+    assert subprocess.run([sys.executable, "-c", AT_FIRST_USE], timeout=60, check=False).returncode == 0
+
+
+def test_every_holder_gets_the_module(tmp_path, monkeypatch):
+    (tmp_path / "heavy_one.py").write_text("weight = 3\n")
+    (tmp_path / "light_one.py").write_text("from rlinf.core.lazy import lazy_module\nheavy_one = lazy_module('heavy_one')\n")
+    (tmp_path / "light_two.py").write_text("from light_one import heavy_one\n\ndef weight():\n    return heavy_one.weight\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    one, two = importlib.import_module("light_one"), importlib.import_module("light_two")
+    assert "heavy_one" not in sys.modules
+    assert two.weight() == 3
+    assert one.heavy_one is two.heavy_one is sys.modules["heavy_one"]
+
+
+def test_what_is_not_installed_or_not_there_is_refused_where_it_is_used():
+    absent = lazy_module("no_such_library_anywhere")
+    with pytest.raises(ModuleNotFoundError, match="no_such_library_anywhere"):
+        absent.anything  # noqa: B018
+    with pytest.raises(AttributeError, match="no_such_name"):
+        lazy_module("fractions").no_such_name  # noqa: B018

@@ -6,18 +6,19 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, get_args
 
 from rlinf.algorithms.advantages.grouping import pairs
 from rlinf.algorithms.advantages.normalize import LossScale, Normalization, loss_scale, normalize_advantages, turns
 from rlinf.algorithms.advantages.score import joint, row_score
 from rlinf.algorithms.checks import expect_choice, expect_shape, required
 from rlinf.algorithms.elementwise import difference
+from rlinf.algorithms.lazy import torch
 from rlinf.core.protocols import AllReduce
 from rlinf.core.trajectory import Credit, Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

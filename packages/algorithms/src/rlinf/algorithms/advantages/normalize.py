@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, get_args
 
 from rlinf.algorithms.advantages.grouping import Grouping
 from rlinf.algorithms.advantages.statistics import EPSILON, whiten
 from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Normalization = Literal["none", "batch", "group"]
 

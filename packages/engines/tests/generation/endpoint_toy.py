@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 import numpy as np
+import openai
 from generation_toy import ToyWriter
 
 from rlinf.core.agents import SessionConfig, ToolCall
@@ -132,3 +133,28 @@ def marked(branch):
         wrote = decode([int(token) for token in turn.completion.tokens])
         parts.append(decode(turn.prompt) + (f"({wrote})" if number >= branch.inherited else f"{{{wrote}}}"))
     return "".join(parts)
+
+
+USER = {"role": "user", "content": "go"}
+
+
+def talk(generator, dialogue, *, session=None, **config):
+    """What a dialogue `(client, endpoint) -> …` returns."""
+
+    async def run():
+        async with serving(generator, **config) as endpoint:
+            url = endpoint.base_url if session is None else endpoint.open(*session).base_url
+            async with openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0) as client:
+                return await dialogue(client, endpoint)
+
+    return asyncio.run(run())
+
+
+def ask(client, messages, **more):
+    return client.chat.completions.create(model="policy", messages=messages, **more)
+
+
+def only(endpoint):
+    """The one session of clients without a name."""
+    (session,) = endpoint._sessions._other.values()
+    return session

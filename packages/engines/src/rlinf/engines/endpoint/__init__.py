@@ -1,3 +1,3 @@
 """A policy behind an OpenAI-compatible endpoint, which records what its clients make of it."""
 
-from rlinf.engines.endpoint.config import OpenAIEndpointConfig as OpenAIEndpointConfig
+from rlinf.engines.endpoint.openai import OpenAIEndpointConfig as OpenAIEndpointConfig

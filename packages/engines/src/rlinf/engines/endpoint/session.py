@@ -91,7 +91,9 @@ class Session:
         self._requests += 1
         if request.seed is not None and not self.config.fixed:
             return tuple(keyed_seed(request.seed, "endpoint/choice", index) for index in range(request.choices))
-        return tuple(keyed_seed(self.config.seed, "endpoint", self._requests, index) for index in range(request.choices))
+        # By the session, too: clients that ask one question each would otherwise all be answered from the same numbers.
+        key = f"endpoint/{self.name}"
+        return tuple(keyed_seed(self.config.seed, key, self._requests, index) for index in range(request.choices))
 
     def add(self, answer: str, prompt: Prompt, reply: Reply) -> None:
         """Records one choice of an answer."""

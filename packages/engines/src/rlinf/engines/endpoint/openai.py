@@ -14,7 +14,7 @@ from rlinf.core.generation import Generator
 from rlinf.core.problems import Tokenizer
 
 if TYPE_CHECKING:
-    from rlinf.engines.endpoint.endpoint import Endpoint
+    from rlinf.engines.endpoint._openai import Endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class OpenAIEndpointConfig:
             ConfigError: there is no key, or the port is taken.
         """
         self.check("endpoint")
-        from rlinf.engines.endpoint.endpoint import Endpoint
+        from rlinf.engines.endpoint._openai import Endpoint
 
         endpoint = Endpoint(self, generator, tokenizer, form, session)
         await endpoint.start(rank)

@@ -29,8 +29,8 @@ from rlinf.core.generation import Generator
 from rlinf.core.problems import Tokenizer
 from rlinf.engines.endpoint.answering import Answering
 from rlinf.engines.endpoint.chat_request import APIError, ChatRequest, Feedback, read_feedback, read_request
-from rlinf.engines.endpoint.config import OpenAIEndpointConfig
 from rlinf.engines.endpoint.http_server import HTTPAnswer, HTTPRequest, HTTPServer
+from rlinf.engines.endpoint.openai import OpenAIEndpointConfig
 from rlinf.engines.endpoint.session import Session
 from rlinf.engines.endpoint.sessions import Sessions, split_path
 

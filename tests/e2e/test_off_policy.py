@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+
+from rlinf.core.weight_files import newest_checkpoint
 
 SHORT = (
     *("runner.max_steps=6", "runner.val_check_interval=0", "runner.save_minutes=0", "runner.keep_best=false"),
@@ -106,6 +109,32 @@ def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: str) -> Non
     for row, before in zip(resumed, [row for row in rows if "train/critic_loss" in row][-3:], strict=True):
         told = {name for name in row if name.startswith(("train/", "env/"))}
         assert {name: row[name] for name in told} == {name: before[name] for name in told}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("raise_at", sorted(random.Random(16).sample(range(9, 48), 3)))
+def test_a_producer_that_dies_costs_what_was_not_saved_and_no_more(app: Any, raise_at: int) -> None:
+    """Wherever it dies: after the run goes on, the replay buffer has what it has without, so none is lost and none there twice."""
+    exact = (*SHORT, *EVERY, "env.train.auto_reset=false", "runner.save_interval=1", "env.train.env_type=faulty:Faulty")
+    run(app, "pendulum_sac", *exact)
+    expected = arrays(app.logs / "pendulum_sac/checkpoints/global_step_6")
+    folder = app.logs / "broken"
+    broken = ("--config-name", "pendulum_sac", *exact, f"runner.logger.log_path={folder}")
+    code, said = app.train_here(*broken, f"env.train.init_params.raise_at={raise_at}")
+    assert code == 1, said
+    assert "env[0] failed in interact(): ValueError: the gripper fell off" in said
+    saved = newest_checkpoint(folder / "pendulum_sac")
+    assert saved is not None
+    assert saved.name == f"global_step_{raise_at // 8}", "whole iterations were saved, of eight steps each"
+    code, said = app.train_here(*broken, f"runner.resume_dir={saved}")
+    assert code == 0, said
+    found = arrays(folder / "pendulum_sac/checkpoints/global_step_6")
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    rows = [json.loads(line) for line in (folder / "pendulum_sac/metrics.jsonl").read_text().splitlines()]
+    sizes = {row["step"]: row["train/replay_buffer/size"] for row in rows if "train/replay_buffer/size" in row}
+    assert sizes == {step: 32 * step for step in range(1, 7)}
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, cast
 
 from rlinf.algorithms.checks import expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.lazy import torch
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import ShapeError
 from rlinf.core.metrics import Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Aggregate = Literal["min", "mean"]
 """How several critics become one value: the pessimist's or the average."""
@@ -98,7 +99,7 @@ def coefficient(place: str, value: float | Tensor, low: float = 0.0, high: float
         ConfigError: the number is outside the range.
         ShapeError: the tensor is not a scalar.
     """
-    if isinstance(value, Tensor):
+    if isinstance(value, torch.Tensor):
         expect_shape(place, value, ())
         return at_least_float32(value.detach())
     expect_range(place, value, low, high)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
-
+from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap
 from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.objectives.sac import initial_temperature, sac_actor_loss, temperature, temperature_loss
@@ -19,6 +17,9 @@ from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.off_policy import HasQDropout, Learner
 from rlinf.core.replay import Transitions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ALPHA = "alpha"
 

@@ -9,7 +9,7 @@ Each slot goes this way by itself (`converse`): with several, one simulates whil
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, RLinfError
-from rlinf.core.evaluation import EpisodeKey, EpisodePlayer, EpisodeProtocol, EpisodeResult
+from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult
 from rlinf.core.offline import OfflineEpisode
 from rlinf.core.protocols import Channel, Mode
 from rlinf.core.robots import add_counts, at_hardware
@@ -34,7 +34,7 @@ from rlinf.runners.embodied.playing.env_slot import (
     step_decided,
     task_numbers,
 )
-from rlinf.runners.embodied.playing.episode_memory import EpisodeMemory
+from rlinf.runners.embodied.playing.evaluating import evaluation_of, filmed_players
 from rlinf.runners.embodied.playing.initial_states import InitialStates
 from rlinf.runners.embodied.playing.rows import Bools, Ints, RowCollector, shares
 from rlinf.runners.embodied.playing.slots import Slot
@@ -158,7 +158,7 @@ class EnvWorker(Worker):
             player = env_slot.player(protocol, env_slot.share(protocol, config.total_num_envs), film)
             found.append([])
             sender = self._sender(env_slot, requests, "eval")
-            conversations[env_slot.slot.index] = _evaluation(env_slot, sender, [player], found[-1])
+            conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, [player], found[-1])
         self._converse(conversations, answers)
         return [result for results in found for result in results]
 
@@ -176,9 +176,9 @@ class EnvWorker(Worker):
         results: list[EpisodeResult] = []
         conversations: dict[int, Conversation] = {}
         for env_slot in self._eval_env_slots:
-            players = _filmed(env_slot, protocol, episodes if env_slot.slot.index == 0 else ())
+            players = filmed_players(env_slot, protocol, episodes if env_slot.slot.index == 0 else ())
             sender = self._sender(env_slot, requests, "eval")
-            conversations[env_slot.slot.index] = _evaluation(env_slot, sender, players, results)
+            conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, players, results)
         self._converse(conversations, answers)
         return results
 
@@ -199,7 +199,7 @@ class EnvWorker(Worker):
             env_slot.mix_expert(beta)
             player = env_slot.player(protocol, env_slot.share(protocol, self.cfg.env.train.total_num_envs), {})
             sender = self._sender(env_slot, requests, "train")
-            conversations[env_slot.slot.index] = _evaluation(env_slot, sender, [player], [])
+            conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, [player], [])
         self._converse(conversations, answers)
         return [episode for env_slot in self._env_slots for episode in env_slot.take_episodes()]
 
@@ -347,35 +347,6 @@ class _Played:
     rows: deque[Trajectory[Any]] = field(default_factory=deque[Trajectory[Any]])
     """Of each rollout epoch that is not sent yet, because another slot has not played it."""
     episodes: list[EpisodeResult] = field(default_factory=list[EpisodeResult])
-
-
-def _evaluation(
-    env_slot: EnvSlot, sender: RequestSender, players: Iterable[EpisodePlayer], results: list[EpisodeResult]
-) -> Conversation:
-    """One slot's part of an evaluation: what its players play, one after another, is added to `results`."""
-    for player in players:
-        memory, decision = EpisodeMemory(), 0
-        while not player.done:
-            # A simulator may write its next observations into the same memory while these are on their way.
-            obs = {key: np.copy(value) for key, value in player.observations.items()}
-            sender.ask(env_slot.slot, (decision,), obs, memory.recall(_episodes(player)))
-            answer = env_slot.answer((yield))
-            memory.keep(_episodes(player), answer.memory)
-            with env_slot.located():
-                results += player.step(answer.decision.action)
-            decision += 1
-    env_slot.close_requests(sender)
-
-
-def _filmed(env_slot: EnvSlot, protocol: EpisodeProtocol, episodes: Iterable[tuple[EpisodeKey, str]]) -> Generator[EpisodePlayer]:
-    # Made one at a time: each begins with a reset, for which the one before it must be through.
-    for key, file in episodes:
-        yield env_slot.player(protocol, [key], {"record": file, "tiles": 1})
-
-
-def _episodes(player: EpisodePlayer) -> list[int]:
-    """The numbers of the episodes that must be decided for."""
-    return [turn.episode.number for turn in player.turns]
 
 
 @contextmanager

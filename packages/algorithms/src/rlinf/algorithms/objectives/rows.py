@@ -73,7 +73,9 @@ class Rows:
         """
         valid = self.weight != 0
         with torch.no_grad():
-            sums = torch.stack([valid.sum().double(), *(torch.where(valid, x, 0.0).sum().double() for x in observed.values())])
+            # Together: what is launched for each costs more than what it adds up.
+            together = torch.stack([valid.to(loss.dtype), *observed.values()])
+            sums = torch.where(valid, together, 0.0).sum(1, dtype=torch.float64)
         count, *rest = cast("list[float]", sums.tolist())  # pyright: ignore[reportUnknownMemberType]
         metrics = {name: Metric(value, count) for name, value in zip(observed, rest, strict=True)}
         error = None if td_error is None else td_error.detach()

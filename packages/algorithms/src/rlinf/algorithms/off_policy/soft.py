@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,12 @@ class SoftActorCritic(ABC):
 
 def q_values(policy: Any, observation: Any, action: Tensor, generator: torch.Generator | None) -> Tensor:
     """`[B, N]`, what critics say in training: with dropout, where they have it."""
-    if isinstance(policy, HasQDropout):
+    if _drops(policy.__class__):
         return policy.dropped_q_values(observation, action, generator=generator)
     return policy.q_values(observation, action)
+
+
+@functools.cache
+def _drops(kind: type) -> bool:
+    # Of the class and once: to look for the methods of a protocol takes as long as a pass through small critics.
+    return issubclass(kind, HasQDropout)

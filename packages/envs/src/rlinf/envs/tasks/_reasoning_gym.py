@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rlinf.core.errors import ConfigError, did_you_mean
 
@@ -14,8 +14,11 @@ with warnings.catch_warnings():
     # Invalid escapes in a dependency's texts.
     warnings.simplefilter("ignore", SyntaxWarning)
     warnings.simplefilter("ignore", DeprecationWarning)
-    import reasoning_gym
-    from reasoning_gym.factory import DATASETS
+    from reasoning_gym import factory
+
+# The library has no types.
+_library: Final = cast("Any", factory)
+_names: Final[tuple[str, ...]] = tuple(sorted(_library.DATASETS))
 
 SIZE: Final = 1 << 20
 """Entries of a data set from which problems are taken; they are made one by one."""
@@ -48,11 +51,9 @@ def score(name: str, params: str, answer: str, entry: Mapping[str, Any]) -> floa
 
 @lru_cache(maxsize=8)
 def _made(name: str, params: str, seed: int) -> Any:
-    if name not in DATASETS:
-        raise ConfigError(
-            "dataset", f"reasoning-gym has no data set '{name}'", did_you_mean(name, sorted(DATASETS), label="It has")
-        )
+    if name not in _names:
+        raise ConfigError("dataset", f"reasoning-gym has no data set '{name}'", did_you_mean(name, _names, label="It has"))
     try:
-        return reasoning_gym.create_dataset(name, size=SIZE, seed=seed, **json.loads(params))
+        return _library.create_dataset(name, size=SIZE, seed=seed, **json.loads(params))
     except (TypeError, AssertionError, ValueError) as error:
         raise ConfigError("params", f"'{name}' refuses them: {error}", "See the data set's configuration.") from error

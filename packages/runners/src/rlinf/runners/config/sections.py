@@ -135,7 +135,7 @@ def _key(place: str, field: Field[Any]) -> str:
 
 def keyed_fields(cls: type[Any]) -> list[Field[Any]]:
     """The fields of a dataclass that a key of YAML sets."""
-    return [field for field in dataclasses.fields(cls) if not field.metadata.get("derived")]
+    return [field for field in dataclasses.fields(cls) if field.init and not field.metadata.get("derived")]
 
 
 def chosen_fields(cls: type[Any]) -> list[Field[Any]]:

@@ -203,9 +203,10 @@ def main() -> None:
         section["tracer"] = {"enabled": True, "path": str(args.trace)}
     with Cluster(cluster_cfg=section) as cluster:
         groups = launched(cluster)
-        found = {name: compare(cluster, groups, name, args.steps) for name in args.workload or LENGTHS}
-    if set(found) == set(LENGTHS):
-        RESULTS.write_text(json.dumps({"steps": args.steps, **found}, indent=1) + "\n")
+        for name in args.workload or LENGTHS:
+            found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+            found[name] = {"steps": args.steps, **compare(cluster, groups, name, args.steps)}
+            RESULTS.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

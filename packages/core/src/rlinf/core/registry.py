@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from rlinf.core.config import read
@@ -160,7 +162,8 @@ class Registry(Generic[T]):
         with self._lock:
             if self._scanned:
                 return
-            for point in entry_points(group=self.group):
+            points: EntryPoints = _installed(tuple(sys.path)).select(group=self.group)
+            for point in points:
                 self._claim(point.name.casefold(), _Claim(point.value, point.load))
             self._scanned = True
 
@@ -182,6 +185,12 @@ class Registry(Generic[T]):
             raise MissingExtra(place, f"the {self.kind} '{name}' needs the module '{error.name}'", remedy) from error
         except AttributeError as error:
             raise UnknownName(place, f"no {self.kind} at '{claim.owner}' ({error})", "Check the path.") from error
+
+
+@functools.lru_cache(maxsize=1)
+def _installed(path: tuple[str, ...]) -> Any:
+    """The entry points of all packages: to read them takes a tenth of a second, and each registry asks for its own."""
+    return entry_points()  # of another type in each Python; `select` is in all
 
 
 def is_unverified(path: str) -> bool:

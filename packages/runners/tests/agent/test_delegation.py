@@ -143,7 +143,8 @@ def test_a_turn_that_hands_on_twice_is_bounded_as_one() -> None:
 def test_depth_is_bounded_and_agents_may_have_agents() -> None:
     told = "[error: what was handed to you can't be handed on, do it yourself]"
     says = {"lead:": "<t>:a</t>", "a": "<t>:b</t>", f"a<t>:b</t>{told}": "A<eos>", "lead:<t>:a</t>[[1] A]": "ok<eos>"}
-    assert [branch.agent for branch in played(Script(says), Delegate()).branches] == ["lead", "lead.1"]
+    episode = played(Script(says), Delegate())
+    assert ([branch.agent for branch in episode.branches], episode.answer) == (["lead", "lead.1"], "ok")
     says = {"lead:": "<t>:a</t>", "a": "<t>:b</t>", "b": "E<eos>", "a<t>:b</t>[[1] E]": "A<eos>", "lead:<t>:a</t>[[1] A]": "k<eos>"}
     # One place: an agent that waits for its own must not wait for the place that it takes.
     episode = played(Script(says), Delegate(max_depth=2), limits=ToolLimits(max_concurrent=1, timeout_s=5))
@@ -166,8 +167,9 @@ def test_an_agent_without_an_answer_is_told_of() -> None:
 
 def test_a_generator_that_fails_under_an_agent_ends_more_than_the_call() -> None:
     """A tool's error is a message; this one is nobody's message."""
+    says = {"lead:": "<t>:a b</t>", "a": "A<eos>", "b": RLinfError("forward", "no memory")}
     with pytest.raises(RLinfError, match="no memory"):
-        played(Script({"lead:": "<t>:a b</t>", "a": "A<eos>", "b": RLinfError("forward", "no memory")}), Delegate())
+        played(Script({**says, "lead:<t>:a b</t>[error: RLinfError: forward: no memory]": "ok<eos>"}), Delegate())
 
 
 def test_agents_that_take_too_long_are_ended_and_the_lead_is_told() -> None:

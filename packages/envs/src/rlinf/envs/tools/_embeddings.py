@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from rlinf.core.errors import CheckpointError
-from rlinf.envs.tools.search import Embedding
+from rlinf.envs.tools.embedding import Embedding
 
 
 class VectorIndex:

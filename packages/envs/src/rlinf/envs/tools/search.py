@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from rlinf.core.agents import Tool
 from rlinf.core.config.ranges import expect_range
@@ -17,6 +17,7 @@ from rlinf.envs.knowledge.base import Passage
 from rlinf.envs.knowledge.corpus import check_passages, read_passages, written
 from rlinf.envs.knowledge.generation import Knowledge, generated
 from rlinf.envs.tasks.rows import check_rows_file
+from rlinf.envs.tools.embedding import Embedding
 
 _SMALL: Final = 50_000
 """Passages up to which a search by words takes less time than a thread for it."""
@@ -29,32 +30,6 @@ class Index(Protocol):
     def best(self, query: str, count: int) -> list[int]:
         """The numbers of the best texts, the best one first, at most `count`."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embedding:
-    """A model of transformers that turns texts into vectors, such as E5 or BGE."""
-
-    model_path: str
-    """Its folder, with its tokenizer; nothing is downloaded."""
-    pooling: Literal["mean", "cls", "last"] = "mean"
-    """The vector of a text: "mean" of all its tokens, that of the first token ("cls"), or that of the last one ("last")."""
-    query_prefix: str = "query: "
-    """What is put before queries; E5 was trained with this."""
-    passage_prefix: str = "passage: "
-    """What is put before passages."""
-    max_length: int = 512
-    """Tokens of a text, the rest is cut off."""
-    batch_size: int = 64
-    """Passages that are embedded together."""
-    device: str = "cpu"
-    """Where."""
-
-    def __post_init__(self) -> None:
-        if self.pooling not in ("mean", "cls", "last"):
-            raise ConfigError("pooling", f"expected mean, cls or last, found '{self.pooling}'")
-        expect_range("max_length", self.max_length, 1, 2**20)
-        expect_range("batch_size", self.batch_size, 1, 2**20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

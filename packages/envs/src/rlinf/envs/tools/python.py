@@ -42,7 +42,8 @@ class Python:
 
     def __post_init__(self) -> None:
         expect_range("longest", self.longest, 20, 2**20)
-        self._limits()
+        expect_range("program_time_s", self.program_time_s, 0.0, 86400.0, open_low=True)
+        expect_range("program_memory_mb", self.program_memory_mb, 1, 2**20)
 
     def check(self, place: str) -> None:
         """Refuses a machine on which the sandbox can't confine programs as far as it must."""

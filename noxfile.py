@@ -128,7 +128,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def recipes(session: nox.Session) -> None:
     """Every YAML file of every app is read, checked and planned; what is wrong in one is refused, by keys that exist."""
-    files = [f"tests/test_{name}.py" for name in ("recipes", "refusals", "ranges", "choices", "keys")]
+    files = [f"tests/test_{name}.py" for name in ("recipes", "light_configurations", "refusals", "ranges", "choices", "keys")]
     _house(session, "pytest", "-q", *PARALLEL, *files, *session.posargs)
 
 

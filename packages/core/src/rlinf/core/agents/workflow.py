@@ -75,7 +75,6 @@ class AgentTask(Protocol):
         """
         ...
 
-
     async def session(self, generate: Generate) -> ServedSession:
         """A session of the run's endpoint, so that a client writes this episode; what it says is part of the episode.
 

@@ -29,8 +29,8 @@ from rlinf.engines.activation_checkpointing import blocks_of, recompute
 from rlinf.engines.fsdp import checkpoint
 from rlinf.engines.fsdp.masters import MasterWeights
 from rlinf.engines.fsdp.rescoring import Scores, on_device
-from rlinf.engines.fsdp.resizing import TrainerState, check_names
 from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
+from rlinf.engines.fsdp.trainer_state import TrainerState, check_names
 from rlinf.engines.layout import Layout, Replicated
 from rlinf.engines.lazy_tensors import Gathered
 from rlinf.engines.loss_scale import LossScale

@@ -9,33 +9,18 @@ ranks, the same rows in the same order give the same losses, however many ranks 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from rlinf.core.errors import ConfigError, ShapeError
-from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
+from rlinf.core.errors import ConfigError
+from rlinf.engines.fsdp.trainer_state import TrainerState
 
 if TYPE_CHECKING:
     from rlinf.engines.fsdp._trainer import FSDPTrainer
+    from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
     from rlinf.engines.ranks import Ranks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerState:
-    """All that training needs to go on, whole, on the CPU; on other ranks than 0 without tensors."""
-
-    version: int
-    """Optimizer steps that made it."""
-    tensors: dict[str, Tensor]
-    """`model/<name>`, `optimizer/<name>/<key>` and the scale of the loss."""
-
-    @property
-    def bytes(self) -> int:
-        """Of all tensors."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
 
 def release(trainer: FSDPTrainer) -> TrainerState:
@@ -100,16 +85,3 @@ def _from_first(state: TrainerState, ranks: Ranks) -> TrainerState:
         ranks.broadcast(tensor)
         tensors[name] = tensor
     return TrainerState(version=version, tensors=tensors)
-
-
-def check_names(found: set[str], expected: set[str]) -> None:
-    """Refuses the state of another model.
-
-    Raises:
-        ShapeError: names the first weight that only one of them has.
-    """
-    differing = sorted(found ^ expected)
-    if differing:
-        raise ShapeError(
-            "rebuild(state)", f"made for another model: '{differing[0]}'", "Build the policy from the same configuration."
-        )

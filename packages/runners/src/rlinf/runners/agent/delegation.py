@@ -9,7 +9,7 @@ lead.3            └─► c: turn ─► tool ─► turn ─► answer ─┘
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rlinf.core.agents import AgentTask, Conversation, Episode, EpisodeFinish, Generate, Tool, ToolBox, ToolError
@@ -194,7 +194,7 @@ def _place(name: str) -> tuple[int, ...]:
     return tuple(map(int, name.split(".")[1:]))
 
 
-def _check_form(name: str, text: str, known: dict[str, object]) -> None:
+def _check_form(name: str, text: str, known: Mapping[str, object]) -> None:
     fill: Callable[..., str] = text.format
     try:
         fill(**known)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 from rlinf.core.capabilities import HasCasting, HasPrecision, PacksRows
-from rlinf.core.config import expect_range
+from rlinf.core.config import expect_range, expect_seconds
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import HOTTEST, GeneratorConfig, SamplingConfig
 from rlinf.core.problems import Problem, TaskConfig
@@ -153,7 +153,8 @@ class RewardConfig:
     """Seconds that such a reward may take for one group."""
 
     def __post_init__(self) -> None:
-        positive(max_concurrent=self.max_concurrent, group_timeout_s=self.group_timeout_s)
+        positive(max_concurrent=self.max_concurrent)
+        expect_seconds("group_timeout_s", self.group_timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.scheduler.lending.demand import Demand
 from rlinf.scheduler.planner.costs import LinearCost
-
-if TYPE_CHECKING:
-    from rlinf.scheduler.lending.policy import Demand
 
 QUANTILES = 199
 GOLDEN = 0.6180339887

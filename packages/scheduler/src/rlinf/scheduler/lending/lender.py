@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rlinf.core.errors import ChannelEmpty, ConfigError, DeadlineExceeded, RLinfError
+from rlinf.scheduler.lending.demand import Demand
 from rlinf.scheduler.lending.items import Item, Ledger, Result
-from rlinf.scheduler.lending.policy import Demand, Move, MovePolicy
+from rlinf.scheduler.lending.policy import Move, MovePolicy
 from rlinf.scheduler.lending.tenancies import Left, Stage, Tenancies
 from rlinf.scheduler.transport.channel import Channel
 

@@ -1,5 +1,6 @@
 """The `rlinf` command."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -73,3 +74,9 @@ def test_plugins_lists_what_packages_register(install: Install, capsys: pytest.C
     assert "rlinf.commands" not in out
     # Only what is of a named group is imported, to see whether it can be.
     assert "strange:Mine  (strange 1.0)  can't be imported: AttributeError: module 'strange' has no attribute 'Mine'\n" in out
+
+
+def test_a_reader_who_has_enough_is_no_error() -> None:
+    listing = f"{sys.executable} -c 'from rlinf.core.commands import main; raise SystemExit(main([\"plugins\"]))'"
+    ended = subprocess.run(f"{listing} | true", shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stderr == ""

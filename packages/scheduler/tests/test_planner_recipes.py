@@ -10,7 +10,7 @@ from planner_cases import embodied
 from rlinf.core.commands import main
 from rlinf.core.errors import ConfigError, PlacementError, RLinfError
 from rlinf.scheduler import Cluster, Worker
-from rlinf.scheduler.planner import LinearCost, Memory, Slot, fit, observe
+from rlinf.scheduler.planner import LinearCost, Machine, Memory, Slot, fit, observe, simulate
 from rlinf.scheduler.planner.fitting import fitted
 from rlinf.scheduler.planner.simulator import Options
 from rlinf.scheduler.planner.what_if import Situation, changed
@@ -21,8 +21,13 @@ MS = 1_000_000
 STEPS = 4
 
 
-def trace(folder: Path, ranks: int, *, actor_ms: int = 60, devices: dict[str, list[list[int]]] | None = None) -> Path:
-    """A run of `ranks` env and rollout workers and one actor: 2 rounds, in which each works for 40 and 20 ms over all its ranks."""
+def trace(
+    folder: Path, ranks: int, *, actor_ms: int = 60, both_ms: int = 0, devices: dict[str, list[list[int]]] | None = None
+) -> Path:
+    """A run of `ranks` env and rollout workers and one actor: 2 rounds, in which each works for 40 and 20 ms over all its ranks.
+
+    For `both_ms` of a step rollout works although env does, too.
+    """
     recorded: list[Span] = []
     at, number = 0, 0
 
@@ -35,12 +40,16 @@ def trace(folder: Path, ranks: int, *, actor_ms: int = 60, devices: dict[str, li
         for rank in range(ranks):
             for half in range(2):
                 start = begin + half * (env_ms + rollout_ms)
-                for channel, producer, consumer in (("ask", "env", "rollout"), ("answer", "rollout", "env")):
+                for channel, producer, consumer, within in (
+                    ("ask", "env", "rollout", "generate"),
+                    ("answer", "rollout", "env", "interact"),
+                ):
                     number += 1
                     span("put", f"{producer}[{rank}]", channel, start + env_ms, start + env_ms, items=1, ids=(number,))
-                    span("get", f"{consumer}[{rank}]", channel, start + env_ms, start + env_ms, items=1, ids=(number,))
+                    got = start + env_ms
+                    span("get", f"{consumer}[{rank}]", channel, got, got, items=1, ids=(number,), within=within)
             span("call", f"env[{rank}]", "interact", begin, end, waited=2 * rollout_ms * MS)
-            span("call", f"rollout[{rank}]", "generate", begin, end, waited=2 * env_ms * MS)
+            span("call", f"rollout[{rank}]", "generate", begin, end, waited=(2 * env_ms - both_ms) * MS)
             number += 1
             span("put", f"env[{rank}]", "rows", end, end, items=1, ids=(number,))
             span("get", "actor[0]", "rows", end, end, items=1, ids=(number,))
@@ -64,6 +73,14 @@ def test_a_profile_from_a_trace(tmp_path: Path) -> None:
     assert all(cost.sizes == 1 and cost.error < 1e-9 for cost in costs.values())
     assert run.workload.components["actor"].lockstep
     assert run.workload.sync_s == pytest.approx(0.005)
+
+
+def test_work_at_the_same_time_counts_once(tmp_path: Path) -> None:
+    run = observe(trace(tmp_path, 1, both_ms=24))
+    costs = {name: component.costs[1].item_s for name, component in run.workload.components.items()}
+    # 80 and 64 ms of work in 120 ms.
+    assert costs == pytest.approx({"env": 0.08 * 120 / 144, "rollout": 0.064 * 120 / 144, "actor": 0.06})
+    assert simulate(run.workload, Machine(devices=1), run.layout).step_s == pytest.approx(0.185)
 
 
 def test_two_numbers_of_processes_tell_the_fixed_part(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ command is a function from its arguments to an exit code.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, distributions, entry_points
@@ -29,10 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[0] not in points:
             raise UnknownName("rlinf", f"no command '{args[0]}'", did_you_mean(args[0], list(points), label="Commands"))
         command: Command = points[args[0]].load()
-        return command(args[1:])
+        code = command(args[1:])
+        sys.stdout.flush()
+        return code
     except RLinfError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return error.exit_code
+    except BrokenPipeError:
+        # Whoever read, such as `head`, has enough; the interpreter must not find the same when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
 
 
 def plugins(args: Sequence[str]) -> int:

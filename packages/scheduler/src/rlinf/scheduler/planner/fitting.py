@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
@@ -118,6 +119,10 @@ class _Run:
         ]
         self._edges = [edge for edge in channels if edge.producer in self.slots and edge.consumer in self.slots]
         self.loops = self._find_loops()
+        for loop in self.loops:
+            share = self._apart(loop)
+            for name in (loop.first, loop.second):
+                self.work[name] = [share * work for work in self.work[name]]
         feeding = {edge.producer for edge in self._edges}
         self.sinks = [name for name in self.slots if name not in feeding] or [self._steps.group]
         self.gaps = self._gaps()
@@ -147,6 +152,37 @@ class _Run:
             rounds = round(sum(span.items for span in answers) / ranks / max(1, len(self.step_s)))
             loops.append(Loop(first=a, second=b, rounds=max(1, rounds)))
         return loops
+
+    def _apart(self, loop: Loop) -> float:
+        """What share of the work of a loop's two components takes time: one still sends while the other already unpacks.
+
+        1 where the first has several requests under way, as with stages: there they work at the same time by design.
+        """
+        first, second = (self._turns(name, other) for name, other in ((loop.first, loop.second), (loop.second, loop.first)))
+        if not first or not second or self._most_under_way(loop) > 1:
+            return 1.0
+        took = sum(span.end - span.start for span in first) / len({span.rank for span in first})
+        works = [sum(span.worked for span in turns) / len({span.rank for span in turns}) for turns in (first, second)]
+        return min(1.0, took / max(1, sum(works)))
+
+    def _turns(self, name: str, other: str) -> list[Span]:
+        """The calls in which a component takes what the other one has put."""
+        made = {number for span in self._inside if span.kind == "put" and span.group == other for number in span.ids}
+        gets = [span for span in self._inside if span.kind == "get" and span.group == name and made.intersection(span.ids)]
+        methods = {span.within for span in gets}
+        return [span for span in self._calls if span.group == name and span.name in methods]
+
+    def _most_under_way(self, loop: Loop) -> int:
+        """How many requests of one process of the first component wait for their answers at once, at the most."""
+        asks = {number for span in self._inside if span.kind == "get" and span.group == loop.second for number in span.ids}
+        answers = {number for span in self._inside if span.kind == "put" and span.group == loop.second for number in span.ids}
+        # Each step for itself: a request that asks for no answer may end one.
+        changes: dict[tuple[int, int | None], list[tuple[int, int]]] = {}
+        for span in self._inside:
+            if span.group == loop.first and span.kind in ("put", "get"):
+                change = len(asks.intersection(span.ids)) - len(answers.intersection(span.ids))
+                changes.setdefault((span.rank, self._steps.of(span)), []).append((span.end, change))
+        return max(max(accumulate(change for _, change in sorted(found))) for found in changes.values())
 
     def rounds(self, name: str) -> int:
         """How often a component is called in a step."""

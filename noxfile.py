@@ -30,6 +30,8 @@ EXTRAS = {
     "models": ("all",),
     "engines": ("hf", "openai", "megatron"),
 }
+LAWS = tuple(f"tests/test_{name}.py" for name in ("laws", "cycles", "faces"))
+RECIPES = tuple(f"tests/test_{name}.py" for name in ("recipes", "light_configurations", "refusals", "ranges", "choices", "keys"))
 FAST = ("-q", "-m", "not slow")
 PARALLEL = ("-n", "2", "--dist", "loadfile")
 """Two processes, each with the Ray that its tests share."""
@@ -83,7 +85,7 @@ def types(session: nox.Session) -> None:
 def law(session: nox.Session) -> None:
     """The laws of the house: who may import whom, cycles, sizes, public names."""
     _house(session, "lint-imports")
-    _house(session, "pytest", "-q", "tests/test_laws.py", "tests/test_cycles.py", "tests/test_faces.py", *session.posargs)
+    _house(session, "pytest", "-q", *LAWS, *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -128,14 +130,14 @@ def docs(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def recipes(session: nox.Session) -> None:
     """Every YAML file of every app is read, checked and planned; what is wrong in one is refused, by keys that exist."""
-    files = [f"tests/test_{name}.py" for name in ("recipes", "light_configurations", "refusals", "ranges", "choices", "keys")]
-    _house(session, "pytest", "-q", *PARALLEL, *files, *session.posargs)
+    _house(session, "pytest", "-q", *PARALLEL, *RECIPES, *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def e2e(session: nox.Session) -> None:
-    """The whole thing, end to end, on real components; and what core and scheduler, which don't have torch alone, do with it."""
-    _house(session, "pytest", *FAST, *PARALLEL, "packages/core/tests", "tests/e2e", *session.posargs)
+    """Several parts together, and the whole thing end to end; and what core and scheduler do with torch, which they lack alone."""
+    together = sorted({f"tests/{path.name}" for path in ROOT.glob("tests/test_*.py")}.difference(LAWS, RECIPES))
+    _house(session, "pytest", *FAST, *PARALLEL, "packages/core/tests", *together, "tests/e2e", *session.posargs)
     _house(session, "pytest", "-q", "-m", "torch and not slow", "packages/scheduler/tests", *session.posargs)
 
 

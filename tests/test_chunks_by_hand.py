@@ -31,6 +31,7 @@ class Counting:
     def __init__(self, ends: str) -> None:
         self.ends, self.step_number = ends, np.zeros(1, int)
         self.num_envs, self.action_space = 1, SimpleNamespace(shape=(1, 1))
+        self.unwrapped = self
 
     def reset(self, *, seed: Any, options: dict[str, Any]) -> tuple[Any, Any]:
         self.step_number[options["reset_mask"]] = 0

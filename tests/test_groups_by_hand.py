@@ -48,6 +48,7 @@ class Diary:
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs, self.action_space = num_envs, SimpleNamespace(shape=(num_envs, 1))
+        self.unwrapped = self
         self.first = sum(env.num_envs for env in Diary.made)
         self.played: list[list[Episode]] = [[] for _ in range(num_envs)]
         Diary.made.append(self)

@@ -67,7 +67,9 @@ def test_log_probabilities_values_and_gradients_are_those_of_the_branches_alone(
     assert second["shared_tokens"].mean == pytest.approx((12 + 20 + 8) / (28 + 19 + 29 + 10))
 
 
-@pytest.mark.parametrize("changes", [{"architecture": "gemma2"}, {"architecture": "mistral", "overrides": {"sliding_window": 4}}])
+@pytest.mark.parametrize(
+    "changes", [{"architecture": "gemma2", "attention": "eager"}, {"architecture": "mistral", "overrides": {"sliding_window": 4}}]
+)
 def test_attention_that_looks_back_only_so_far_is_refused(changes: dict[str, Any]) -> None:
     """A mask of ours would take the place of its window, and score other numbers without a word."""
     with pytest.raises(ConfigError, match=r"actor.share_prefixes: attention of this LanguageModel"):

@@ -189,12 +189,14 @@ def test_work_is_conserved_and_no_device_does_two_things(
 
 def test_it_writes_a_trace_in_the_format_of_the_tracer(tmp_path: Path) -> None:
     layout = {"env": Slot(0, 2), "rollout": Slot(2, 2), "actor": Slot(0, 4)}
-    simulation = simulate(embodied(), FOUR, layout, Options(steps=4))
-    path = write_trace(simulation, tmp_path / "plan.json")
+    path = write_trace(embodied(), FOUR, layout, Options(), tmp_path / "plan.json")
     worked = {(node.group, node.ranks): node.worked_s for node in Flow.from_trace(path).nodes}
     # Processes that are alike share a line: env's two, and the actor's on either half.
     assert worked == pytest.approx({("env", 1): 16.0, ("rollout", 1): 8.0, ("actor", 2): 16.0})
-    assert json.loads(path.read_text())["otherData"]["simulated"] is True
+    about = json.loads(path.read_text())["otherData"]
+    simulation = simulate(embodied(), FOUR, layout, Options(steps=4))
+    assert about["simulated"] is True
+    assert about["step_ends_ns"] == pytest.approx([1e9 * end for end in simulation.ends_s])
     assert "##" in draw(simulation, layout)
 
 

@@ -1,6 +1,9 @@
 """Tables compared item by item, against numbers worked out by hand."""
 
 import pytest
+import reference
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlinf.algorithms.rewards.table import ItemF1, item_f1
 from rlinf.core.errors import ConfigError
@@ -38,3 +41,13 @@ def test_markdown_and_marks() -> None:
     assert item_f1("", "") == 1.0
     with pytest.raises(ConfigError, match="separator"):
         ItemF1(separator=" ")
+
+
+TABLES = st.lists(st.lists(st.sampled_from(("ann", "Bo", "1", " 2 ")), min_size=1, max_size=3).map(",".join), max_size=5).map(
+    "\n".join
+)
+
+
+@given(TABLES, TABLES)
+def test_it_is_what_the_specification_says(prediction: str, answer: str) -> None:
+    assert item_f1(prediction, answer) == pytest.approx(reference.item_f1(prediction, answer, ","))

@@ -90,3 +90,24 @@ def weighted(parts: dict[str, tuple[float, list[float]]]) -> tuple[list[float], 
     for name, (_, scores) in parts.items():
         means[name] = sum(scores) / count
     return values, means
+
+
+def item_f1(prediction: str, answer: str, separator: str) -> float:
+    """Cells are crossed off one by one: 2 · crossed off / (cells said + cells asked for)."""
+
+    def cells(text: str) -> list[tuple[str, int, str]]:
+        found: list[tuple[str, int, str]] = []
+        for line in text.split("\n"):
+            parts = [part.strip().lower() for part in line.strip().split(separator)]
+            found += [(parts[0], column, parts[column]) for column in range(1, len(parts))]
+        return found
+
+    said, asked = cells(prediction), cells(answer)
+    left, crossed = list(asked), 0
+    for cell in said:
+        if cell in left:
+            left.remove(cell)
+            crossed += 1
+    if not said and not asked:
+        return 1.0
+    return 2 * crossed / (len(said) + len(asked))

@@ -1,4 +1,4 @@
-"""Predicted against measured steps of real recipes: `planner_recipes.py [--steps 6] [--recipe cartpole_ppo …]`.
+"""Predicted against measured steps of real recipes: `planner_recipes.py [--steps 6] [--recipe cartpole_ppo …] [--traces FOLDER]`.
 
 Each recipe runs, traced, at several placements on two virtual accelerators, on Ray. The planner is fitted to the traces of the
 first two (`FITTED`) and predicts them all; the figures that count are those of placements that it has not seen. It wants an idle
@@ -41,6 +41,9 @@ FITTED = 2
 
 def run(recipe: str, placement: dict[str, str], folder: Path, steps: int) -> Path:
     """Runs and traces one placement; the folder with its trace."""
+    kept = list(folder.rglob("trace.json"))
+    if kept:
+        return kept[0]
     app = PLACEMENTS[recipe][0]
     command = [sys.executable, str(ROOT / "apps" / app / "train.py"), "--config-name", recipe]
     command += ["cluster.tracer.enabled=true", f"runner.max_steps={steps}", "runner.val_check_interval=0"]
@@ -99,11 +102,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--recipe", action="append", choices=sorted(PLACEMENTS))
+    parser.add_argument("--traces", metavar="FOLDER", help="keeps the traces there; those that are there are not made again")
     asked = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for recipe in asked.recipe or PLACEMENTS:
-            rows += measure(recipe, Path(folder), asked.steps)
+            rows += measure(recipe, Path(asked.traces or folder).absolute(), asked.steps)
     found = summary(rows)
     print(json.dumps(found, indent=1))
     RESULTS.write_text(json.dumps({"rows": rows, **found}, indent=1) + "\n")

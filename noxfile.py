@@ -20,6 +20,9 @@ nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
 
+# Images of containers often set it; then each of some hundred processes would compile again all that it imports, half of its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 ROOT = Path(__file__).parent
 HOUSE = ROOT / ".nox" / "house"
 PARTS = ("core", "scheduler", "algorithms", "models", "envs", "engines", "runners")

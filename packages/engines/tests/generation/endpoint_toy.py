@@ -103,6 +103,20 @@ class Scripted:
     def abort(self, request_ids=None): ...
 
 
+@dataclass
+class Unhurried(Scripted):
+    """Shows three tokens, and ends when it is told to go on."""
+
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def generate(self, prompt, sampling, *, seed, request_id, partial=None):
+        await self.go_on.wait()
+        return written(self.says.pop(0))
+
+    def progress(self, request_id):
+        return CharTokenizer().encode(self.says[0])[:3] if self.says else ()
+
+
 def written(text, finish="stop", *, version=3):
     """A completion whose log-probabilities are −1, −2, …"""
     tokens = np.asarray(CharTokenizer().encode(text))

@@ -154,6 +154,7 @@ def test_what_an_iteration_says_of_its_responses(reasoning_data: dict[str, Any])
     ]
     assert made._described(groups) == {
         "rollout/rewards": 0.5,
+        "rollout/rewards_std": 0.125**0.5,
         "rollout/accuracy": 0.5,
         "rollout/response_length": 5.0,
         "rollout/truncated": 0.5,

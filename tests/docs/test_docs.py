@@ -42,7 +42,7 @@ def test_documents_are_found() -> None:
 
 @pytest.mark.parametrize("document", RUNNABLE, ids=name)
 def test_blocks_run(document: Path, tmp_path: Path) -> None:
-    path = tmp_path / f"{document.stem}.py"
+    path = tmp_path / f"{document.stem}_page.py"  # not by the name of a module that it imports
     path.write_text(script(document), encoding="utf-8")
     done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, f"{name(document)}\n{done.stdout}\n{done.stderr}"

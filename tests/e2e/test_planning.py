@@ -32,6 +32,6 @@ def test_a_calibration_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_calibration_has_a_deadline() -> None:
-    late = pytest.raises(DeadlineExceeded, match=r"the run has done 0 of 5 steps after 0\.1 s.*--calibration-s")
+    late = pytest.raises(DeadlineExceeded, match=r"(?s)the run has done 0 of 5 steps after 0\.1 s.*--calibration-s")
     with late, calibrated([RECIPE], timeout_s=0.1, tell=lambda _: None):
         pytest.fail("it had no time")

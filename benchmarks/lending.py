@@ -19,7 +19,8 @@ import numpy as np
 
 from rlinf.core.random import keyed_generator
 from rlinf.scheduler import Cluster, WorkerGroup
-from rlinf.scheduler.lending import Demand, Drained, Forecast, Item, Lender, LentWorker, Move, MovePolicy, Never, Stage, StepReport
+from rlinf.scheduler.lending import Drained, Forecast, Item, Lender, LentWorker, MovePolicy, Never, Stage, StepReport
+from rlinf.scheduler.lending.policy import Phases
 from rlinf.scheduler.planner import LinearCost
 from rlinf.scheduler.planner.workload import Component
 
@@ -88,16 +89,6 @@ class Training(Generation):
     async def process(self, item: Item) -> Item:
         await asyncio.sleep(TRAIN_S * float(item.payload))
         return item.done(item.payload)
-
-
-class Phases:
-    """The static collocated placement: all devices change hands when everything is written."""
-
-    def next_move(self, demands: Sequence[Demand]) -> Move | None:
-        first, second = demands
-        if first.waiting or first.running or not first.devices:
-            return None
-        return Move(min(first.devices), first.name, second.name)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlinf.scheduler.lending import Demand, Move, MovePolicy
+from rlinf.scheduler.lending import Demand, MovePolicy
 from rlinf.scheduler.planner.workload import Component
 
 TICK_S = 0.02
@@ -117,14 +117,3 @@ class Simulated:
             coming=0 if name == "rollout" else len(self.unwritten) + len(self.on),
             fixed=frozenset(device for device in own if self.now - self.since[device] < stay),
         )
-
-
-class Phases:
-    """The static collocated placement: all devices change hands when everything is written."""
-
-    def next_move(self, demands: Sequence[Demand]) -> Move | None:
-        """Of the first device that has not changed yet."""
-        first, second = demands
-        if first.waiting or first.running or not first.devices:
-            return None
-        return Move(min(first.devices), first.name, second.name)

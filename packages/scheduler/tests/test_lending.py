@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lending_simulation import Phases, Simulated
+from lending_simulation import Simulated
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.random import keyed_generator
@@ -18,6 +18,7 @@ from rlinf.scheduler import Cluster
 from rlinf.scheduler.lending import Demand, Drained, Forecast, Item, Lender, LentWorker, Move, MovePolicy, Never, Stage
 from rlinf.scheduler.lending.forecast import Now, forecast, remaining
 from rlinf.scheduler.lending.items import Ledger
+from rlinf.scheduler.lending.policy import Phases
 from rlinf.scheduler.planner import LinearCost
 from rlinf.scheduler.planner.workload import Component
 

@@ -1,5 +1,6 @@
 """The `rlinf` command."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,7 +77,9 @@ def test_plugins_lists_what_packages_register(install: Install, capsys: pytest.C
     assert "strange:Mine  (strange 1.0)  can't be imported: AttributeError: module 'strange' has no attribute 'Mine'\n" in out
 
 
-def test_a_reader_who_has_enough_is_no_error() -> None:
-    listing = f"{sys.executable} -c 'from rlinf.core.commands import main; raise SystemExit(main([\"plugins\"]))'"
+@pytest.mark.parametrize("args", [["plugins"], ["plugins", "rlinf.commands"]])
+def test_a_reader_who_has_enough_is_no_error(args: list[str]) -> None:
+    """A long listing, which is written on the way, and one that is written at the end."""
+    listing = f"{sys.executable} -c 'from rlinf.core.commands import main; raise SystemExit(main({json.dumps(args)}))'"
     ended = subprocess.run(f"{listing} | true", shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert ended.stderr == ""

@@ -81,5 +81,6 @@ def test_plugins_lists_what_packages_register(install: Install, capsys: pytest.C
 def test_a_reader_who_has_enough_is_no_error(args: list[str]) -> None:
     """A long listing, which is written on the way, and one that is written at the end."""
     listing = f"{sys.executable} -c 'from rlinf.core.commands import main; raise SystemExit(main({json.dumps(args)}))'"
+    listing = f"env -u PYTHONUNBUFFERED {listing}"
     ended = subprocess.run(f"{listing} | true", shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert ended.stderr == ""

@@ -9,6 +9,7 @@ from planner_cases import embodied
 
 from rlinf.core.commands import main
 from rlinf.core.errors import ConfigError, PlacementError, RLinfError
+from rlinf.core.registry import RECIPES
 from rlinf.scheduler import Cluster, Worker
 from rlinf.scheduler.planner import LinearCost, Machine, Memory, Slot, fit, observe, simulate
 from rlinf.scheduler.planner.fitting import fitted
@@ -241,3 +242,12 @@ def test_the_trace_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     rows = capsys.readouterr().out.splitlines()
     assert rows[1].split()[0] == "actor.run_training"
     assert "60.00 → 90.00 ms (+50%)" in rows[1]
+
+
+def test_a_recipe_where_nothing_runs_recipes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def names(registry: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(type(RECIPES), "names", names)
+    assert main(["plan", "--profile", "mine.yaml", "--devices", "2"]) != 0
+    assert "nothing that is installed runs 'mine.yaml'. Install rlinf-runners" in capsys.readouterr().err

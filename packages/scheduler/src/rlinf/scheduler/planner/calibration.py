@@ -14,8 +14,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from rlinf.core.errors import DeadlineExceeded, RLinfError
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RLinfError
 from rlinf.core.process import ChildProcess, log_ending
+from rlinf.core.registry import RECIPES
 from rlinf.scheduler.trace.reading import spans
 from rlinf.scheduler.trace.steps import FEWEST, Steps
 
@@ -42,6 +43,7 @@ def calibrated(
         tell: is given lines that say what is going on.
 
     Raises:
+        ConfigError: nothing runs recipes.
         RLinfError: a run failed; its last lines are named.
         DeadlineExceeded: a run has not got so far in time.
     """
@@ -52,6 +54,9 @@ def calibrated(
             if not words or not words[0].endswith(RECIPE):
                 found.append(profile)
                 continue
+            if not RECIPES.names():
+                remedy = "Install rlinf-runners, or give the planner a trace."
+                raise ConfigError("rlinf plan --profile", f"nothing that is installed runs '{words[0]}'", remedy)
             folder = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="rlinf-plan-", ignore_cleanup_errors=True)))
             tell(f"running {steps + 1} steps of {profile}")
             found.append(_run(words, folder, steps, timeout_s))

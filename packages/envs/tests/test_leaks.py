@@ -79,8 +79,7 @@ def traced():
 def test_tabletop_keeps_nothing(traced, obs_mode):
     config = Tabletop(task="slots", obs_mode=obs_mode, image_size=8)
     env = config.make(3, max_episode_steps=None, ignore_terminations=False, render=False)
-    # NumPy before 2.0 keeps some 50 bytes of the broadcasts of a reset itself.
-    assert abs(slope(env, traced, 80, 20)) < (32 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 128)
+    assert abs(slope(env, traced, 80, 20)) < 32
 
 
 def test_a_small_leak_is_found(traced):

@@ -23,8 +23,9 @@ class KeyedRandom:
     """
 
     def __init__(self, *keys: ArrayLike) -> None:
-        parts = np.broadcast_arrays(*(np.atleast_1d(np.asarray(key, np.uint64)) for key in keys))
-        state = np.zeros(parts[0].shape, np.uint64)
+        parts = [np.atleast_1d(np.asarray(key, np.uint64)) for key in keys]
+        # Not `broadcast_arrays`: NumPy keeps some bytes of each array that it marks writeable, so that resets would add up.
+        state = np.zeros(np.broadcast_shapes(*(part.shape for part in parts)), np.uint64)
         for part in parts:
             state = _mix((state ^ _mix(part + _GOLDEN)) + _GOLDEN)
         self._state = state

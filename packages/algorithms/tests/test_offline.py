@@ -185,7 +185,9 @@ def test_cql_critic_loss_by_hand():
     penalty = torch.tensor([[2.0, 4.0], [0.0, -1.0]])
     output = cql.cql_critic_loss(Q, torch.tensor([2.0, 4.0]), penalty, alpha=0.5, gap=0.5)
     assert output.total.item() == 5.0 + 5.5
-    assert means(output.metrics) == {"critic_loss": 4.5, "cql_penalty": 1.25, "q": 2.5, "target": 3.0}
+    assert means(output.metrics) == {"critic_loss": 4.5, "cql_penalty": 1.25, "q": 2.5, "target": 3.0, "td_error": 2.0}
+    assert output.td_error is not None
+    assert output.td_error.tolist() == [1.5, 2.5]
     trained = cql.cql_critic_loss(Q, torch.tensor([2.0, 4.0]), penalty, alpha=torch.tensor(0.5, requires_grad=True), gap=0.5)
     assert not trained.total.requires_grad
 

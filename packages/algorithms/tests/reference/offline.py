@@ -94,6 +94,7 @@ def cql_critic_loss(
         "cql_penalty": [sum(row) / len(row) for row in penalty],
         "q": [sum(row) / len(row) for row in q],
         "target": list(target),
+        "td_error": [sum(abs(qn - y) for qn in row) / len(row) for row, y in zip(q, target, strict=True)],
     }
     return summed(loss, weight, observed)
 

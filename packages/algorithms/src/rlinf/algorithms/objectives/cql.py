@@ -106,8 +106,8 @@ def cql_critic_loss(
         weight: `[B]`, importance weights or a mask; see `Rows`.
 
     Returns:
-        The sum and its weight. Metrics: `critic_loss`, without the penalty; `cql_penalty`, the mean over critics; `q`;
-        `target`.
+        The sum and its weight, and of each row the mean |Q − y| over critics. Metrics: `critic_loss`, without the penalty;
+        `cql_penalty`, the mean over critics; `q`; `target`; `td_error`, the mean |Q − y|.
 
     Raises:
         ShapeError: a shape disagrees; the message names the argument.
@@ -117,9 +117,11 @@ def cql_critic_loss(
     rows = Rows.of("cql_critic_loss", q.shape[0], weight, q)
     q, target = rows.take("q", q, None), rows.take("target", target).detach()
     penalty = rows.take("penalty", penalty, q.shape[1])
-    bellman = distance(q - target[:, None], huber_delta).sum(1)
+    error = q - target[:, None]
+    bellman, far = distance(error, huber_delta).sum(1), error.abs().mean(1)
     loss = bellman + coefficient("cql_critic_loss(alpha)", alpha) * (penalty - gap).sum(1)
-    return rows.output(loss, {"critic_loss": bellman, "cql_penalty": penalty.mean(1), "q": q.mean(1), "target": target})
+    observed = {"critic_loss": bellman, "cql_penalty": penalty.mean(1), "q": q.mean(1), "target": target, "td_error": far}
+    return rows.output(loss, observed, td_error=far)
 
 
 def cql_alpha_loss(alpha: Tensor, penalty: Tensor, *, gap: float, weight: Tensor | None = None) -> LossOutput[Tensor]:

@@ -1,4 +1,5 @@
 from rlinf.algorithms.off_policy.awac import AWAC as AWAC
+from rlinf.algorithms.off_policy.cql import CQL as CQL
 from rlinf.algorithms.off_policy.crossq import CrossQ as CrossQ
 from rlinf.algorithms.off_policy.dqn import DQN as DQN
 from rlinf.algorithms.off_policy.iql import IQL as IQL

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.sac import redq_subset, sac_critic_loss, sac_target
+from rlinf.algorithms.objectives.sac import sac_critic_loss
 from rlinf.algorithms.off_policy.settings import check_targets, moved
 from rlinf.algorithms.off_policy.soft import SoftActorCritic, q_values
 from rlinf.core.config import expect_range
@@ -16,6 +15,7 @@ from rlinf.core.off_policy import Judges, Learner
 from rlinf.core.replay import Transitions
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -51,25 +51,6 @@ class SAC(SoftActorCritic):
         return moved(target, online, update, tau=self.tau, every=self.target_update_freq)
 
     def critic_loss(self, learner: Learner, batch: Transitions[Tensor], generator: torch.Generator | None) -> LossOutput[Tensor]:
-        with torch.no_grad():
-            action, logprob = learner.policy.sample_action(batch.observation_next, generator=generator)
-            q_next = q_values(learner.target, batch.observation_next, action, generator)
-            target = sac_target(
-                batch.reward,
-                batch.terminated,
-                q_next,
-                logprob,
-                gamma=batch.discount,
-                alpha=self.alpha(learner),
-                aggregate=self.agg_q,
-                subset=self._subset(q_next.shape[1], generator),
-                backup_entropy=self.backup_entropy,
-                bootstrap=self.bootstrap_type,
-            )
+        target = self.target_value(learner, batch, generator, subsample=self.critic_subsample_size)
         q = q_values(learner.policy, batch.observation, batch.action, generator)
         return sac_critic_loss(q, target, huber_delta=self.huber_delta, weight=batch.weight)
-
-    def _subset(self, critics: int, generator: torch.Generator | None) -> Tensor | None:
-        if self.critic_subsample_size is None:
-            return None
-        return redq_subset(critics, self.critic_subsample_size, generator or torch.default_generator)

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.critic import Bootstrap
 from rlinf.algorithms.objectives.rows import Aggregate
-from rlinf.algorithms.objectives.sac import initial_temperature, sac_actor_loss, temperature, temperature_loss
+from rlinf.algorithms.objectives.sac import (
+    initial_temperature,
+    redq_subset,
+    sac_actor_loss,
+    sac_target,
+    temperature,
+    temperature_loss,
+)
 from rlinf.algorithms.objectives.targets import update_due
 from rlinf.algorithms.off_policy.settings import apart
 from rlinf.core.config import expect_range
@@ -93,6 +100,34 @@ class SoftActorCritic(ABC):
     @abstractmethod
     def critic_loss(self, learner: Learner, batch: Transitions[Tensor], generator: torch.Generator | None) -> LossOutput[Tensor]:
         """What the critics minimise."""
+
+    def target_value(
+        self, learner: Learner, batch: Transitions[Tensor], generator: torch.Generator | None, *, subsample: int | None = None
+    ) -> Tensor:
+        """`[B]`, what target critics say should be learned, of a fresh action; no gradient.
+
+        Args:
+            learner: policy and target.
+            batch: transitions.
+            generator: the source of the action, and of the critics that are asked.
+            subsample: how many of them; None for all.
+        """
+        with torch.no_grad():
+            action, logprob = learner.policy.sample_action(batch.observation_next, generator=generator)
+            q_next = q_values(learner.target, batch.observation_next, action, generator)
+            asked = None if subsample is None else redq_subset(q_next.shape[1], subsample, generator or torch.default_generator)
+            return sac_target(
+                batch.reward,
+                batch.terminated,
+                q_next,
+                logprob,
+                gamma=batch.discount,
+                alpha=self.alpha(learner),
+                aggregate=self.agg_q,
+                subset=asked,
+                backup_entropy=self.backup_entropy,
+                bootstrap=self.bootstrap_type,
+            )
 
     def alpha(self, learner: Learner) -> Tensor:
         """The temperature, differentiable if it is learned."""

@@ -126,6 +126,13 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("reasoning", "actor.model={model_type: mlp_policy}", r"actor\.model\.model_type: 'mlp_policy' .*language model"),
     ("sft", "actor.reference=cpu", r"^actor\.reference: "),
     ("sft", "actor.weight_syncer={type: full}", r"^actor\.weight_syncer: unknown key"),
+    # the simulator's own step limit, by its source
+    (
+        "embodied",
+        "actor.model={model_type: flow_policy, num_action_chunks: 64, horizon: 64}",
+        r"^actor\.model\.num_action_chunks: 'flow_policy' .* 64 .* env\.train\.env_type 'maniskill' ends an episode after 50\. "
+        r"Lower it, or set env\.train\.max_episode_steps\.",
+    ),
     # the warm start is read with the run
     ("agent", "agent.max_turns=0", r"^agent\.max_turns: .*more than 0"),
     ("agent", "agent.max_failed_share=2", r"^agent\.max_failed_share: .*from 0 to 1"),

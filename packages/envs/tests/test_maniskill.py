@@ -99,6 +99,17 @@ def test_success_ends_an_episode_unless_ignored():
         env.close()
 
 
+def test_step_limits_are_read_from_the_source(single):
+    import gymnasium
+    from mani_skill.utils.registration import REGISTERED_ENVS
+
+    # Ids of whole scenes are composed, so that its source does not name them.
+    named = [task for task in REGISTERED_ENVS if not task.endswith("_SceneManipulation-v1")]
+    limits = {task: gymnasium.spec(task).max_episode_steps for task in named}
+    assert len(limits) > 50
+    assert {task: ManiSkill(task_id=task).episode_steps for task in limits} == limits
+
+
 def test_unknown_task():
     with pytest.raises(
         ConfigError, match=r"env\.train\.task_id: ManiSkill has no task 'PushCub-v1'\. Did you mean 'PushCube-v1'\?"

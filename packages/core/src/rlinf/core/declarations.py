@@ -112,6 +112,16 @@ class KnowsActions(Protocol):
 
 
 @runtime_checkable
+class KnowsEpisodeSteps(Protocol):
+    """An environment's configuration that knows before anything is built how long an episode is."""
+
+    @property
+    def episode_steps(self) -> int | None:
+        """Control steps after which the task itself cuts an episode, unless a limit is set; None if only the simulator knows."""
+        ...
+
+
+@runtime_checkable
 class KnowsTasks(Protocol):
     """An environment's configuration that knows before anything is built which tasks `reset` can be asked for."""
 
@@ -209,6 +219,13 @@ def action_size_of(item: object) -> int | None:
     """The size of an action of the environment that a configuration builds; None where nobody knows yet."""
     item = _run_by(item)
     found = item.action_size if isinstance(item, KnowsActions) else None
+    return found if isinstance(found, int) else None
+
+
+def episode_steps_of(item: object) -> int | None:
+    """The own step limit of the environment that a configuration builds; None where nobody knows yet."""
+    item = _run_by(item)
+    found = item.episode_steps if isinstance(item, KnowsEpisodeSteps) else None
     return found if isinstance(found, int) else None
 
 

@@ -22,7 +22,6 @@ Tensor = torch.Tensor
 # Torch's own types are unknown here.
 _linalg: Any = torch.linalg
 
-_LIMIT: Final = 50
 _DT: Final = 0.01
 _SIM_STEPS: Final = 5
 """Simulation steps in a control step: 20 Hz."""
@@ -50,7 +49,7 @@ def make(
     config: Genesis, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
     batch = Simulation(_started(config.backend), config, num_envs)
-    options = BatchOptions(max_episode_steps=max_episode_steps or _LIMIT, ignore_terminations=ignore_terminations)
+    options = BatchOptions(max_episode_steps=max_episode_steps or config.episode_steps, ignore_terminations=ignore_terminations)
     return assemble_batch(batch, options, render=render)
 
 

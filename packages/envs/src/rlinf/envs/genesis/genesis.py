@@ -37,6 +37,11 @@ class Genesis:
     backend: Backend = "cpu"
     """What Genesis computes on, one for a process. `gpu` was not run here. `auto`: the GPU if PyTorch sees one."""
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return 50
+
     def check(self, place: str) -> None:
         """Refuses what can't work, before any work starts; imports no simulator.
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, Literal
 
 import gymnasium
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.errors import ConfigError
+from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.installing import is_there
 from rlinf.core.registry import require_importable, require_modules
+from rlinf.envs.gymnasium.registrations import registered_by
 from rlinf.envs.rendering.mujoco import Look, require_rendering
 from rlinf.envs.spaces import Vector, describe
 
@@ -53,8 +57,16 @@ class Gymnasium:
             return self.module == "gymnasium_robotics"
         return str(find_spec(self.env_id, "env.env_id").entry_point).startswith("gymnasium.envs.mujoco")
 
+    @property
+    def episode_steps(self) -> int | None:
+        """The step limit of the registered environment; None if only its own package knows it, or if it has none."""
+        bare = self.env_id.rpartition(":")[2]
+        if bare in gymnasium.registry:
+            return gymnasium.registry[bare].max_episode_steps
+        return (registered_by(self.module) or {}).get(bare) if self.module and is_there(self.module) else None
+
     def check(self, place: str) -> None:
-        """Refuses a missing simulator and an id that Gymnasium doesn't know; imports neither.
+        """Refuses a missing simulator and an unknown id; imports neither, but for an id that its module's source does not name.
 
         Raises:
             MissingExtra: a package that the environment needs is not installed.
@@ -62,8 +74,10 @@ class Gymnasium:
         """
         if self.module == "gymnasium_robotics":
             require_modules("gymnasium_robotics", "mujoco", place=place, extra="rlinf-envs[robotics]")
+            _refuse_unregistered(self.env_id, self.module, f"{place}.env_id")
         elif self.module is not None:
             require_importable(self.module, place=f"{place}.env_id")
+            _refuse_unregistered(self.env_id.rpartition(":")[2], self.module, f"{place}.env_id")
         else:
             find_spec(self.env_id, f"{place}.env_id")
             if self.needs_mujoco:
@@ -80,6 +94,21 @@ class Gymnasium:
 
     def describe(self, env: Vector) -> EnvSpec:
         return describe(env)
+
+
+def _refuse_unregistered(env_id: str, module: str, place: str) -> None:
+    """Refuses an id that a module does not register, where its source tells which it does."""
+    known = registered_by(module)
+    if known is None or env_id in known or env_id in gymnasium.registry:
+        return
+    if module != "gymnasium_robotics":
+        # What it imports may register more.
+        import_module(module)
+        if env_id in gymnasium.registry:
+            return
+    alike = get_close_matches(env_id, known, n=6, cutoff=0.5) or list(known)[:6]
+    problem = f"'{module}' registers no environment '{env_id}'"
+    raise ConfigError(place, problem, did_you_mean(env_id, alike, label=f"Among its {len(known)}"))
 
 
 def find_spec(env_id: str, place: str) -> Any:

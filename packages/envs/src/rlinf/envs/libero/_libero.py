@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rlinf.envs.libero.libero import Libero
 
 Info = dict[str, Any]
-_LIMIT, _LIMIT_LONG = 300, 520
 _ENDLESS = 10**9
 _SEEN = "agentview"
 _PROPRIOCEPTION = 8
@@ -44,7 +43,7 @@ def make(
 ) -> VectorEnv[Any, Any, Any]:
     native = settle_rendering("LIBERO", images=config.obs_mode == "rgb", render=render)
     _import_libero(config)
-    limit = max_episode_steps or (_LIMIT_LONG if config.suite == "libero_10" else _LIMIT)
+    limit = max_episode_steps or config.episode_steps
     pool = Pool(partial(_Simulation, config), keep=config.max_idle)
     return assemble_filmed(
         lambda: _Task(config, pool, ignore_terminations),

@@ -105,6 +105,11 @@ class Libero:
         return 7
 
     @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return 520 if self.suite == "libero_10" else 300
+
+    @property
     def task_names(self) -> tuple[tuple[str, ...], ...] | None:
         """The name of each task and its text, by number; None where LIBERO's table can't be read, or has no such task."""
         try:

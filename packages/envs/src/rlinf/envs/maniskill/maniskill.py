@@ -10,12 +10,14 @@ import re
 from collections.abc import Mapping
 from ctypes.util import find_library
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.installing import is_there
 from rlinf.core.registry import require_modules
 from rlinf.envs.spaces import Vector, describe
 
@@ -96,6 +98,12 @@ class ManiSkill:
         """No task can be asked for: there is one, that of `task_id`."""
         return ()
 
+    @property
+    def episode_steps(self) -> int | None:
+        """The task's own step limit, by ManiSkill's source; None where it has none, is not ManiSkill's own, or that is not here."""
+        task = _shipped_tasks().get(self.task_id) if is_there("mani_skill") else None
+        return task.steps if task else None
+
     def check(self, place: str) -> None:
         """Refuses what can't work, before any work starts; reads ManiSkill's source files but imports nothing.
 
@@ -109,7 +117,7 @@ class ManiSkill:
             if self.task_id not in known:
                 remedy = did_you_mean(self.task_id, sorted(known), label="Tasks")
                 raise ConfigError(f"{place}.task_id", f"ManiSkill has no task '{self.task_id}'", remedy)
-            _refuse_missing_assets(self.task_id, known[self.task_id], place)
+            _refuse_missing_assets(self.task_id, known[self.task_id].assets, place)
         if self.obs_mode != "state" and not _has_vulkan_driver():
             what = f"'{self.obs_mode}' needs a Vulkan driver, found none"
             raise ConfigError(f"{place}.obs_mode", what, "Install mesa-vulkan-drivers 25 or later, or use obs_mode: state.")
@@ -127,9 +135,19 @@ class ManiSkill:
         return describe(env)
 
 
-def _shipped_tasks() -> dict[str, tuple[str, ...]]:
-    """The ids of all tasks, and the assets that each one must fetch."""
-    tasks: dict[str, tuple[str, ...]] = {}
+class _Task(NamedTuple):
+    """What the source says of a task."""
+
+    assets: tuple[str, ...]
+    """What it must fetch."""
+    steps: int | None
+    """Its step limit."""
+
+
+@cache
+def _shipped_tasks() -> dict[str, _Task]:
+    """All tasks by id."""
+    tasks: dict[str, _Task] = {}
     for file in (_package() / "envs").rglob("*.py"):
         for task, rest in re.findall(r"@register_env\(\s*[\"']([^\"']+)[\"']([^)]*)\)", file.read_text(encoding="utf-8")):
             listed = re.search(r"asset_download_ids=\[([^\]]*)\]", rest)
@@ -137,7 +155,8 @@ def _shipped_tasks() -> dict[str, tuple[str, ...]]:
             # The put-on-plate tasks list their scenes, but not the robot that they need.
             if "bridge_v2_real2sim" in assets:
                 assets.append(_PUT_ON_PLATE_ROBOT)
-            tasks[task] = tuple(assets)
+            limit = re.search(r"max_episode_steps=(\d+)", rest)
+            tasks[task] = _Task(assets=tuple(assets), steps=int(limit.group(1)) if limit else None)
     return tasks
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rlinf.envs.metaworld.metaworld import MetaWorld
 
 Info = dict[str, Any]
-_LIMIT = 500
 _STATES, _PROPRIOCEPTION = 39, 4
 _WRIST = "gripperPOV"
 _LONGEST_TEXT = max(len(text) for text in TASKS.values())
@@ -33,7 +32,7 @@ def make(
     config: MetaWorld, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
     native = settle_rendering("Meta-World", images=config.obs_mode == "rgb", render=render)
-    limit = max_episode_steps or _LIMIT
+    limit = max_episode_steps or config.episode_steps
     pool = Pool(partial(_Simulation, config=config, limit=limit, native=native))
     return assemble_filmed(
         lambda: _Task(config, pool, ignore_terminations),

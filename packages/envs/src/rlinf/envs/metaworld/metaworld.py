@@ -133,6 +133,11 @@ class MetaWorld:
         return 4
 
     @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return 500
+
+    @property
     def task_names(self) -> tuple[tuple[str, ...], ...] | None:
         """Of several tasks the name of each and its text, by number; None if there is one that Meta-World does not have."""
         if not set(self.tasks) <= set(TASKS):

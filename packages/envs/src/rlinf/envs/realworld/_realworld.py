@@ -53,7 +53,7 @@ def make(config: RealWorld, num_envs: int, limit: int | None, ignore_termination
         problem = f"{num_envs} environments, but {len(config.controllers)} controllers"
         raise ConfigError("env.controllers", problem, "Name one for each environment, or place an env worker at each robot.")
     env = RobotVectorEnv(config, num_envs, terminates=not ignore_terminations)
-    return EnforceContract(EpisodeStatistics(env, limit or TASKS[config.task].max_episode_steps))
+    return EnforceContract(EpisodeStatistics(env, limit or config.episode_steps))
 
 
 class RobotVectorEnv(SequentialVectorEnv):

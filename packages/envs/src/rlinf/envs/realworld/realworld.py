@@ -15,6 +15,7 @@ from rlinf.envs.realworld.controller import ControllerConfig
 from rlinf.envs.realworld.link import LinkFaults
 from rlinf.envs.realworld.robot import ROBOTS
 from rlinf.envs.realworld.server import Clock, Serving
+from rlinf.envs.realworld.tasks import TASKS
 from rlinf.envs.spaces import Vector, describe
 
 
@@ -89,6 +90,11 @@ class RealWorld:
     def action_size(self) -> int:
         """A."""
         return 3 + 3 * (self.max_rotation > 0) + self.grips
+
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return TASKS[self.task].max_episode_steps
 
     def on_hardware(self, pieces: Sequence[HasController]) -> RealWorld:
         """The same at the controllers of a worker's hardware; as it is where it names controllers itself, or there are none."""

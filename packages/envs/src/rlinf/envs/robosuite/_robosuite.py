@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Info = dict[str, Any]
 WRIST = "robot0_eye_in_hand"
-_LIMIT = 500
 # robosuite's own limit must never come first: `EpisodeStatistics` truncates.
 _ENDLESS = 10**9
 _TINY = 1e-8
@@ -35,7 +34,7 @@ def make(
     config: Robosuite, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
 ) -> VectorEnv[Any, Any, Any]:
     native = settle_rendering("robosuite", images=config.obs_mode == "rgb", render=render)
-    limit = max_episode_steps or _LIMIT
+    limit = max_episode_steps or config.episode_steps
     return assemble_filmed(
         lambda: _Task(config, ignore_terminations),
         num_envs,

@@ -5,10 +5,14 @@ Zhu et al., "robosuite: A Modular Simulation Framework and Benchmark for Robot L
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 from rlinf.core.data import EnvSpec
+from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
 from rlinf.envs.rendering.mujoco import Look, check_images
 from rlinf.envs.spaces import Vector, describe
@@ -42,14 +46,23 @@ class Robosuite:
     look: Look = "fast"
     """How MuJoCo draws."""
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return 500
+
     def check(self, place: str) -> None:
-        """Refuses a missing simulator, and images where MuJoCo can't draw; imports no simulator.
+        """Refuses a missing simulator, an unknown task, and images where MuJoCo can't draw; imports no simulator.
 
         Raises:
             MissingExtra: robosuite is not installed.
-            ConfigError: nothing can be drawn here.
+            ConfigError: robosuite ships no such task, or nothing can be drawn here.
         """
         require_modules("robosuite", "mujoco", place=place, extra="rlinf-envs[libero]")
+        known = _shipped_tasks()
+        if known and self.task_id not in known:
+            remedy = did_you_mean(self.task_id, known, label="Tasks")
+            raise ConfigError(f"{place}.task_id", f"robosuite has no task '{self.task_id}'", remedy)
         check_images(place, self.image_size, observed=self.obs_mode == "rgb")
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
@@ -61,3 +74,12 @@ class Robosuite:
 
     def describe(self, env: Vector) -> EnvSpec:
         return describe(env)
+
+
+def _shipped_tasks() -> list[str]:
+    """The names of its environments, which are classes; of those whose name ends in `Env`, robosuite registers none."""
+    spec = find_spec("robosuite")
+    folders = (spec.submodule_search_locations if spec else None) or []
+    files = (file for folder in folders for file in (Path(folder) / "environments").rglob("*.py"))
+    named = (re.findall(r"^class (\w+)\(\w+\):", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files)
+    return sorted(name for names in named for name in names if not name.endswith(("Env", "Meta")))

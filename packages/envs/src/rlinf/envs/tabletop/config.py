@@ -67,6 +67,11 @@ class Tabletop:
         return _SCENES[self.task].action_size
 
     @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return _SCENES[self.task].max_episode_steps
+
+    @property
     def task_names(self) -> tuple[tuple[str, ...], ...]:
         """The goal of each task that a reset can be asked for."""
         return tuple((goal,) for goal in _SCENES[self.task].goals)
@@ -102,7 +107,7 @@ class Tabletop:
             goals=self.goals,
             ignore_terminations=ignore_terminations,
         )
-        env: VectorEnv[Any, Any, Any] = EnforceContract(EpisodeStatistics(tables, max_episode_steps or scene.max_episode_steps))
+        env: VectorEnv[Any, Any, Any] = EnforceContract(EpisodeStatistics(tables, max_episode_steps or self.episode_steps))
         return RecordVideo(env, partial(_render_frame, tables)) if render else env
 
     def describe(self, env: Vector) -> EnvSpec:

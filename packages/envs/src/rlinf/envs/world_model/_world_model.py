@@ -31,7 +31,7 @@ def make(
 ) -> VectorEnv[Any, Any, Any]:
     imagination = Imagination(config, num_envs)
     options = BatchOptions(
-        max_episode_steps=max_episode_steps or config.horizon,
+        max_episode_steps=max_episode_steps or config.episode_steps,
         ignore_terminations=ignore_terminations,
         arrays=config.arrays,
         reset_options=("init_id",),

@@ -68,6 +68,11 @@ class WorldModel:
     arrays: Literal["numpy", "torch"] = "numpy"
     """`torch`: observations stay on the device, and actions may come from there."""
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return self.horizon
+
     def check(self, place: str) -> None:
         """Refuses missing files and modules; imports neither torch nor the model's module.
 

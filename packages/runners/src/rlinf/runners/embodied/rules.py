@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.declarations import Need, action_size_of, needs_of, observed_of, tasks_of, traits_of
+from rlinf.core.declarations import Need, action_size_of, episode_steps_of, needs_of, observed_of, tasks_of, traits_of
 from rlinf.core.errors import ConfigError, did_you_mean, refuse
 from rlinf.core.evaluation.results import TaskId
 from rlinf.core.robots import LetsHumansAct
@@ -156,19 +156,25 @@ def _unseen(cfg: PlayedConfig, shown: Iterable[str]) -> ConfigError | None:
 
 
 def _chunks(cfg: PlayedConfig) -> ConfigError | None:
-    for place, limit in (("env.train", cfg.env.train.max_episode_steps), ("env.eval", cfg.env.eval.max_episode_steps)):
-        fault = _too_long(cfg, f"{place}.max_episode_steps", limit)
+    for place, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
+        if env.max_episode_steps is not None:
+            fault = _too_long(cfg, f"{place}.max_episode_steps", env.max_episode_steps)
+        else:
+            remedy = f"Lower it, or set {place}.max_episode_steps."
+            fault = _too_long(cfg, f"{place}.env_type '{env.env_type}'", episode_steps_of(env.init_params), remedy)
         if fault is not None:
             return fault
     return None
 
 
-def _too_long(cfg: PlayedConfig, place: str, limit: int | None) -> ConfigError | None:
+def _too_long(
+    cfg: PlayedConfig, place: str, limit: int | None, remedy: str = "Lower it, or raise the limit."
+) -> ConfigError | None:
     chunk = traits_of(cfg.actor.model.config).chunk
     if chunk is None or limit is None or chunk <= limit:
         return None
     problem = f"'{cfg.actor.model.model_type}' decides for {chunk} control steps at once, and {place} ends an episode after {limit}"
-    return ConfigError("actor.model.num_action_chunks", problem, "Lower it, or raise the limit.")
+    return ConfigError("actor.model.num_action_chunks", problem, remedy)
 
 
 def _tasks(cfg: PlayedConfig) -> ConfigError | None:

@@ -38,6 +38,11 @@ class Behavior:
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Sections of OmniGibson's configuration that replace ours, such as `robots`."""
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return 2000
+
     def check(self, place: str) -> None:
         """Refuses a missing simulator.
 
@@ -56,7 +61,7 @@ class Behavior:
         self.check("env")
         from rlinf.envs.unverified.behavior._behavior import make
 
-        return make(self, num_envs, max_episode_steps or 2000, ignore_terminations, render)
+        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
 
     def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

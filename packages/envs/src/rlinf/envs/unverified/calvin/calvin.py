@@ -38,6 +38,11 @@ class Calvin:
     sequences: int = 1000
     """How long CALVIN's list of sequences is; 1000 for its published numbers."""
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return self.chain * self.subtask_steps
+
     def check(self, place: str) -> None:
         """Refuses a missing simulator or dataset.
 
@@ -57,7 +62,7 @@ class Calvin:
         self.check("env")
         from rlinf.envs.unverified.calvin._calvin import make
 
-        return make(self, num_envs, max_episode_steps or self.chain * self.subtask_steps, ignore_terminations, render)
+        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
 
     def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

@@ -26,6 +26,11 @@ class FrankaSim:
     images: bool = False
     """`main_images` and `wrist_images` `[128, 128, 3]`; without them, `states` has the block's position."""
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return 100
+
     def check(self, place: str) -> None:
         """Refuses a missing simulator.
 
@@ -40,7 +45,7 @@ class FrankaSim:
         self.check("env")
         from rlinf.envs.unverified.frankasim._frankasim import make
 
-        return make(self, num_envs, max_episode_steps or 100, ignore_terminations, render)
+        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
 
     def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

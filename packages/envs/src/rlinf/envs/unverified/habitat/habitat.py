@@ -33,6 +33,11 @@ class Habitat:
     reward: Literal["sparse", "progress"] = "sparse"
     """`sparse`: 1 for a success. `progress`: in addition by how many metres the step came nearer (measure `distance_to_goal`)."""
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return 500
+
     def check(self, place: str) -> None:
         """Refuses a missing simulator.
 
@@ -51,7 +56,7 @@ class Habitat:
         self.check("env")
         from rlinf.envs.unverified.habitat._habitat import make
 
-        return make(self, num_envs, max_episode_steps or 500, ignore_terminations, render)
+        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
 
     def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

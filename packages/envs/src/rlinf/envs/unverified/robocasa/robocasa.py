@@ -31,6 +31,11 @@ class RoboCasa:
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of the environment's constructor."""
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return 500
+
     def check(self, place: str) -> None:
         """Refuses a missing simulator.
 
@@ -45,7 +50,7 @@ class RoboCasa:
         self.check("env")
         from rlinf.envs.unverified.robocasa._robocasa import make
 
-        return make(self, num_envs, max_episode_steps or 500, ignore_terminations, render)
+        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
 
     def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

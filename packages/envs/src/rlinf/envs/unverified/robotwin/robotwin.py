@@ -33,6 +33,11 @@ class RoboTwin:
     instruction: str | None = None
     """The task in words; its name if None."""
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode unless told otherwise."""
+        return 400
+
     def check(self, place: str) -> None:
         """Refuses a missing simulator or source folder.
 
@@ -55,7 +60,7 @@ class RoboTwin:
         self.check("env")
         from rlinf.envs.unverified.robotwin._robotwin import make
 
-        return make(self, num_envs, max_episode_steps or 400, ignore_terminations, render)
+        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
 
     def describe(self, env: Vector) -> EnvSpec:
         return describe(env)

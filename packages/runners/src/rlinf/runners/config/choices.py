@@ -82,10 +82,11 @@ def replace_parameters(
         if known is None:
             continue
         params = f"{choices.section}.{choices.params}" if choices.params else choices.section
-        known_before = _known(choices, old or {})
-        kept = {*known, *_own(choices)}
         section = _at(data, params)
-        for key in [key for key in section if key not in kept and (known_before is None or key in known_before)]:
+        strange = section.keys() - {*known, *_own(choices)}
+        # Only then is it worth importing the old type.
+        known_before = _known(choices, old or {}) if strange else None
+        for key in [key for key in section if key in strange and (known_before is None or key in known_before)]:
             path = f"{params}.{key}"
             if not any(each == path or each.startswith(f"{path}.") for each in explicit):
                 del section[key]

@@ -17,7 +17,7 @@ from yaml import YAMLError
 
 from rlinf.core.config.provenance import Provenance, flatten
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
-from rlinf.runners.config.choices import replace_parameters
+from rlinf.runners.config.choices import choices_of, replace_parameters
 from rlinf.runners.config.recipe_files import Layer, recipe_layers, refuse_hydra, refuse_sweep
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.task_types import task_type_of
@@ -90,7 +90,8 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
     try:
         schema = task_type_of(data).config
         data, dropped = _replaced(data, layers, explicit, schema)
-        if explicit:
+        # What overrides nothing that is chosen by name replaces nothing: then the recipe need not be composed without them.
+        if _may_choose(explicit, layers, schema):
             before, _ = _replaced(_composed(config_dir, name, []), layers, (), schema)
             data, more = replace_parameters(before, data, explicit=explicit, provenance=origins, schema=schema)
             dropped |= more
@@ -125,6 +126,15 @@ def _replaced(
         dropped = {path: why for path, why in {**dropped, **gone}.items() if not _within(layer.values, path)}
     dropped = {path: why for path, why in dropped.items() if not _within(explicit, path)}
     return _without(data, dropped), dropped
+
+
+def _may_choose(explicit: Collection[str], layers: Sequence[Layer], schema: type[RunConfig]) -> bool:
+    """Whether overrides may change a name that something is chosen by: they set it, a section around it, or what it refers to."""
+    if not explicit:
+        return False
+    referring = {path for layer in layers for path, value in layer.values.items() if isinstance(value, str) and "${" in value}
+    names = [f"{section}.{key}" for each in choices_of(schema) for section in (each.section, each.like) for key in each.names]
+    return any(_within({*explicit, *referring}, name) for name in names)
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

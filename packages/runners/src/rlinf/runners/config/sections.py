@@ -7,6 +7,7 @@ reading, dropping the parameters of a type that was replaced, explaining and the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -145,7 +146,7 @@ def chosen_fields(cls: type[Any]) -> list[Field[Any]]:
 
 def section_type(cls: type[Any], name: str) -> tuple[type[Any] | None, bool]:
     """The dataclass of a section within a section, None if the field is no section; and whether it may be left out."""
-    hint = typing.get_type_hints(cls)[name]
+    hint = _hints(cls)[name]
     members: tuple[Any, ...] = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     inner = next((member for member in members if isinstance(member, type) and dataclasses.is_dataclass(member)), None)
     return inner, type(None) in members
@@ -153,11 +154,18 @@ def section_type(cls: type[Any], name: str) -> tuple[type[Any] | None, bool]:
 
 def listed_type(cls: type[Any], name: str) -> type[Any] | None:
     """The dataclass of each section in a list of sections; None if the field is no such list."""
-    hint = typing.get_type_hints(cls)[name]
+    hint = _hints(cls)[name]
     item = (*typing.get_args(hint), None)[0] if typing.get_origin(hint) is tuple else None
     return item if isinstance(item, type) and dataclasses.is_dataclass(item) else None
 
 
+@functools.cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """The types of a dataclass's fields: to evaluate them costs a millisecond, and a recipe asks some hundred times."""
+    return typing.get_type_hints(cls)
+
+
+@functools.cache
 def _chooses(cls: type[Any]) -> bool:
     names = [field.name for field in keyed_fields(cls)]
     inner = [section_type(cls, name)[0] or listed_type(cls, name) for name in names]

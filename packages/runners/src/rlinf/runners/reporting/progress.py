@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 LINE_EVERY_S = 10.0
 
 
@@ -23,6 +20,10 @@ class ProgressDisplay:
     """
 
     def __init__(self, total: int, start: int = 0) -> None:
+        # Where nothing is shown, as when a recipe is refused, nothing of it is imported.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
         self._console = Console(file=sys.stderr, highlight=False)
         self._total, self._start = total, start
         self._began = self._last_line = time.monotonic()

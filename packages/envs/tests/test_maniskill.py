@@ -110,6 +110,11 @@ def test_step_limits_are_read_from_the_source(single):
     assert {task: ManiSkill(task_id=task).episode_steps for task in limits} == limits
 
 
+def test_a_control_mode_that_the_robot_does_not_have():
+    with pytest.raises(ConfigError, match=r"^env\.control_mode: .*'PushCube-v1': pd_joint_delta not in .*pd_joint_delta_pos"):
+        make(1, control_mode="pd_joint_delta")
+
+
 def test_unknown_task():
     with pytest.raises(
         ConfigError, match=r"env\.train\.task_id: ManiSkill has no task 'PushCub-v1'\. Did you mean 'PushCube-v1'\?"

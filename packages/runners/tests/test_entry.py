@@ -18,6 +18,11 @@ def run(body: str) -> subprocess.CompletedProcess[str]:
         ("return 0", 0, ""),
         ("raise ConfigError('runner.x', 'unknown key', 'Remove it.')", 2, "ConfigError: runner.x: unknown key. Remove it."),
         ("raise WorkerError('env', 1, 'interact', 'ValueError: no')", 1, "env[1] failed in interact(): ValueError: no"),
+        (
+            "raise RefusedByWorker('env', 1, 'init_worker', 'ConfigError: env.train.x: no task 5. Use 4.', folded='Traceback (…')",
+            2,
+            "\nConfigError: env.train.x: no task 5. Use 4. (Found by env[1] in init_worker.)\n",
+        ),
         ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", 130, "Interrupted"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 130, "Interrupted"),
     ],

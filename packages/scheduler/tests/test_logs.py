@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlinf.core.errors import ConfigError, WorkerError
+from rlinf.core.errors import ConfigError, RefusedByWorker, WorkerError
 from rlinf.scheduler import Cluster, NodePlacementStrategy, Worker
 from rlinf.scheduler.workers.logs import TAIL_LINES, WORKERS, Console, Tail, WorkerLog, relay
 
@@ -27,6 +27,9 @@ class Talker(Worker):
         self.log_error("it is getting hot")
         raise ValueError("broken")
 
+    def refuse(self) -> None:
+        raise ConfigError("env.train.x", "no task 5", "Use 4.")
+
     def sleep(self) -> None:
         self.log_info("good night")
         time.sleep(600.0)
@@ -44,6 +47,17 @@ def test_a_run_goes_on_when_its_logs_find_no_room(tmp_path: Path, caplog: pytest
     assert len(lost) == 2
     assert lost[0].endswith("rank_0.log' can't be written: No space left on device. What follows is not in it.")
     assert "careful\nvery" in caplog.messages
+
+
+def test_what_a_worker_refuses_is_told_without_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    with Cluster(cluster_cfg={"backend": "local"}) as cluster:
+        group = Talker.create_group().launch(cluster, name="talker", placement_strategy=NodePlacementStrategy([0]))
+        with pytest.raises(RefusedByWorker, match=r"^talker\[0\] failed in refuse\(\): ConfigError: env\.train\.x: ") as caught:
+            group.refuse().wait()
+    assert caught.value.exit_code == 2
+    assert caught.value.problem == "ConfigError: env.train.x: no task 5. Use 4."
+    told = [message for message in caplog.messages if "no task 5" in message]
+    assert told == ["talker[0] failed in refuse(): ConfigError: env.train.x: no task 5. Use 4."]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

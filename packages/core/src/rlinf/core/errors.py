@@ -162,6 +162,12 @@ class WorkerError(RLinfError):
             self.add_note(note.replace("Traceback (", f"Traceback of {group}[{rank}] (", 1) if folded else note)
 
 
+class RefusedByWorker(WorkerError):
+    """A worker found a configuration value that can't be used, which only what it builds can know."""
+
+    exit_code = 2
+
+
 def is_secondary(error: BaseException) -> bool:
     """Whether an error is the consequence of another one, so that it must not hide the first cause."""
     return isinstance(error, ChannelClosed) or (isinstance(error, WorkerError) and error.secondary)

@@ -9,7 +9,7 @@ import traceback as tb
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from rlinf.core.errors import RLinfError, WorkerError
+from rlinf.core.errors import RefusedByWorker, RLinfError, WorkerError
 from rlinf.core.installing import import_from_here
 
 INTERRUPTED = 130
@@ -38,9 +38,15 @@ def run_app(main: Callable[[Sequence[str]], int], argv: Sequence[str] | None = N
 
 
 def describe(error: RLinfError) -> str:
-    """One screen about an error: what failed first, the worker's own part of its traceback, and what followed from it."""
+    """One screen about an error: what failed first, the worker's own part of its traceback, and what followed from it.
+
+    Of a value that a worker refuses, its place and the way out are all that is needed.
+    """
     notes: Sequence[str] = getattr(error, "__notes__", ())
-    lines = [f"{type(error).__name__}: {error}", *notes]
+    if isinstance(error, RefusedByWorker):
+        lines = [f"{error.problem} (Found by {error.group}[{error.rank}] in {error.method}.)"]
+    else:
+        lines = [f"{type(error).__name__}: {error}", *notes]
     # Not the parsed arguments, as an error may come before they are read.
     if "--traceback" in sys.argv or os.environ.get("RLINF_TRACEBACK") == "1":
         if isinstance(error, WorkerError) and error.remote_traceback:

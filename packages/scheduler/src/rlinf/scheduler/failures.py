@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from typing import NoReturn
 
-from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RLinfError, WorkerError
+from rlinf.core.errors import ChannelClosed, DeadlineExceeded, RefusedByWorker, RLinfError, WorkerError
 from rlinf.core.futures import POLL_S
 from rlinf.scheduler.transport import waits
 from rlinf.scheduler.transport.transport import DRIVER, address
@@ -182,8 +182,8 @@ class Failures:
                 _LOG.exception("a callback of on_failure raised")
 
     def _news(self, error: RLinfError) -> list[str]:
-        """The notes of a failure, such as a worker's traceback, unless another rank's was the same."""
-        notes: list[str] = getattr(error, "__notes__", [])
+        """The notes of a failure, such as a worker's traceback, unless another rank's was the same; what is refused needs none."""
+        notes: list[str] = [] if isinstance(error, RefusedByWorker) else getattr(error, "__notes__", [])
         if not isinstance(error, WorkerError) or not notes:
             return notes
         with self.changed:

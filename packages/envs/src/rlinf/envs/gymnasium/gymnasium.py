@@ -120,5 +120,6 @@ def find_spec(env_id: str, place: str) -> Any:
     try:
         return gymnasium.spec(env_id)
     except gymnasium.error.UnregisteredEnv as error:
-        remedy = "An environment of another package is named module:id."
-        raise ConfigError(place, str(error).rstrip(" ."), remedy) from error
+        problem, _, hint = str(error).partition(". ")
+        remedy = f"{hint.strip()} An environment of another package is named module:id."
+        raise ConfigError(place, problem, remedy.strip()) from error

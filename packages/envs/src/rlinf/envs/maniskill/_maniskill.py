@@ -234,6 +234,11 @@ def build_simulation(
                 **settings,
                 **config.kwargs,
             )
+    except AssertionError as error:
+        if "not in supported modes" not in str(error):
+            raise
+        remedy = "Choose another one, or null for the robot's own."
+        raise ConfigError("env.control_mode", f"expected a mode of the robot of '{task_id}': {error}", remedy) from error
     except AttributeError as error:
         if renderer is not None:
             raise

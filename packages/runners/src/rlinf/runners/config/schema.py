@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from rlinf.core.config import expect_range, expect_seconds
@@ -130,8 +130,20 @@ class ModelSection:
     """Its hyper-parameters, or the function that builds it."""
 
     def build(self, spec: EnvSpec | None = None, *, seed: int) -> Any:
-        """The policy with fresh weights; a language model needs no description of an environment."""
-        return build_model(self.config, spec, seed=seed, place="actor.model.model_type")
+        """The policy with fresh weights; a language model needs no description of an environment.
+
+        Raises:
+            ConfigError: they do not go together; the message has the key, of which the model knows the last part only.
+        """
+        try:
+            return build_model(self.config, spec, seed=seed, place="actor.model.model_type")
+        except ConfigError as error:
+            name = error.place.partition(".")[0]
+            if is_dataclass(self.config) and name in [field.name for field in fields(self.config)]:
+                error.place = f"actor.model.{error.place}"
+                # What unpickling calls the constructor with.
+                error.args = (error.place, *error.args[1:])
+            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rlinf.core.errors import DeadlineExceeded, RLinfError, WorkerError, is_secondary
+from rlinf.core.errors import ConfigError, DeadlineExceeded, RefusedByWorker, RLinfError, WorkerError, is_secondary
 from rlinf.core.timers import timers_of_call
 from rlinf.core.tracebacks import folded
 from rlinf.core.worker_context import WorkerInfo as WorkerInfo
@@ -27,6 +27,8 @@ class Failure:
     """The traceback with the frames of this project folded."""
     secondary: bool
     """It is the consequence of another failure."""
+    refused: bool = False
+    """It is a configuration value that can't be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,7 @@ def _failed(error: BaseException, start: float, timers: Mapping[str, float], las
         traceback="".join(traceback.format_exception(error)) + ("" if last_words is None else last_words()),
         folded=folded(error),
         secondary=is_secondary(error),
+        refused=isinstance(error, ConfigError),
     )
     return Outcome(value=None, seconds=time.perf_counter() - start, timers=timers, failure=failure)
 
@@ -171,7 +174,8 @@ def checked(outcome: Outcome, info: WorkerInfo, method: str) -> Outcome:
     failure = outcome.failure
     if failure is None:
         return outcome
-    raise WorkerError(
+    kind = RefusedByWorker if failure.refused else WorkerError
+    raise kind(
         info.group,
         info.rank,
         method,

@@ -48,7 +48,7 @@ def test_what_a_model_reads_is_what_the_knowledge_base_says(app: ReasoningApp) -
     row = app.rows()[1]
     assert row["rollout/tool_calls"] > 0
     assert row["rollout/tool_timeouts"] == row["rollout/failed"] == 0
-    base = generated(Knowledge(**SIZES, held_out=0.1, lower_case=True, style="brief", values=False))
+    base = generated(Knowledge(**SIZES, held_out=0.1, lower_case=True, style="brief", values=False, shuffled=True))
     known = {passage.text for passage in base.passages}
     texts = [response["text"] for line in transcripts(app) for response in line["responses"]]
     read = [inside for text in texts for inside in re.findall(r"⟦<information>(.*?)</information>⟧", text)]

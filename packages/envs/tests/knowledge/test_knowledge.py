@@ -124,6 +124,22 @@ def test_worked_examples_look_up_one_entity_after_the_other():
     assert all(p.turns[-1].text == f"<answer>{p.answer}</answer>" for p in problems)
 
 
+def test_shuffled_facts_stand_at_every_place_and_say_the_same():
+    """In a fixed order a relation is known by its distance from the end of a passage, and what it is called need not be read."""
+    fixed = generated(Knowledge(people=600, style="brief", values=False))
+    base = generated(Knowledge(people=600, style="brief", values=False, shuffled=True))
+    orders = Counter[tuple[str, ...]]()
+    for entity in base.of_kind("person"):
+        assert entity.facts == fixed[entity.name].facts
+        told = base.passage(entity).text.removeprefix(f"{entity.name}: ").split(", ")
+        assert sorted(told) == sorted(fixed.passage(fixed[entity.name]).text.removeprefix(f"{entity.name}: ").split(", "))
+        orders[tuple(fact.split(" ")[0] for fact in told)] += 1
+    # 600 / 6 = 100 of each order, with a standard deviation of 9.
+    assert len(orders) == 6
+    assert min(orders.values()) > 60
+    assert len({tuple(entity.facts) for entity in fixed.of_kind("person")}) == 1
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -38,7 +38,7 @@ class Entity:
     split: Split
     """Whether it is known to training, or held out; all its facts are about entities of the same split."""
     facts: Mapping[str, str]
-    """By the names of relations: the name of another entity, or a value."""
+    """By the names of relations: the name of another entity, or a value. Its passage tells them in this order."""
 
 
 class KnowledgeBase:
@@ -73,7 +73,8 @@ class KnowledgeBase:
 
     def passage(self, entity: Entity) -> Passage:
         """The one that tells all facts of an entity, and of no other."""
-        known = relations_of(entity.kind, values=self._values)
+        relations = {relation.name: relation for relation in relations_of(entity.kind, values=self._values)}
+        known = [relations[name] for name in entity.facts if name in relations]
         if self._style == "brief":
             told = ", ".join(f"{relation.name} {entity.facts[relation.name]}" for relation in known)
             text = f"{entity.name}: {told}"

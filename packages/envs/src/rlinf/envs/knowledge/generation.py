@@ -14,7 +14,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Split
 from rlinf.core.random import keyed_generator
 from rlinf.envs.knowledge.base import Entity, KnowledgeBase, Style
-from rlinf.envs.knowledge.facts import KINDS, RELATIONS, Kind, Relation
+from rlinf.envs.knowledge.facts import KINDS, RELATIONS, Kind, Relation, relations_of
 
 _CONSONANTS: Final = "bcdfghjklmnpqrstvwxz"
 _VOWELS: Final = "aeiou"
@@ -52,6 +52,9 @@ class Knowledge:
     """"sentences": passages are prose; "brief": `Bodaru: employer Velmi, home Tokone`, for small models."""
     values: bool = True
     """Whether passages also tell what is no entity: years, jobs, trades, rivers, money."""
+    shuffled: bool = False
+    """Whether each passage tells its facts in an order of its own. Otherwise a relation stands at one place in all passages of a
+    kind, where a small model finds it without reading what it is called."""
     seed: int = 0
     """Decides names and facts."""
 
@@ -86,7 +89,8 @@ def generated(knowledge: Knowledge) -> KnowledgeBase:
     for split in ("train", "validation"):
         part: dict[Kind, list[str]] = {kind: [next(names) for _ in range(sizes[kind][split])] for kind in KINDS}
         facts = _facts(part, keyed_generator(knowledge.seed, f"knowledge of {split}"))
-        entities += [Entity(name=name, kind=kind, split=split, facts=facts[name]) for kind in KINDS for name in part[kind]]
+        told = _told(part, facts, keyed_generator(knowledge.seed, f"order of facts of {split}") if knowledge.shuffled else None)
+        entities += [Entity(name=name, kind=kind, split=split, facts=told[name]) for kind in KINDS for name in part[kind]]
     return KnowledgeBase(entities, style=knowledge.style, values=knowledge.values)
 
 
@@ -115,6 +119,21 @@ def _facts(part: dict[Kind, list[str]], generator: np.random.Generator) -> dict[
                 pass
             facts[name][relation.name] = value
     return facts
+
+
+def _told(
+    part: dict[Kind, list[str]], facts: dict[str, dict[str, str]], generator: np.random.Generator | None
+) -> dict[str, dict[str, str]]:
+    """The facts of each entity in the order of its passage: that of `RELATIONS`, or for each its own."""
+    told: dict[str, dict[str, str]] = {}
+    for kind, names in part.items():
+        words = [relation.name for relation in relations_of(kind)]
+        orders = np.tile(np.arange(len(words)), (len(names), 1))
+        if generator is not None:
+            orders = generator.permuted(orders, axis=1)
+        rows: list[list[int]] = orders.tolist()
+        told |= {name: {words[at]: facts[name][words[at]] for at in row} for name, row in zip(names, rows, strict=True)}
+    return told
 
 
 def _candidates(relation: Relation, part: dict[Kind, list[str]], facts: dict[str, dict[str, str]]) -> dict[str, Sequence[str]]:

@@ -141,6 +141,9 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("agent", "agent.tools=[{type: calculater}]", r"^agent\.tools\[0\]\.type: no tool .*Did you mean 'calculator'"),
     ("agent", "agent.tools=[{type: calculator, timeout_s: 0}]", r"agent\.tools\[0\]\.timeout_s: "),
     ("agent", "agent.tools=[{type: calculator}, {type: calculator}]", r"^agent\.tools: two tools are called 'calculator'"),
+    ("agent", "agent.tool_workers={resends: -1}", r"^agent\.tool_workers\.resends: expected .*found -1"),
+    ("agent", "cluster.component_placement.tool='0'", r"^cluster\.component_placement\.tool: .*Did you mean 'tools'"),
+    ("reasoning", "cluster.component_placement.tools='0'", r"^cluster\.component_placement\.tools: this run has no such component"),
     ("agent", "rollout.partial_lag=1", r"^rollout\.partial_lag: expected 0, found 1"),
     ("reasoning", "sft.runner.max_steps=0", r"^sft\.runner\.max_steps: "),
     ("reasoning", "sft.actor.optim.lrr=1", r"^sft\.actor\.optim\.lrr: unknown key"),
@@ -204,6 +207,12 @@ def test_a_recipe_with_one_override_off_is_refused_with_its_keys(kind: str, over
         READERS[kind](override)
     lines = str(caught.value).splitlines()
     assert any(re.search(message, line.strip()) for line in lines), str(caught.value)
+
+
+def test_tool_workers_without_tools_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^cluster\.component_placement\.tools: this run has no tools"):
+        agent("cluster.component_placement.tools='0'", "agent.tools=[]")
+    agent("cluster.component_placement.tools='0'")
 
 
 def test_all_faults_are_told_together() -> None:

@@ -52,6 +52,22 @@ def test_a_checkpoint_is_evaluated_as_it_was_trained(app: ReasoningApp) -> None:
     assert evaluated["eval/accuracy"] == trained["eval/accuracy"]
 
 
+def test_tools_in_workers_of_their_own_change_nothing_but_where_they_run(app: ReasoningApp, tmp_path: Path) -> None:
+    short = ("runner.max_steps=1", "runner.val_check_interval=0", "agent.workflow_type=toy_agent:asking")
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    tools = f"agent.tools=[{{type: 'toy_tools:Telling', folder: '{folder}'}}]"
+    placed = ReasoningApp(tmp_path / "placed", app="agent", recipe=TOY)
+    placed.train(*short, tools, "cluster.component_placement.tools=0:0-2")
+    (row,) = placed.rows().values()
+    assert (row["rollout/tool_calls"], row["rollout/tool_errors"]) == (1, 0)
+    assert row["rollout/tool_restarts"] == row["rollout/tool_resends"] == 0
+    app.train(*short, tools)
+    (expected,) = app.rows().values()
+    for name in ("train/loss", "train/grad_norm", "rollout/rewards", "rollout/tokens", "rollout/tool_calls", "rollout/tool_errors"):
+        assert row[name] == expected[name], name
+
+
 SEVERAL = (*TOY[:-1], "toy_agents")
 
 

@@ -30,17 +30,43 @@ def test_a_worker_that_is_killed_amid_a_call_is_replaced_and_its_episodes_are_pl
     app, pids = ReasoningApp(tmp_path / "killed", app="agent", recipe=TOY), tmp_path / "pids"
     tools = telling(pids)
 
-    def kill() -> None:
-        for mark in pids.iterdir():
-            mark.unlink()
-        # Whoever calls a tool next is in the middle of its episodes.
-        processes.wait_until(lambda: any(pids.iterdir()), 60, "a call of a tool")
-        os.kill(int(next(pids.iterdir()).name), signal.SIGKILL)
-
-    with processes.once(lambda: len(app.rows()) == 1, kill):
+    with processes.once(lambda: len(app.rows()) == 1, lambda: kill_a_caller(processes, pids)):
         app.train(*short, tools, backend="ray")
-    rows, expected = app.rows(), undisturbed.rows()
-    assert rows[4]["rollout/restarts"] == 1
-    for step, row in expected.items():
+    assert app.rows()[4]["rollout/restarts"] == 1
+    expect_the_same(app, undisturbed)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("shared_ray")
+def test_a_tool_worker_that_is_killed_amid_a_call_is_replaced_and_its_calls_are_made_again(processes: Any, tmp_path: Path) -> None:
+    often = "agent.workflow_type=toy_agent:asking"
+    short = ("runner.max_steps=3", "runner.val_check_interval=0", "data.val_problems=2", often)
+    undisturbed = ReasoningApp(tmp_path / "undisturbed", app="agent", recipe=TOY)
+    undisturbed.train(*short, telling(tmp_path / "here"))
+    app, pids = ReasoningApp(tmp_path / "killed", app="agent", recipe=TOY), tmp_path / "pids"
+    tools = (telling(pids), "cluster.component_placement.tools=0-1")
+
+    with processes.once(lambda: len(app.rows()) == 1, lambda: kill_a_caller(processes, pids)):
+        app.train(*short, *tools, backend="ray")
+    rows = app.rows()
+    assert rows[3]["rollout/tool_restarts"] == 1
+    assert rows[3]["rollout/restarts"] == 0, "it was no rollout worker"
+    assert sum(row["rollout/tool_resends"] for row in rows.values()) > 0
+    expect_the_same(app, undisturbed)
+
+
+def kill_a_caller(processes: Any, pids: Path) -> None:
+    """Kills the process that calls a tool next, in the middle of the call."""
+    for mark in pids.iterdir():
+        mark.unlink()
+    processes.wait_until(lambda: any(pids.iterdir()), 60, "a call of a tool")
+    os.kill(int(next(pids.iterdir()).name), signal.SIGKILL)
+
+
+def expect_the_same(app: ReasoningApp, undisturbed: ReasoningApp) -> None:
+    """The same episodes to the last token."""
+    rows = app.rows()
+    for step, row in undisturbed.rows().items():
         for name in COMPARED:
             assert rows[step][name] == pytest.approx(row[name], abs=1e-5), f"step {step}: {name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def test_the_tokens_of_a_real_generator_do_not_depend_on_where_they_are_written(
     whole, moved = Queue(), Queue()
 
     def channels(queue: Any) -> Channels:
-        return Channels(completions=queue, trajectories=queue, reference_requests=queue, references=queue)
+        return Channels(**{field.name: queue for field in fields(Channels)})
 
     async def moving() -> int:
         await _worker().generate(job, channels(whole))

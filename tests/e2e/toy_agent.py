@@ -35,6 +35,15 @@ async def unreliable(task: AgentTask, generate: Generate) -> Episode:
     return Episode(branches=(chat.closed(),), finish="stop", answer=turn.text)
 
 
+async def asking(task: AgentTask, generate: Generate) -> Episode:
+    """Calls the tool with what the model has written, whatever that is, and lets it read the result."""
+    chat = task.conversation()
+    turn = await generate(chat)
+    chat.add(await task.tools.call_all([ToolCall(name="t", arguments={"x": turn.text[:3]})]))
+    last = await generate(chat)
+    return Episode(branches=(chat.closed(),), finish="stop", answer=last.text)
+
+
 async def programs(task: AgentTask, generate: Generate) -> Episode:
     """Runs the right program and hands it in, but on every other problem one that fails a case, in the wrong shape."""
     chat = task.conversation()

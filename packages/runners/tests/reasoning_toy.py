@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 from typing import Any
 
 from rlinf.core.generation import SamplingConfig
@@ -29,7 +30,7 @@ def job(*groups: int, needed: int | None = None, again: tuple[int, ...] = (), sh
 
 
 def channels(new_queue: Any) -> Channels:
-    return Channels(completions=new_queue(), trajectories=new_queue(), reference_requests=new_queue(), references=new_queue())
+    return Channels(**{field.name: new_queue() for field in fields(Channels)})
 
 
 def written(data: dict[str, Any], task: JobSpec, between: Channels) -> tuple[Generated, ReasoningRolloutWorker]:

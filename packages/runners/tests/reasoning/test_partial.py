@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -46,9 +46,7 @@ class Harness:
     """A rollout worker that does one job after the other."""
 
     def __init__(self, data: dict[str, Any], new_queue: Any) -> None:
-        self.channels = Channels(
-            completions=new_queue(), trajectories=new_queue(), reference_requests=new_queue(), references=new_queue()
-        )
+        self.channels = Channels(**{each.name: new_queue() for each in fields(Channels)})
         self.worker = ReasoningRolloutWorker(read_reasoning(data))
         self.worker.init_worker(WIRING)
         self.engine: Any = self.worker._engine.generator  # type: ignore[union-attr]
@@ -164,7 +162,7 @@ def test_only_who_goes_on_with_it_is_sent_what_was_written() -> None:
 class Recorded:
     """Workers that write a token with the weights of a job's beginning, and abort what isn't needed."""
 
-    restarted = 0
+    scalars: ClassVar = {"rollout/restarts": 0.0}
 
     def __init__(self, published: list[int]) -> None:
         self.published = published

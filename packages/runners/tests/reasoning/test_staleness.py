@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -28,7 +28,7 @@ from rlinf.runners.training.versions import Versions
 class World:
     """Rollout and reward workers that write one token a tick; an update may come between two ticks, at the end of a job at most."""
 
-    restarted = 0
+    scalars: ClassVar = {"rollout/restarts": 0.0}
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-ToolOutcome = Literal["ok", "malformed", "unknown", "arguments", "error", "timeout"]
+ToolOutcome = Literal["ok", "malformed", "unknown", "arguments", "error", "timeout", "lost"]
 """What became of a call:
 
 | outcome | what happened |
@@ -17,6 +17,7 @@ ToolOutcome = Literal["ok", "malformed", "unknown", "arguments", "error", "timeo
 | `arguments` | the arguments don't fit the tool's schema |
 | `error` | the tool raised an error |
 | `timeout` | the tool took too long, or no place for the call became free |
+| `lost` | the process in which the tool runs ended during the call, each time that it was made |
 """
 
 
@@ -44,3 +45,5 @@ class ToolResult:
     """Whether it is that of an earlier call with the same arguments."""
     name: str = ""
     """That of the tool."""
+    resent: int = 0
+    """How often the call was made again because the process in which the tool runs had ended."""

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,8 @@ class _Entry:
     tool: Tool
     limits: ToolLimits
     kept: OrderedDict[str, ToolResult] = field(default_factory=OrderedDict[str, ToolResult])
+    elsewhere: Callable[[ToolCall], Awaitable[ToolResult]] | None = None
+    """Makes the call in another process, which keeps the limits."""
     places: asyncio.Semaphore | None = None
     loop: asyncio.AbstractEventLoop | None = None
 
@@ -77,6 +79,20 @@ class ToolBox:
         entry = self._entries[name]
         return self._of({**self._entries, name: _Entry(replace(entry.tool, function=function), entry.limits)})
 
+    def elsewhere(self, make: Callable[[ToolCall], Awaitable[ToolResult]]) -> ToolBox:
+        """The same, whose calls are made in another process; calls that don't fit a tool are answered here.
+
+        Timeouts, places, retries and caches are those of the box in that process. A tool that is `bound` afterwards runs here.
+
+        Args:
+            make: makes a call whose arguments fit the tool; never raises for what the tool did.
+        """
+        return self._of({name: _Entry(entry.tool, entry.limits, elsewhere=make) for name, entry in self._entries.items()})
+
+    def keeps(self, name: str) -> bool:
+        """Whether answers of a tool are kept, so that its calls should come to the same box."""
+        return self._entries[name].limits.cache > 0
+
     @staticmethod
     def _of(entries: dict[str, _Entry]) -> ToolBox:
         box = ToolBox()
@@ -95,6 +111,8 @@ class ToolBox:
             arguments = check_arguments(call.arguments, entry.tool.parameters)
         except ArgumentError as error:
             return ToolResult(text=f"error: {error}", outcome="arguments", name=call.name)
+        if entry.elsewhere is not None:
+            return await entry.elsewhere(ToolCall(name=call.name, arguments=arguments))
         key = json.dumps(arguments, sort_keys=True, default=str) if entry.limits.cache else ""
         if key in entry.kept:
             entry.kept.move_to_end(key)

@@ -16,11 +16,12 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.random import keyed_seed
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
+from rlinf.runners.agent.remote_tools import RemoteTools
 from rlinf.runners.agent.schema import AgentConfig
 from rlinf.runners.conversations.conversation import turn_ends
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
-from rlinf.runners.reasoning.generation.rollout import LanguageRolloutWorker
-from rlinf.runners.reasoning.topology import Written
+from rlinf.runners.reasoning.generation.rollout import Generated, LanguageRolloutWorker
+from rlinf.runners.reasoning.topology import Channels, Written
 
 
 class AgentRolloutWorker(LanguageRolloutWorker):
@@ -38,12 +39,27 @@ class AgentRolloutWorker(LanguageRolloutWorker):
         self._places = asyncio.Semaphore(cfg.agent.max_concurrent)
         self._in_flight: dict[str, set[str]] = {}
         self._aborted: set[str] = set()
+        self._remote: dict[str, ToolBox] = {}
         self._endpoint: PolicyEndpoint | None = None
         self._starting = asyncio.Lock()
 
     def prepare(self) -> None:
         """Builds the tools."""
         self._tools = self.cfg.agent.toolbox()
+
+    async def _generate(self, job: JobSpec, channels: Channels) -> Generated:
+        ranks = self.engine.topology.tool_ranks
+        if not ranks:
+            return await super()._generate(job, channels)
+        resends = self.cfg.agent.tool_workers.resends
+        remote = RemoteTools(job.key, self.rank, ranks, channels, resends=resends, keeps=self._tools.keeps)
+        self._remote[job.key] = self._tools.elsewhere(remote.call)
+        reading = asyncio.ensure_future(remote.read())
+        try:
+            return await super()._generate(job, channels)
+        finally:
+            reading.cancel()
+            del self._remote[job.key]
 
     async def write_group(self, job: JobSpec, prompt_group: PromptGroup) -> tuple[Written, ...]:
         """One episode for each member."""
@@ -76,7 +92,7 @@ class AgentRolloutWorker(LanguageRolloutWorker):
             task = Task(
                 problem=problem,
                 prompt=prompt,
-                tools=self._tools,
+                tools=self._remote.get(job.key, self._tools),
                 config=self.cfg.agent,
                 tokenizer=engine.tokenizer,
                 split=job.split,

@@ -9,8 +9,8 @@ from rlinf.core.errors import ConfigError
 from rlinf.runners.agent.client_agents import ClientAgent
 from rlinf.runners.agent.delegation import NAME, Delegate
 from rlinf.runners.agent.online import LearnFromUsers
-from rlinf.runners.agent.schema import AgentConfig
-from rlinf.runners.config.rules import Rule
+from rlinf.runners.agent.schema import TOOLS, AgentConfig
+from rlinf.runners.config.rules import Rule, placed_components
 from rlinf.runners.config.sections import Section
 from rlinf.runners.reasoning.rules import REASONING
 from rlinf.runners.task_types import read_run
@@ -51,11 +51,18 @@ def _clients_have_an_endpoint(cfg: AgentConfig) -> ConfigError | None:
     return ConfigError("agent.endpoint", problem, "Add `endpoint: {}` to `agent`.")
 
 
+def _tool_workers_have_tools(cfg: AgentConfig) -> ConfigError | None:
+    if TOOLS not in placed_components(cfg.cluster) or cfg.agent.tools:
+        return None
+    return ConfigError(f"cluster.component_placement.{TOOLS}", "this run has no tools", "Leave it out, or add agent.tools.")
+
+
 AGENT: Final[Sequence[Rule[AgentConfig]]] = (
     *REASONING,
     _no_partial_episodes,
     _tools_differ,
     _delegation_has_its_tool,
+    _tool_workers_have_tools,
     _clients_have_an_endpoint,
 )
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rlinf.core.agents import EndpointConfig, Workflow
 from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Problem
 from rlinf.core.registry import ENDPOINTS, WORKFLOWS
-from rlinf.runners.config.schema import chosen, positive
+from rlinf.runners.config.schema import chosen, not_negative, positive
 from rlinf.runners.config.sections import resolved
 from rlinf.runners.conversations.tool_use import ToolUseConfig
 from rlinf.runners.reasoning.schema import ReasoningConfig
+
+TOOLS: Final = "tools"
+"""The component whose workers run tools, where it is placed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,19 @@ class EndpointSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolWorkersSection:
+    """`agent.tool_workers`: what becomes of processes in which tools run, and of their calls."""
+
+    max_restarts: int = 3
+    """How often the process of each tool worker is started again that ended; the next end ends the run."""
+    resends: int = 1
+    """How often a call is sent again whose process ended under it; then the model is told, with the outcome "lost"."""
+
+    def __post_init__(self) -> None:
+        not_negative(max_restarts=self.max_restarts, resends=self.resends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSection(ToolUseConfig):
     """`agent`: what plays an episode, and with what."""
 
@@ -36,6 +52,9 @@ class AgentSection(ToolUseConfig):
     """Its own fields."""
     endpoint: EndpointSection | None = None
     """Where the policy can be reached over HTTP by agents that know nothing but a client; null unless the workflow needs it."""
+    tool_workers: ToolWorkersSection = field(default_factory=ToolWorkersSection)
+    """What becomes of tool workers that die. There are some where the component `tools` is placed; without it tools run in the
+    rollout workers."""
     max_turns: int = 8
     """How many turns a conversation may have."""
     max_concurrent: int = 512
@@ -59,7 +78,7 @@ class AgentSection(ToolUseConfig):
             raise ConfigError("max_failed_share", f"expected a share from 0 to 1, found {self.max_failed_share:g}")
 
 
-_NOT_MEASURED = ("endpoint", "max_concurrent", "max_failed_share")
+_NOT_MEASURED = ("endpoint", "max_concurrent", "max_failed_share", "tool_workers")
 """Keys of `agent` that can't change what is measured."""
 
 
@@ -68,6 +87,11 @@ class AgentConfig(ReasoningConfig):
     """A whole run; every choice by name is already made and its parameters are checked."""
 
     agent: AgentSection
+
+    @property
+    def optional_components(self) -> tuple[str, ...]:
+        """What may be placed beside actor, rollout and reward."""
+        return ("inference", TOOLS)
 
     @property
     def can_move_work(self) -> bool:

@@ -5,15 +5,17 @@ Workers are imported when a run starts, because they load torch: help and most r
 
 from __future__ import annotations
 
-from rlinf.core.protocols import Cluster
+from typing import Any
+
+from rlinf.core.protocols import Cluster, WorkerGroup
 from rlinf.runners.agent.rules import AGENT
-from rlinf.runners.agent.schema import AgentConfig
+from rlinf.runners.agent.schema import TOOLS, AgentConfig
 from rlinf.runners.checkpoints.run_folder import RunFolder
 from rlinf.runners.evaluation.policy import EvaluatedPolicy
 from rlinf.runners.reasoning.assembly import evaluated, trained
 from rlinf.runners.reasoning.evaluation import ReasoningEvalRunner
 from rlinf.runners.reasoning.runner import ReasoningRunner
-from rlinf.runners.task_types import register_task_type
+from rlinf.runners.task_types import launch, register_task_type
 
 
 def evaluation(cfg: AgentConfig, cluster: Cluster, policy: EvaluatedPolicy) -> ReasoningEvalRunner:
@@ -21,7 +23,8 @@ def evaluation(cfg: AgentConfig, cluster: Cluster, policy: EvaluatedPolicy) -> R
     from rlinf.runners.agent.reward_worker import AgentRewardWorker
     from rlinf.runners.agent.rollout_worker import AgentRolloutWorker
 
-    return evaluated(cfg, cluster, policy, rollout=AgentRolloutWorker, reward=AgentRewardWorker)
+    tools = _tools(cfg, cluster)
+    return evaluated(cfg, cluster, policy, rollout=AgentRolloutWorker, reward=AgentRewardWorker, tools=tools)
 
 
 @register_task_type("agent", config=AgentConfig, rules=AGENT, evaluation=evaluation)
@@ -30,4 +33,17 @@ def agent(cfg: AgentConfig, cluster: Cluster, folder: RunFolder) -> ReasoningRun
     from rlinf.runners.agent.reward_worker import AgentRewardWorker
     from rlinf.runners.agent.rollout_worker import AgentRolloutWorker
 
-    return trained(cfg, cluster, folder, rollout=AgentRolloutWorker, reward=AgentRewardWorker)
+    def tools() -> WorkerGroup[Any] | None:
+        return _tools(cfg, cluster)
+
+    return trained(cfg, cluster, folder, rollout=AgentRolloutWorker, reward=AgentRewardWorker, tools=tools)
+
+
+def _tools(cfg: AgentConfig, cluster: Cluster) -> WorkerGroup[Any] | None:
+    """The workers in which tools run, where the recipe places them."""
+    from rlinf.runners.agent.tool_worker import ToolWorker
+
+    if TOOLS not in cluster.placement.components:
+        return None
+    supervisor = {"policy": "restart", "max_restarts": cfg.agent.tool_workers.max_restarts}
+    return launch(ToolWorker, cfg, cluster, TOOLS, supervisor=supervisor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rlinf.core.protocols import Cluster, WorkerGroup
@@ -16,15 +17,32 @@ from rlinf.runners.task_types import launch
 
 
 def evaluated(
-    cfg: ReasoningConfig, cluster: Cluster, policy: EvaluatedPolicy, *, rollout: type[Any], reward: type[Any]
+    cfg: ReasoningConfig,
+    cluster: Cluster,
+    policy: EvaluatedPolicy,
+    *,
+    rollout: type[Any],
+    reward: type[Any],
+    tools: WorkerGroup[Any] | None = None,
 ) -> ReasoningEvalRunner:
     """Launches rollout and reward workers of these classes; the warm start of a recipe is training, and left out."""
     groups = {"rollout": launch(rollout, cfg, cluster, "rollout"), "reward": launch(reward, cfg, cluster, "reward")}
-    return ReasoningEvalRunner(cfg=cfg, policy=policy, **groups)
+    return ReasoningEvalRunner(cfg=cfg, policy=policy, tools=tools, **groups)
 
 
-def trained(cfg: ReasoningConfig, cluster: Cluster, folder: RunFolder, *, rollout: type[Any], reward: type[Any]) -> ReasoningRunner:
-    """Warms the model up where the recipe says so, and launches actor, rollout, reward and, if placed, inference workers."""
+def trained(
+    cfg: ReasoningConfig,
+    cluster: Cluster,
+    folder: RunFolder,
+    *,
+    rollout: type[Any],
+    reward: type[Any],
+    tools: Callable[[], WorkerGroup[Any] | None] = lambda: None,
+) -> ReasoningRunner:
+    """Warms the model up where the recipe says so, and launches actor, rollout, reward and, if placed, inference workers.
+
+    `tools` launches the workers in which the tools of agents run.
+    """
     from rlinf.runners.reasoning.actor_worker import ReasoningActor
     from rlinf.runners.reasoning.inference_worker import InferenceWorker
     from rlinf.runners.sft.actor_worker import SFTActor
@@ -42,5 +60,6 @@ def trained(cfg: ReasoningConfig, cluster: Cluster, folder: RunFolder, *, rollou
         rollout=launch(rollout, cfg, cluster, "rollout", supervisor=restarts),
         reward=launch(reward, cfg, cluster, "reward"),
         inference=launch(InferenceWorker, cfg, cluster, "inference") if "inference" in placed else None,
+        tools=tools(),
         folder=folder,
     )

@@ -143,6 +143,7 @@ class ReasoningEvalRunner:
         policy: which weights are evaluated, and where the results go: `transcripts.jsonl` and `summary.json`.
         rollout: the group that writes.
         reward: the group that scores.
+        tools: the group in which the tools of agents run; None leaves that to the rollout workers.
     """
 
     def __init__(
@@ -151,10 +152,11 @@ class ReasoningEvalRunner:
         policy: EvaluatedPolicy,
         rollout: WorkerGroup[LanguageRolloutWorker],
         reward: WorkerGroup[LanguageRewardWorker],
+        tools: WorkerGroup[Any] | None = None,
     ) -> None:
         self.cfg, self.policy, self.rollout, self.reward = cfg, policy, rollout, reward
         self.phases = Phases(cfg.runner.timeout_s)
-        groups = WorkerGroups(rollout=rollout, reward=reward)
+        groups = WorkerGroups(rollout=rollout, reward=reward, tools=tools)
         self.topology = groups.topology(cfg.actor.trainer)
         self.evaluator = ReasoningEvaluator(cfg, GenerationJobs(groups, self.topology, groups.channels(), cfg.runner.timeout_s))
 

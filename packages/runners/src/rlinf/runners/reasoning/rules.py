@@ -29,7 +29,7 @@ _SAMPLING: Final = "rollout.sampling_params"
 
 
 def _placement(cfg: ReasoningConfig) -> ConfigError | None:
-    return placement(cfg.cluster, ("actor", "rollout", "reward"), ("inference",))
+    return placement(cfg.cluster, ("actor", "rollout", "reward"), cfg.optional_components)
 
 
 def _batches(cfg: ReasoningConfig) -> ConfigError | None:

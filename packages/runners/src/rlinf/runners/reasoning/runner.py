@@ -57,6 +57,7 @@ class ReasoningRunner:
         rollout: the group that writes.
         reward: the group that scores.
         inference: the group that scores under the reference; None leaves that to the actor.
+        tools: the group in which the tools of agents run; None leaves that to the rollout workers.
         folder: where the run writes; by default the one that `cfg` names.
     """
 
@@ -67,11 +68,12 @@ class ReasoningRunner:
         rollout: WorkerGroup[LanguageRolloutWorker],
         reward: WorkerGroup[LanguageRewardWorker],
         inference: WorkerGroup[InferenceWorker] | None = None,
+        tools: WorkerGroup[Any] | None = None,
         folder: RunFolder | None = None,
     ) -> None:
         self.cfg, self.actor, self.rollout, self.reward, self.inference = cfg, actor, rollout, reward, inference
         self.folder = folder or open_run_folder(cfg)
-        groups = WorkerGroups(rollout=rollout, reward=reward, actor=actor, inference=inference)
+        groups = WorkerGroups(rollout=rollout, reward=reward, actor=actor, inference=inference, tools=tools)
         self.topology, self.channels = groups.topology(cfg.actor.trainer), groups.channels()
         policy = rollout.cluster.handover_policy()
         self.jobs = GenerationJobs(groups, self.topology, self.channels, cfg.runner.timeout_s, policy)

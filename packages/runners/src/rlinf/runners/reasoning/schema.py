@@ -249,6 +249,11 @@ class ReasoningConfig(RunConfig):
     """The warm start that comes before the run; read by `rlinf.runners.sft`. Null for none."""
 
     @property
+    def optional_components(self) -> tuple[str, ...]:
+        """What may be placed beside actor, rollout and reward."""
+        return ("inference",)
+
+    @property
     def can_move_work(self) -> bool:
         """A response is gone on with from its tokens."""
         return True

@@ -31,6 +31,8 @@ class ReasoningTopology:
     """The size of the reward group."""
     inference_ranks: int = 0
     """The size of the group that scores under the reference; 0 where the actor does that itself."""
+    tool_ranks: int = 0
+    """The size of the group in which tools run; 0 where they run in the rollout workers."""
     actor_shares: tuple[int, ...] = ()
     """Which share of the samples each actor rank trains on; () where each has one of its own."""
 
@@ -68,6 +70,10 @@ class Channels:
     """From reward to inference: `ReferenceRequest` or None, keyed by inference rank."""
     references: Channel
     """From inference to reward: `(group, log-probabilities)`, keyed by reward rank."""
+    tool_calls: Channel
+    """From rollout to tools: `ToolRequest`, and None from the runner at the end, keyed by `queue_name(job, tool rank)`."""
+    tool_answers: Channel
+    """From tools to rollout: `ToolAnswer` and `ToolWorkerStarted`, keyed by `queue_name(job, rollout rank)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

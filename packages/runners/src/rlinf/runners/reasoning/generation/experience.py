@@ -86,7 +86,7 @@ class Generation:
             "rollout/tokens": float(sum(g.tokens for part in results for g in part.generated)),
             "rollout/resumed_tokens": float(sum(g.resumed for part in results for g in part.generated)),
             "rollout/discarded_tokens": float(self._discarded),
-            "rollout/restarts": float(self._jobs.restarted),
+            **self._jobs.scalars,
         }
         self._discarded = 0
         return Experience(admitted=admitted, reports=reports, scalars=scalars)

@@ -13,7 +13,7 @@ from rlinf.runners.reasoning.generation.admission import GroupReport
 from rlinf.runners.reasoning.generation.prompt_groups import JobSpec
 from rlinf.runners.reasoning.generation.running import GenerationJob, even_out
 from rlinf.runners.reasoning.generation.worker_groups import WorkerGroups
-from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
+from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, queue_name
 from rlinf.runners.reporting.phases import within
 
 if TYPE_CHECKING:
@@ -64,12 +64,13 @@ class GenerationJobs:
         self._under_way: list[GenerationJob] = []
         self._restarts = self._counted()
         self.restarted = 0
-        """How many processes were started again so far."""
+        """How many processes of rollout workers were started again so far."""
 
     def start(self, job: JobSpec) -> GenerationJob:
         """Sends a job to all rollout workers."""
         ranks = range(self._groups.rollout.world_size)
-        running = GenerationJob(job, [self._written(job, rank) for rank in ranks])
+        serving = self._serving(job)
+        running = GenerationJob(job, [self._written(job, rank) for rank in ranks], serving)
         self._under_way.append(running)
         return running
 
@@ -81,17 +82,25 @@ class GenerationJobs:
             try:
                 if self._handover is not None:
                     even_out(running, self._handover, self._groups.rollout, self._channels, scoring, self._timeout_s)
-                scored, *rest = within(self._timeout_s, scoring, *running.writing, *asking)
+                scored, *rest = within(self._timeout_s, scoring, *running.writing, *asking, beside=running.serving)
                 break
             except WorkerError as error:
                 # Where workers were rebuilt, `running.handles` holds new calls, which the next turn waits for.
                 if error.group != self._groups.rollout.name or not self.rebuild_restarted():
                     raise
+        self._stop_serving(running)
         self._under_way.remove(running)
         # A call on one rank returns a list of one.
         generated = [cast("Generated", found[0]) for found in rest[: len(running.writing)]]
         moved = sum(len(each.job.prompt_groups) for each in running.moved)
         return JobResult(reports=[report for reports in scored for report in reports], generated=generated, moved=moved)
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """How many processes were started again so far: of rollout workers, and of tool workers if there are any."""
+        tools: Any = self._groups.tools
+        found = {} if tools is None else {"rollout/tool_restarts": float(sum(tools.restarts))}
+        return {"rollout/restarts": float(self.restarted), **found}
 
     def sync_weights(self) -> int:
         """Gives all rollout workers the actor's weights, also those that are restarted meanwhile; returns their version.
@@ -185,6 +194,18 @@ class GenerationJobs:
         """The share of a job that one rollout worker writes."""
         rollout = self._groups.rollout
         return rollout.execute_on(rank).generate(job.for_worker(rank, rollout.world_size), self._channels)
+
+    def _serving(self, job: JobSpec) -> Sequence[Future[list[Any]]]:
+        tools, rollouts = self._groups.tools, self._groups.rollout.world_size
+        if tools is None:
+            return ()
+        return [tools.execute_on(rank).serve(job.key, rollouts, self._channels) for rank in range(tools.world_size)]
+
+    def _stop_serving(self, running: GenerationJob) -> None:
+        """Ends the calls of tool workers, when nobody asks any more."""
+        for rank in range(len(running.serving)):
+            self._channels.tool_calls.put(None, key=queue_name(running.job.key, rank))
+        self._wait(*running.serving)
 
     def _asking(self, job: JobSpec) -> Sequence[Future[list[Any]]]:
         inference = self._groups.inference

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ class GenerationJob:
     """What was asked."""
     handles: list[Future[list[Any]]]
     """One for each rollout worker."""
+    serving: Sequence[Future[list[Any]]] = ()
+    """One for each tool worker."""
     moved: list[Moved] = field(default_factory=list[Moved])
     """What was handed over to rollout workers that had drained."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlinf.core.protocols import TrainerConfig, WorkerGroup
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology
@@ -28,6 +28,8 @@ class WorkerGroups:
     """Trains; None where nothing does."""
     inference: WorkerGroup[InferenceWorker] | None = None
     """Scores under the reference; None where the actor does that, or nobody."""
+    tools: WorkerGroup[Any] | None = None
+    """Runs the tools of agents; None where the rollout workers do."""
 
     def topology(self, trainer: TrainerConfig) -> ReasoningTopology:
         """What each must know of the others.
@@ -47,14 +49,17 @@ class WorkerGroups:
             rollout_ranks=self.rollout.world_size,
             reward_ranks=self.reward.world_size,
             inference_ranks=0 if self.inference is None else self.inference.world_size,
+            tool_ranks=0 if self.tools is None else self.tools.world_size,
         )
 
     def channels(self) -> Channels:
-        """New channels between them; none is hosted by a rollout worker, with which it would die."""
+        """New channels between them; none is hosted by a rollout or a tool worker, with which it would die."""
         cluster = self.reward.cluster
         return Channels(
             completions=cluster.create_channel("completions", near=self.reward.name),
             trajectories=cluster.create_channel("trajectories", near=self.reward.name if self.actor is None else self.actor.name),
             reference_requests=cluster.create_channel("reference_requests", near=self.reward.name),
             references=cluster.create_channel("references", near=self.reward.name),
+            tool_calls=cluster.create_channel("tool_calls", near=self.reward.name),
+            tool_answers=cluster.create_channel("tool_answers", near=self.reward.name),
         )

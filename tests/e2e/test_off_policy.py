@@ -26,6 +26,7 @@ LOSSES = {
     "pendulum_td3": {"train/critic_loss", "train/actor_loss"},
     "cartpole_dqn": {"train/critic_loss"},
     "pendulum_droq": SOFT,
+    "pendulum_redq": SOFT,
     "halfcheetah_crossq": SOFT,
     "tabletop_rlpd": SOFT,
     "tabletop_sac_flow": {"train/critic_loss", "train/actor_loss"},
@@ -41,13 +42,18 @@ LEARNED = {
     "pendulum_sac": (-900.0, -200.0),
     "pendulum_td3": (-900.0, -200.0),
     "tabletop_rlpd": (0.3, 0.8),
+    "halfcheetah_crossq": (100.0, 1500.0),
+    "pushcube_sac": (10.0, 25.0),
 }
 """The most that no learning reaches, and the least mean of three seeds."""
+
+SHOWN = ("tabletop_rlpd", "tabletop_sac_flow")
+"""Recipes that learn beside demonstrations of a scripted expert."""
 
 
 def demonstrated(app: Any, recipe: str, *options: str) -> tuple[str, ...]:
     """Records what a recipe wants to be shown, if it wants that, and says where it is."""
-    if recipe != "tabletop_rlpd":
+    if recipe not in SHOWN:
         return ()
     folder = app.logs / "demonstrations"
     if not folder.is_dir():

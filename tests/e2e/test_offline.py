@@ -60,6 +60,16 @@ def test_iql_learns_from_a_dataset_and_never_plays(app: Any, recorded: str) -> N
     assert sum("eval/return" in row for row in app.metrics("pendulum_iql")) >= 2
 
 
+@pytest.mark.parametrize("gap", ["null", "1.0"])
+def test_cql_learns_from_a_dataset_and_its_weight_if_it_is_told(app: Any, recorded: str, gap: str) -> None:
+    run(app, "pendulum_cql", *SHORT, "algorithm.offline_steps=4", f"algorithm.cql_gap={gap}", recorded)
+    rows = [row for row in app.metrics("pendulum_cql") if "train/critic_loss" in row]
+    assert [row["env/steps"] for row in rows] == [0, 0, 0, 0]
+    assert all(math.isfinite(row[f"train/{name}"]) for name in ("critic_loss", "cql_penalty", "actor_loss") for row in rows)
+    weights = [row["train/cql_alpha"] for row in rows if "train/cql_alpha" in row]
+    assert len(set(weights)) == (0 if gap == "null" else 4), "it is fixed, or learned"
+
+
 def test_awac_goes_on_with_steps_of_its_own(app: Any, recorded: str) -> None:
     run(app, "pendulum_awac", *SHORT, "algorithm.offline_steps=2", recorded)
     rows = [row for row in app.metrics("pendulum_awac") if "train/critic_loss" in row]

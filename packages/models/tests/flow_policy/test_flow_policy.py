@@ -79,6 +79,14 @@ def test_capabilities():
     assert isinstance(dataclasses.replace(SMALL, horizon=None, num_q_heads=2).build(SPEC, seed=0), HasQFunctions)
 
 
+@pytest.mark.parametrize("normalised", [False, True])
+def test_critics_with_normalised_layers_judge_no_higher_far_away(normalised):
+    soft = dataclasses.replace(SMALL, horizon=None, num_q_heads=2, q_layer_norm=normalised).build(SPEC, seed=0)
+    seen, action = states(4), torch.randn(4, 2, 2, generator=seeded(1))
+    found = [soft.q_values(seen, action * scale).abs().max().item() for scale in (1.0, 1e4)]
+    assert (found[1] < 10.0 * found[0]) == normalised
+
+
 def test_steering():
     policy = SMALL.build(SPEC, seed=0)
     still = policy.steer(states(4), torch.zeros(4, *policy.noise_shape))

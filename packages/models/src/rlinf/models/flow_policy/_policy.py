@@ -222,7 +222,7 @@ class SoftFlowPolicy(FlowPolicy):
     def __init__(self, config: FlowPolicyConfig, *, states: int, action: ArraySpec) -> None:
         super().__init__(config, states=states, action=action)
         steps, size = config.num_action_chunks, self.noise_shape[1]
-        self.q_head = MultiQHead(states, steps * size, config.num_q_heads, config.hidden_sizes)
+        self.q_head = MultiQHead(states, steps * size, config.num_q_heads, config.hidden_sizes, layer_norm=config.q_layer_norm)
 
     def actor_parameters(self) -> list[str]:
         """The names of the flow's; see `rlinf.core.off_policy.HasActor`."""

@@ -45,6 +45,8 @@ class FlowPolicyConfig:
     """Whether there is a critic V(s)."""
     num_q_heads: int = 0
     """N, critics Q(s, a) of soft actor-critic; 0 for none."""
+    q_layer_norm: bool = False
+    """Whether hidden layers of those critics are normalised, as RLPD does."""
     squash: bool = False
     """Whether actions are the tanh of what the flow makes, so that they always lie within the bounds of the environment."""
 

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rlinf.algorithms.logits.entropy import entropy_from_logits
-from rlinf.algorithms.logits.linear import logprob_and_entropy_from_hidden, logprob_from_hidden
+from rlinf.algorithms.logits.linear import logprob_from_hidden
 from rlinf.algorithms.logits.logprob import logprob_and_entropy_from_logits, logprob_from_logits
 from rlinf.core.errors import ConfigError, ShapeError
 
@@ -78,12 +78,10 @@ def test_from_hidden_equals_the_reference(shape, seed, temperature, chunk, with_
     bias = weight[:, 0] if with_bias else None
     _, tokens = draw(shape, seed)
     options = {"temperature": temperature, "top_k": top_k}
-    logprob, entropy = logprob_and_entropy_from_hidden(hidden, weight, tokens, bias=bias, chunk=chunk, **options)
+    logprob = logprob_from_hidden(hidden, weight, tokens, bias=bias, chunk=chunk, **options)
     lists = hidden.tolist(), weight.tolist(), tokens.tolist()
-    expected = reference.logprob_and_entropy_from_hidden(*lists, bias=bias.tolist() if with_bias else None, **options)
-    torch.testing.assert_close(logprob, as_tensor(expected[0], tokens))
-    torch.testing.assert_close(entropy, as_tensor(expected[1], tokens))
-    torch.testing.assert_close(logprob_from_hidden(hidden, weight, tokens, bias=bias, chunk=chunk, **options), logprob)
+    expected = reference.logprob_from_hidden(*lists, bias=bias.tolist() if with_bias else None, **options)
+    torch.testing.assert_close(logprob, as_tensor(expected, tokens))
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -106,10 +104,10 @@ def test_gradients_from_hidden_are_those_of_finite_differences(chunk, top_k):
     tokens = torch.nn.functional.linear(hidden, weight, bias).argmax(-1)
     inputs = [x.requires_grad_() for x in (hidden, weight, bias)]
     options = {"temperature": 0.7, "chunk": chunk, "top_k": top_k}
-    assert gradcheck(lambda h, w, b: logprob_and_entropy_from_hidden(h, w, tokens, bias=b, **options), inputs)
+    assert gradcheck(lambda h, w, b: logprob_from_hidden(h, w, tokens, bias=b, **options), inputs)
     assert gradcheck(lambda h, w: logprob_from_hidden(h, w, tokens, **options), inputs[:2])
     assert gradcheck(lambda w: logprob_from_hidden(hidden.detach(), w, tokens, **options), inputs[1])
-    assert gradcheck(lambda h: logprob_and_entropy_from_hidden(h, weight.detach(), tokens, **options)[1], hidden)
+    assert gradcheck(lambda h: logprob_from_hidden(h, weight.detach(), tokens, **options), hidden)
 
 
 @pytest.mark.parametrize("allowed", [slice(2, 5), slice(4, 7), slice(-3, None), torch.tensor([4, 0, 3])])
@@ -286,7 +284,7 @@ def test_logits_from_hidden_are_never_all_there():
     hidden, weight = torch.zeros(256, 8, requires_grad=True), torch.zeros(500, 8, requires_grad=True)
     tokens = torch.zeros(256, dtype=torch.long)
     whole = 256 * 500 * 4
-    assert peak(lambda h, w: logprob_and_entropy_from_hidden(h, w, tokens, chunk=4), hidden, weight) < 0.25 * whole
+    assert peak(lambda h, w: logprob_from_hidden(h, w, tokens, chunk=4), hidden, weight) < 0.25 * whole
 
 
 @pytest.mark.parametrize(

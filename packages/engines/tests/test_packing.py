@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from rlinf.core.errors import ShapeError
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
-from rlinf.engines.balancing import balanced, split_by_tokens
 from rlinf.engines.packing import PacksRows, pack, packed_micro_batches, plan_packing, token_lengths
 
 torch.set_num_threads(1)
@@ -114,35 +113,3 @@ def test_packing_computes_less() -> None:
     batch = text_batch()
     parts = packed_micro_batches(batch, 22)
     assert sum(part.packing.tokens for part in parts if part.packing) < 0.7 * len(ROWS) * batch.trajectory.horizon
-
-
-def test_karmarkar_karp_by_hand() -> None:
-    """Their own example: {8, 7, 6, 5, 4} differs by 2; the best is 0, the greedy order gives 4."""
-    parts = balanced([8, 7, 6, 5, 4], 2)
-    assert sorted(sum([8, 7, 6, 5, 4][i] for i in part) for part in parts) == [14, 16]
-    assert balanced([1.0], 3) == [[0], [], []]
-    assert balanced([], 2) == [[], []]
-    with pytest.raises(ShapeError, match="at least 1"):
-        balanced([1.0], 0)
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 6))
-@settings(max_examples=60)
-def test_a_balanced_division_keeps_everything(weights, parts) -> None:
-    found = balanced(weights, parts)
-    assert sorted(itertools.chain(*found)) == list(range(len(weights)))
-    assert sum(bool(part) for part in found) == min(parts, len(weights))
-    sums = [sum(weights[i] for i in part) for part in found]
-    assert max(sums) - min(sums) <= max(weights)
-
-
-def test_groups_stay_together_unless_allowed() -> None:
-    batch = text_batch()
-    whole = split_by_tokens(batch, 2)
-    names = [set(part.trajectory.group.tolist()) for part in whole]
-    assert names[0].isdisjoint(names[1])
-    assert sum(map(len, whole)) == len(batch)
-    loose = [sum(token_lengths(part)) for part in split_by_tokens(batch, 2, whole_groups=False)]
-    assert abs(loose[0] - loose[1]) <= 2
-    with pytest.raises(ShapeError, match="4 groups can't be divided over 5 ranks"):
-        split_by_tokens(batch, 5)

@@ -80,16 +80,3 @@ def logprob_from_hidden(
 ) -> Rows:
     """The log-probability of each token under the logits W h + b."""
     return logprob_from_logits(last_layer(hidden, weight, bias), tokens, temperature=temperature, top_k=top_k)
-
-
-def logprob_and_entropy_from_hidden(
-    hidden: list[Rows],
-    weight: Rows,
-    tokens: list[list[int]],
-    *,
-    bias: list[float] | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-) -> tuple[Rows, Rows]:
-    """Both under the logits W h + b."""
-    return logprob_and_entropy_from_logits(last_layer(hidden, weight, bias), tokens, temperature=temperature, top_k=top_k)

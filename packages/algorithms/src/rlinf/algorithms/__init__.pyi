@@ -49,7 +49,6 @@ from rlinf.algorithms.compat.by_name import get_reward_class as get_reward_class
 from rlinf.algorithms.compat.by_name import policy_loss as policy_loss
 from rlinf.algorithms.distributed import all_reduce_over as all_reduce_over
 from rlinf.algorithms.logits import entropy_from_logits as entropy_from_logits
-from rlinf.algorithms.logits import logprob_and_entropy_from_hidden as logprob_and_entropy_from_hidden
 from rlinf.algorithms.logits import logprob_and_entropy_from_logits as logprob_and_entropy_from_logits
 from rlinf.algorithms.logits import logprob_from_hidden as logprob_from_hidden
 from rlinf.algorithms.logits import logprob_from_logits as logprob_from_logits

@@ -1,4 +1,3 @@
-from rlinf.engines.balancing import split_by_tokens as split_by_tokens
 from rlinf.engines.fsdp import AmpAutocast as AmpAutocast
 from rlinf.engines.fsdp import CheckpointConfig as CheckpointConfig
 from rlinf.engines.fsdp import FSDPConfig as FSDPConfig

@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 
 from rlinf.algorithms.checks import expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
-from rlinf.algorithms.logits.categorical import Categorical, Upstream, differentiate, indices, observe
+from rlinf.algorithms.logits.categorical import Categorical, Upstream, differentiate, indices
 from rlinf.core.errors import ShapeError
 
 HELD: Final = 2**26
@@ -56,97 +56,42 @@ def logprob_from_hidden(
         ShapeError: sizes disagree; the message names the argument.
     """
     head = Categorical("logprob_from_hidden", temperature, top_k, chunk)
-    return _evaluate(head, hidden, weight, tokens, bias, with_entropy=False)[0]
-
-
-def logprob_and_entropy_from_hidden(
-    hidden: Tensor,
-    weight: Tensor,
-    tokens: Tensor,
-    *,
-    bias: Tensor | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    chunk: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`logprob_from_hidden`, and the entropies of the same distributions for little more.
-
-    log π(a) = z_a − log Σ_v exp z_v,   H = −Σ_v π(v) log π(v),   z = (W h + b) / temperature
-
-    Args:
-        hidden: `[..., H]`, in any layout.
-        weight: `[V, H]` of the last layer, in the type of `hidden`.
-        tokens: `[...]`, ids in [0, V); or `[..., K]`, several of each distribution.
-        bias: `[V]` of the last layer, or None.
-        temperature: what logits are divided by, above 0.
-        top_k: how many tokens may be chosen, the likeliest (and those that equal the last of them); None for all.
-        chunk: rows at a time; None holds up to 2²⁶ logits at once, and of more chooses chunks.
-
-    Returns:
-        Log-probabilities in the shape of `tokens` and entropies `[...]` in nats, float32 or finer. Differentiable once.
-
-    Raises:
-        ConfigError: a hyper-parameter is out of range.
-        ShapeError: sizes disagree; the message names the argument.
-    """
-    head = Categorical("logprob_and_entropy_from_hidden", temperature, top_k, chunk)
-    logprob, entropy = _evaluate(head, hidden, weight, tokens, bias, with_entropy=True)
-    assert entropy is not None
-    return logprob, entropy
-
-
-def _evaluate(
-    head: Categorical, hidden: Tensor, weight: Tensor, tokens: Tensor, bias: Tensor | None, *, with_entropy: bool
-) -> tuple[Tensor, Tensor | None]:
     if weight.dim() != 2:
         raise ShapeError(f"{head.place}(weight)", f"expected [V, H], found {tuple(weight.shape)}")
     expect_shape(f"{head.place}(hidden)", hidden, (*hidden.shape[:-1], weight.shape[1]))
     if bias is not None:
         expect_shape(f"{head.place}(bias)", bias, weight.shape[:1])
-    leading = hidden.shape[:-1]
-    index = indices(head, tokens, leading)
+    index = indices(head, tokens, hidden.shape[:-1])
     flat = hidden.reshape(len(index), weight.shape[1])
     if head.chunk is None:
         numbers = HELD if len(flat) * len(weight) <= HELD else CHUNK
         head = replace(head, chunk=max(1, numbers // max(1, len(weight))))
-    logprob, entropy = _FusedLinear.apply(flat, weight, bias, index, head, with_entropy)  # pyright: ignore[reportGeneralTypeIssues]
-    return logprob.view(tokens.shape), None if entropy is None else entropy.view(leading)
+    logprob: Any = _FusedLinear.apply(flat, weight, bias, index, head)  # pyright: ignore[reportUnknownMemberType]
+    return logprob.view(tokens.shape)
 
 
 class _FusedLinear(torch.autograd.Function):
     """As `Fused`, but what is computed again is the last layer; if all rows are one chunk, its logits are kept instead."""
 
     @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, head: Categorical, with_entropy: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        dtype = at_least_float32(hidden[:0]).dtype
-        logprob = hidden.new_empty(tokens.shape, dtype=dtype)
-        entropy = hidden.new_empty(len(hidden), dtype=dtype) if with_entropy else None
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, head: Categorical) -> Tensor:
+        logprob = hidden.new_empty(tokens.shape, dtype=at_least_float32(hidden[:0]).dtype)
         slices, z = _slices(hidden, head), None
         for rows in slices:
             z = head.scaled(linear(hidden[rows], weight, bias))
-            chosen, spread = observe(z, tokens[rows], with_entropy)
-            if chosen is not None:
-                logprob[rows] = chosen
-            if entropy is not None and spread is not None:
-                entropy[rows] = spread
-        ctx.save_for_backward(hidden, weight, bias, tokens, entropy, z if len(slices) == 1 else None)
-        ctx.set_materialize_grads(False)
+            logprob[rows] = torch.log_softmax(z, -1).gather(1, tokens[rows])
+        ctx.save_for_backward(hidden, weight, bias, tokens, z if len(slices) == 1 else None)
         ctx.head = head
-        return logprob, entropy
+        return logprob
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, *grads: Tensor | None
+        ctx: Any, grad: Tensor
     ) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, tokens, entropy, kept = ctx.saved_tensors
+        hidden, weight, bias, tokens, kept = ctx.saved_tensors
         head: Categorical = ctx.head
-        if grads[0] is None and grads[1] is None:
-            return (None,) * 6
-        by_logprob, by_entropy = (None if g is None else g / head.temperature for g in grads)
-        up = Upstream(tokens, by_logprob, entropy, by_entropy)
+        up = Upstream(tokens, grad / head.temperature, None, None)
         by_hidden, by_weight, by_bias = (
             torch.zeros_like(x, dtype=dtype) if needed else None
             for x, dtype, needed in zip(
@@ -167,7 +112,7 @@ class _FusedLinear(torch.autograd.Function):
                 by_bias += by_logits.sum(0, dtype=by_bias.dtype)
         # Summed over chunks in float32: in bfloat16 small parts would be lost one by one.
         by_weight = None if by_weight is None else by_weight.to(weight.dtype)
-        return by_hidden, by_weight, None if by_bias is None else by_bias.to(bias.dtype), None, None, None
+        return by_hidden, by_weight, None if by_bias is None else by_bias.to(bias.dtype), None, None
 
 
 def _slices(hidden: Tensor, head: Categorical) -> list[slice]:

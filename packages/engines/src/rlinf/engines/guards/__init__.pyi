@@ -1,7 +1,6 @@
 from rlinf.engines.guards.causes import Cause as Cause
 from rlinf.engines.guards.causes import Scores as Scores
 from rlinf.engines.guards.causes import likely_causes as likely_causes
-from rlinf.engines.guards.fingerprint import Fingerprint as Fingerprint
 from rlinf.engines.guards.finite import FiniteWatch as FiniteWatch
 from rlinf.engines.guards.gap import LargestBound as LargestBound
 from rlinf.engines.guards.gap import drift as drift

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def _house(session: nox.Session, *command: str, silent: bool = False) -> str:
         f"--group={name}"
         for name in ("dev", "embodied", "reasoning", "agent", "engines", "simulators", "policies", "lint", "types", "test", "bench")
     ]
+    if shutil.which("cc"):  # without, the tests that play TextWorld skip themselves
+        groups.append("--group=games")
     env = _sync(session, HOUSE, "--all-packages", *groups)
     return str(session.run("uv", "run", "--no-sync", *command, env=env, external=True, silent=silent))
 
@@ -149,6 +152,15 @@ def slow(session: nox.Session) -> None:
     """What takes minutes: learning to the bound over seeds, 200 random kills, a cut network, thousands of resets, four ranks."""
     packages = [f"packages/{part}/tests" for part in ("scheduler", "envs", "engines", "runners")]
     _house(session, "pytest", "-q", "-m", "slow", "tests/e2e", *packages, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def verifiers(session: nox.Session) -> None:
+    """Environments of the library verifiers, which runs in an interpreter of its own."""
+    environment = ROOT / ".nox" / "verifiers"
+    _sync(session, environment, "--package=rlinf-envs", "--extra=verifiers")
+    session.env["VERIFIERS_PYTHON"] = str(environment / "bin" / "python")
+    _house(session, "pytest", "-q", "tests/e2e/test_verifiers.py", *session.posargs)
 
 
 def _engine(name: str, *packages: str) -> None:

@@ -35,6 +35,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "openai": {"base_url": "http://127.0.0.1/v1", "model": "m"},
     "dataset": {"path": "problems.jsonl"},
     "reasoning_gym": {"dataset": "chain_sum"},
+    "verifiers": {"taskset": "mine"},
     "composite": {"parts": {"right": {"reward": "exact_match"}}},
     "overlong": {"max_length": 8, "cache": 4},
     "RunnerConfig": {"experiment_name": "x", "max_steps": 2},

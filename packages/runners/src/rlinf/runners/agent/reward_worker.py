@@ -59,7 +59,7 @@ class AgentRewardWorker(LanguageRewardWorker):
         earned = 0.0 if episode.failed else sum(turn.reward for turn in episode.own_turns)
         return Response(
             reward=reward + earned,
-            success=score >= self.cfg.reward.success and not episode.failed,
+            success=score + episode.reward >= self.cfg.reward.success and not episode.failed,
             tokens=len(episode),
             finish=episode.finish,
             text=None if text is None else transcript(episode, self.state.tokenizer),
@@ -81,6 +81,7 @@ def _measured(episode: Episode) -> Mapping[str, float]:
         "tool_calls": float(len(results)),
         "tool_errors": float(sum(result.outcome != "ok" for result in results)),
         "tool_timeouts": float(sum(result.outcome == "timeout" for result in results)),
+        "tool_resends": float(sum(result.resent for result in results)),
         "failed": float(episode.failed),
         "retried": float(episode.attempts - 1),
     }

@@ -75,7 +75,7 @@ def rollouts(
             assert min(answered) > 0, "a rollout worker had nothing to do"
             received = [trajectories.get(key=0) for _ in range(envs * 2)]
             # Of each env worker, its rollout epochs in order.
-            ordered = [part for rank in range(envs) for sender, part in received if sender == rank]
+            ordered = [part for rank in range(envs) for sender, part, _ in received if sender == rank]
             found.append(Trajectory.concat(ordered))
         evaluator = EmbodiedEvaluator(rollout_group, env, requests=requests, answers=answers, timeout_s=60.0)
         report = evaluator.run(episode_protocol(cfg, final=False))

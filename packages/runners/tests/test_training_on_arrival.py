@@ -40,12 +40,12 @@ class Sent:
     """A channel with what two env workers send: three rollout epochs of two rows of two decisions each, numbered."""
 
     def __init__(self, trainer: Notes, order: Sequence[tuple[int, int]]) -> None:
-        self.trainer, self.items = trainer, [(rank, _part(rank, epoch)) for rank, epoch in order]
+        self.trainer, self.items = trainer, [(rank, _part(rank, epoch), epoch) for rank, epoch in order]
 
     def get(self, *, key: Any) -> Any:
-        rank, part = self.items.pop(0)
+        rank, part, number = self.items.pop(0)
         self.trainer.events.append(("received", rank))
-        return rank, part
+        return rank, part, number
 
 
 def _part(rank: int, epoch: int) -> Any:

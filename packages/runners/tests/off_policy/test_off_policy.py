@@ -61,7 +61,7 @@ def test_rows_carry_what_was_seen_and_what_followed(data: dict[str, Any], channe
     sent = trajectories(read_off_policy(data), channels, queues)
     ends = 0
     for _ in range(sent.qsize(key=0)):
-        _, rows = sent.get(key=0)
+        _, rows, _ = sent.get(key=0)
         for row, length in enumerate(rows.mask.sum(1)):
             seen = rows.observation["states"][row, :, 0]
             states = rows.context["states"][row, :length, 0]

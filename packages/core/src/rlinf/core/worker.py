@@ -236,6 +236,7 @@ class Worker(Correspondent):
         """
         return self._timers.pop(tag)
 
+    @idempotent
     def pop_execution_times(self) -> dict[str, float]:
         """Seconds by tag since the last call."""
         return self._timers.pop_all()

@@ -121,15 +121,17 @@ def register_task_type(
     return claim
 
 
-def prepare(cluster: Cluster, **workers: type[Worker]) -> None:
+def prepare(cluster: Cluster, supervisors: Mapping[str, Any] | None = None, **workers: type[Worker]) -> None:
     """Starts the processes of groups that are launched next, by name, so that they start and import at the same time.
 
     Args:
         cluster: where.
+        supervisors: by name, the option `supervisor` with which a group is launched; the others are without one.
         workers: the class of each group, which is placed as the component of its name and launched without further options.
     """
     for name, worker in workers.items():
-        cluster.prepare(worker, name=name, placement_strategy=cluster.placement.get_strategy(name))
+        options = {"supervisor": supervisors[name]} if supervisors is not None and name in supervisors else {}
+        cluster.prepare(worker, name=name, placement_strategy=cluster.placement.get_strategy(name), **options)
 
 
 def launch(

@@ -91,7 +91,7 @@ class EmbodiedFSDPActor(Worker):
         """Receives this rank's share of an iteration; returns its number of decisions.
 
         Args:
-            trajectories: where `(env rank, Trajectory)` come from, keyed by actor rank.
+            trajectories: where `(env rank, Trajectory, number)` come from, keyed by actor rank.
             env_ranks: how many env workers send.
         """
         return self._keep(list(self._rollout_epochs(trajectories, env_ranks)))

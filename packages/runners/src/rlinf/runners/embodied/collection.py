@@ -7,6 +7,8 @@
 
 Iteration n is begun when the weights that iteration n − max_lag is trained from have been given out, and not before: that is the
 whole bound, whoever is slower. With `max_lag: 0` nothing is played ahead, and each waits for the other.
+
+An env worker whose process dies is started again, built anew, and plays its share of the iterations under way once more.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rlinf.core.errors import RLinfError
+from rlinf.core.errors import RLinfError, WorkerError
 from rlinf.core.evaluation import EpisodeResult
 from rlinf.core.futures import Future
 from rlinf.core.protocols import Channel, WorkerGroup
+from rlinf.runners.embodied.playing.restarts import EnvRestarts, Iteration, Parts
 from rlinf.runners.embodied.schema import PlayedConfig
-from rlinf.runners.embodied.topology import Interaction, NewWeights, request_queue
+from rlinf.runners.embodied.topology import Interaction, NewWeights, Topology, request_queue
 from rlinf.runners.reporting.phases import Phases
 from rlinf.runners.training.versions import Versions, lag_scalars
 
@@ -32,21 +36,6 @@ if TYPE_CHECKING:
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
 _PLAYED: Final = "played_ahead.json"
-
-
-@dataclass(frozen=True, slots=True)
-class _Iteration:
-    """One that is being played, or was and is not trained on yet."""
-
-    env: Any
-    """The handle of `interact`."""
-    rollout: Any
-    """The handle of `generate`."""
-
-    @property
-    def handles(self) -> list[Future[Any]]:
-        """Both."""
-        return [self.env, self.rollout]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +81,9 @@ class Collection:
     ) -> None:
         self._cfg, self._rollout, self._env, self._phases = cfg, rollout, env, phases
         self._requests, self._answers, self._trajectories = requests, answers, trajectories
-        self._iterations: dict[int, _Iteration] = {}
+        channels = {"requests": requests, "answers": answers, "trajectories": trajectories}
+        self._restarts = EnvRestarts(cfg, rollout, env, channels)
+        self._iterations: dict[int, Iteration] = {}
         self._publications = 0
         self._taking: list[Future[Any]] = []
         """Calls that take weights in case that nobody was serving when they were announced."""
@@ -106,16 +97,30 @@ class Collection:
         handles = [handle for iteration in self._iterations.values() for handle in iteration.handles]
         return [*handles, *self._taking]
 
+    def connect(self, topology: Topology) -> None:
+        """Says who the workers are, once they are built."""
+        self._restarts.connect(topology)
+
+    def recovered(self, error: WorkerError) -> bool:
+        """Whether an env worker failed that has been started again; it is built anew then, and plays once more."""
+        return error.group == self._env.name and self._restarts.rebuild(self._iterations)
+
+    def lost(self) -> dict[str, float]:
+        """What processes of env workers that were started again have cost so far; nothing of a run in which there were none."""
+        if not self._restarts.count:
+            return {}
+        return {"env/restarts": float(self._restarts.count), "env/dropped_episodes": float(self._restarts.dropped_episodes)}
+
     def give_weights(self, actor: WorkerGroup[Any]) -> None:
         """Gives the rollout workers the actor's weights, between two decisions where they are serving."""
         self._publications += 1
-        playing = [step for step, iteration in self._iterations.items() if not iteration.rollout.done()]
+        playing = {step: each.again for step, each in self._iterations.items() if not each.rollout.done()}
         # Lined up behind what is being played: whatever is begun later has these weights.
         taking = self._rollout.sync_model_from_actor(self._publications)
         sending = actor.sync_model_to_rollout()
-        for step in playing:
-            for rank in range(self._rollout.world_size):
-                self._requests.put(NewWeights(number=self._publications), key=request_queue(rank, step))
+        for step, again in playing.items():
+            for rank, attempt in product(range(self._rollout.world_size), (None, *again.values())):
+                self._requests.put(NewWeights(number=self._publications), key=request_queue(rank, step, attempt))
         self._taking = [handle for handle in self._taking if not handle.done()]
         versions, *_ = self._phases.timed("sync_weights", sending, *([] if playing else [taking]), beside=self.ahead)
         if playing:
@@ -124,11 +129,13 @@ class Collection:
 
     def run_ahead(self, step: int) -> None:
         """Begins iteration `step`, and those that may be played with the weights from which it is trained."""
+        self._restarts.rebuild(self._iterations)
+        ranks, channels = range(self._env.world_size), (self._requests, self._answers, self._trajectories)
         for later in range(step, min(step + self._cfg.max_lag, self._cfg.runner.max_steps - 1) + 1):
             if later not in self._iterations:
-                self._iterations[later] = _Iteration(
-                    self._env.interact(later, self._requests, self._answers, self._trajectories),
-                    self._rollout.generate(later, self._requests, self._answers),
+                self._iterations[later] = Iteration(
+                    Parts(*[self._env.execute_on(rank).interact(later, *channels) for rank in ranks]),
+                    Parts(self._rollout.generate(later, self._requests, self._answers)),
                 )
 
     def finish(self, step: int, received: Future[list[int]]) -> list[Interaction]:
@@ -144,8 +151,10 @@ class Collection:
         Raises:
             RLinfError: decisions were lost or came twice, or are older than they may be.
         """
-        iteration = self._iterations.pop(step)
+        # Among those under way until then: a process may die, and its share is begun once more.
+        iteration = self._iterations[step]
         played, _, counts = self._phases.timed("generate_rollouts", *iteration.handles, received, beside=self.ahead)
+        del self._iterations[step]
         self.times = {**_times(self._env.name, iteration.env), **_times(self._rollout.name, iteration.rollout)}
         sent = sum(count for part in played for count in part.decisions.values())
         if sent != sum(counts):
@@ -174,12 +183,13 @@ class Collection:
             What each env worker played in the iterations that are not trained on yet, in order.
         """
         self._phases.wait(*self.ahead)
+        self._restarts.rebuild(self._iterations)
         return [self._iterations[step].env.wait() for step in sorted(self._iterations)]
 
     def restore(self, step: int, played: Sequence[list[Interaction]]) -> None:
         """Goes on from what `drain` returned after iteration `step`, whose trajectories the actor has."""
         for later, interactions in enumerate(played, start=step):
-            self._iterations[later] = _Iteration(_Known(interactions), _Known(()))
+            self._iterations[later] = Iteration(Parts(*[_Known([each]) for each in interactions]), Parts(_Known([])))
 
 
 def _times(group: str, handle: Any) -> dict[str, float]:

@@ -9,22 +9,23 @@ Each slot goes this way by itself (`converse`): with several, one simulates whil
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from rlinf.core.data import EnvSpec
-from rlinf.core.errors import ConfigError, RLinfError
+from rlinf.core.errors import RLinfError
 from rlinf.core.evaluation import EpisodeKey, EpisodeProtocol, EpisodeResult
 from rlinf.core.offline import OfflineEpisode
 from rlinf.core.protocols import Channel, Mode
-from rlinf.core.robots import add_counts, at_hardware
+from rlinf.core.robots import add_counts
 from rlinf.core.trajectory import Trajectory
-from rlinf.core.worker import Worker
+from rlinf.core.worker import Worker, idempotent
 from rlinf.runners.embodied.description import described
+from rlinf.runners.embodied.playing.building import build_slots
 from rlinf.runners.embodied.playing.env_slot import (
     Answer,
     Conversation,
@@ -40,7 +41,7 @@ from rlinf.runners.embodied.playing.rows import Bools, Ints, RowCollector, share
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
-from rlinf.runners.embodied.topology import Interaction, Reply, Topology, request_queue
+from rlinf.runners.embodied.topology import Attempt, Interaction, Reply, Topology, answer_queue, request_queue
 
 
 class EnvWorker(Worker):
@@ -52,9 +53,11 @@ class EnvWorker(Worker):
         self._eval_env_slots: list[EnvSlot] = []
         self._initial: InitialStates
         self._topology: Topology | None = None
+        self._restarts = 0
         self._prepared: int | None = None
         self._executed = 0
 
+    @idempotent
     def init_worker(self, slots: Sequence[Slot]) -> EnvSpec:
         """Builds the training environments of those slots that are its own, and says what a policy must know of them."""
         own = [slot for slot in slots if slot.env_rank == self.rank]
@@ -68,14 +71,18 @@ class EnvWorker(Worker):
         self._eval_env_slots, spec = self._build_evaluated(slots)
         return spec if self._same else described(self.cfg.env.train)
 
-    def connect(self, topology: Topology) -> None:
+    def connect(self, topology: Topology, restarts: int = 0) -> None:
         """Learns of the other workers; needed before `interact` and `evaluate`.
+
+        Args:
+            topology: who they are.
+            restarts: how often the process of this worker was started again so far.
 
         Raises:
             ConfigError: the environment of evaluations is another one, for which the policy of training can't be used; or it has
                 not the tasks and the initial states that are to be played.
         """
-        self._topology = topology
+        self._topology, self._restarts = topology, restarts
         # The same environment is built when it is needed first; of another one it must be known before anything is trained.
         for env_slot in () if self._same else self._evaluated():
             check_evaluated(self.cfg, env_slot.spec, topology.spec)
@@ -88,27 +95,36 @@ class EnvWorker(Worker):
         train, evaluation = self.cfg.env.train, self.cfg.env.eval
         return (train.init_params, train.wrappers) == (evaluation.init_params, evaluation.wrappers)
 
+    @idempotent
     def close(self) -> None:
         """Closes all environments, which completes what they record."""
         for env_slot in self._env_slots + self._eval_env_slots:
             env_slot.close()
 
+    @idempotent
     def prepare(self, step: int) -> None:
         """Resets what iteration `step` begins with, so that it can be done while the actor trains."""
-        if self._prepared != step:
+        # A process that was started again under this call has nothing to reset yet; `interact` comes back to it.
+        if self._prepared != step and self._env_slots:
             with self.worker_timer("reset"):
                 for env_slot in self._env_slots:
                     self._begin_epoch(env_slot, step, 0)
             self._prepared = step
 
-    def interact(self, step: int, requests: Channel, answers: Channel, trajectories: Channel) -> Interaction:
+    def interact(
+        self, step: int, requests: Channel, answers: Channel, trajectories: Channel, again: Attempt | None = None
+    ) -> Interaction:
         """Collects one iteration of experience and sends it to the actor, each rollout epoch as soon as it is played.
 
         Args:
             step: the iteration.
             requests: where observations go, by `request_queue`.
-            answers: where decisions come from, keyed by env rank.
-            trajectories: where `(env rank, Trajectory)` go, keyed by actor rank, one for each rollout epoch and in their order.
+            answers: where decisions come from, by `answer_queue`.
+            trajectories: where `(env rank, Trajectory, number)` go, keyed by actor rank: one for each rollout epoch, in the order
+                of their numbers over the whole run.
+            again: the process that began the iteration has died. It is played from its start, and what the actor has of it
+                already it knows by the number. No episode goes on from an epoch that the actor may have had from the other
+                process: each epoch, and the next iteration, begins with a reset. None: the iteration is begun.
 
         Returns:
             What was played.
@@ -116,25 +132,34 @@ class EnvWorker(Worker):
         self._executed = 0
         actors = self._connected().actor_ranks
         # As a rule this was done while the actor trained; not for the first iteration after a start.
-        self.prepare(step)
+        if again is None:
+            self.prepare(step)
+        else:
+            for env_slot in self._env_slots:
+                env_slot.leave()
+                self._begin_epoch(env_slot, step, 0)
         played, decisions = [_Played() for _ in self._env_slots], Counter[int]()
+
+        numbers = count(step * self.cfg.env.train.rollout_epoch)
 
         def send_complete() -> None:
             if all(part.rows for part in played):
+                number = next(numbers)
                 rows = Trajectory.concat([part.rows.popleft() for part in played])
                 decisions.update(rows.version[rows.mask].tolist())
                 for rank, share in enumerate(shares(rows, groups=self.cfg.env.train.groups, parts=actors)):
-                    trajectories.put((self.rank, share), key=rank)
+                    trajectories.put((self.rank, share, number), key=rank)
 
-        ahead = step if self.cfg.max_lag else None
-        senders = [self._sender(env_slot, requests, "train", ahead) for env_slot in self._env_slots]
+        senders = [self._sender(env_slot, requests, "train", step, again) for env_slot in self._env_slots]
         self._converse(
             {
-                env_slot.slot.index: self._roll_out(env_slot, sender, step, part, send_complete)
+                env_slot.slot.index: self._roll_out(env_slot, sender, step, part, send_complete, anew=again is not None)
                 for env_slot, sender, part in zip(self._env_slots, senders, played, strict=True)
             },
             answers,
         )
+        for env_slot in () if again is None else self._env_slots:
+            env_slot.leave()
         episodes = [result for part in played for result in part.episodes]
         counts = add_counts(env_slot.take_counts() for env_slot in self._env_slots)
         return Interaction(episodes=episodes, env_steps=self._executed, decisions=dict(decisions), counts=counts)
@@ -206,18 +231,27 @@ class EnvWorker(Worker):
     def _converse(self, conversations: Mapping[int, Conversation], answers: Channel) -> None:
         def receive() -> Reply:
             with self.worker_timer("wait_for_actions"):
-                return answers.get(key=self.rank)
+                return answers.get(key=answer_queue(self.rank, self._restarts))
 
         converse(conversations, receive)
 
     def _roll_out(
-        self, env_slot: EnvSlot, sender: RequestSender, step: int, played: _Played, send_complete: Callable[[], None]
+        self,
+        env_slot: EnvSlot,
+        sender: RequestSender,
+        step: int,
+        played: _Played,
+        send_complete: Callable[[], None],
+        *,
+        anew: bool,
     ) -> Conversation:
-        """One slot's part of an iteration."""
+        """One slot's part of an iteration; with `anew` each rollout epoch begins with a reset."""
         train = self.cfg.env.train
         for epoch in range(train.rollout_epoch):
-            # `prepare` has begun the first one.
+            # The first one has been begun.
             if epoch:
+                if anew:
+                    env_slot.leave()
                 self._begin_epoch(env_slot, step, epoch)
             collector = self._collector(env_slot)
             env_slot.ask(sender, (step, epoch, 0))
@@ -301,24 +335,9 @@ class EnvWorker(Worker):
     def _build(
         self, config: TrainEnvConfig | EvalEnvConfig, slots: Sequence[Slot], *, render: bool
     ) -> tuple[list[EnvSlot], EnvSpec]:
-        env_slots: list[EnvSlot] = []
-        spec: EnvSpec | None = None
-        for slot in slots:
-            with _keyed(config):
-                env = at_hardware(config.init_params, self.hardware_infos).make(
-                    slot.num_envs,
-                    max_episode_steps=config.max_episode_steps,
-                    ignore_terminations=config.ignore_terminations,
-                    render=render and slot.index == 0,
-                )
-            for place, wrapper in config.wrapping:
-                with _placed(place):
-                    env = wrapper.wrap(env, f"{'train' if isinstance(config, TrainEnvConfig) else 'eval'}_{slot.index}")
-            spec = config.init_params.describe(env)
-            env_slots.append(EnvSlot(slot, env, spec))
-        if spec is None:
+        if not slots:
             raise RLinfError(f"env[{self.rank}]", "there is no environment for this worker", "Place fewer env workers.")
-        return env_slots, spec
+        return build_slots(config, slots, self.hardware_infos, render=render)
 
     def _warn_of_groups(self) -> None:
         """Says so where the simulator can't start the members of a group from the same state."""
@@ -330,9 +349,11 @@ class EnvWorker(Worker):
                 f"{', '.join(broken)}: advantages that compare the rows of a group compare different states"
             )
 
-    def _sender(self, env_slot: EnvSlot, requests: Channel, mode: Mode, iteration: int | None = None) -> RequestSender:
+    def _sender(
+        self, env_slot: EnvSlot, requests: Channel, mode: Mode, iteration: int | None = None, again: Attempt | None = None
+    ) -> RequestSender:
         rank = self._connected().rollout_rank(env_slot.slot, mode)
-        return RequestSender(requests=requests, queue=request_queue(rank, iteration))
+        return RequestSender(requests=requests, queue=request_queue(rank, iteration, again), restarts=self._restarts)
 
     def _connected(self) -> Topology:
         if self._topology is None:
@@ -347,32 +368,3 @@ class _Played:
     rows: deque[Trajectory[Any]] = field(default_factory=deque[Trajectory[Any]])
     """Of each rollout epoch that is not sent yet, because another slot has not played it."""
     episodes: list[EpisodeResult] = field(default_factory=list[EpisodeResult])
-
-
-@contextmanager
-def _keyed(config: TrainEnvConfig | EvalEnvConfig) -> Generator[None]:
-    """What an environment refuses inside, which it calls `env.…` as it knows no run, is called by its key outside."""
-    try:
-        yield
-    except ConfigError as error:
-        section = "env.train" if isinstance(config, TrainEnvConfig) else "env.eval"
-        env, _, name = error.place.partition(".")
-        for part, prefix in ((config, section), (config.init_params, f"{section}.init_params")):
-            if env == "env" and is_dataclass(part) and name.partition(".")[0] in [field.name for field in fields(part)]:
-                error.place = f"{prefix}.{name}"
-                # What unpickling calls the constructor with.
-                error.args = (error.place, *error.args[1:])
-                break
-        raise
-
-
-@contextmanager
-def _placed(place: str) -> Generator[None]:
-    """What a wrapper refuses inside is called by its key outside."""
-    try:
-        yield
-    except ConfigError as error:
-        _, _, name = error.place.partition(".")
-        error.place = f"{place}.{name}" if name else place
-        error.args = (error.place, *error.args[1:])
-        raise

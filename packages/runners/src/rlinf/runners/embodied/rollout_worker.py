@@ -21,7 +21,16 @@ from rlinf.runners.checkpoints.starting_weights import load_starting_weights
 from rlinf.runners.embodied.playing.request_batches import request_batches
 from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.schema import PlayedConfig
-from rlinf.runners.embodied.topology import NewWeights, Remembered, Reply, Request, Topology, request_queue
+from rlinf.runners.embodied.topology import (
+    Attempt,
+    NewWeights,
+    Remembered,
+    Reply,
+    Request,
+    Topology,
+    answer_queue,
+    request_queue,
+)
 from rlinf.runners.training.devices import placed
 from rlinf.runners.training.tensors import observed, to_numpy, to_torch
 
@@ -75,14 +84,17 @@ class MultiStepRolloutWorker(Worker):
             path, model = self.cfg.runner.ckpt_path, self.cfg.actor.model
             load_starting_weights(policy, path, model=model, build=lambda config: config.build(topology.spec, seed=0))
 
-    def generate(self, step: int, requests: Channel, answers: Channel, mode: Mode = "train") -> int:
+    def generate(
+        self, step: int, requests: Channel, answers: Channel, mode: Mode = "train", again: Attempt | None = None
+    ) -> int:
         """Answers requests until every slot that it serves is done; takes new weights in between, when it is told of them.
 
         Args:
             step: the iteration, which a policy's exploration may follow.
             requests: where observations come from, by `request_queue`.
-            answers: where decisions go, keyed by env rank.
+            answers: where decisions go, by `answer_queue`.
             mode: "train" samples, "eval" takes the most likely action.
+            again: the share of an env worker that is played once more; None: all slots that it serves.
 
         Returns:
             How many requests were answered.
@@ -90,8 +102,8 @@ class MultiStepRolloutWorker(Worker):
         policy, topology = self._ready()
         if isinstance(policy, HasExplorationSchedule):
             policy.set_global_step(step)
-        queue = request_queue(self.rank, step if self.cfg.max_lag else None)
-        return self._serve(requests, queue, answers, topology.served_by(self.rank, "train"), mode)
+        slots = [slot for slot in topology.served_by(self.rank, "train") if again is None or slot.env_rank == again.env_rank]
+        return self._serve(requests, request_queue(self.rank, step, again), answers, slots, mode)
 
     def evaluate(self, requests: Channel, answers: Channel, mode: Mode) -> int:
         """Answers the requests of an evaluation."""
@@ -126,7 +138,7 @@ class MultiStepRolloutWorker(Worker):
             with self.worker_timer("decide"):
                 replies = self._decide(batch, mode)
             for request, reply in zip(batch, replies, strict=True):
-                answers.put(reply, key=request.env_rank)
+                answers.put(reply, key=answer_queue(request.env_rank, request.restarts))
             answered += len(batch)
         return answered
 

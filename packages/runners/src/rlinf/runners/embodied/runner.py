@@ -71,7 +71,8 @@ class EmbodiedRunner:
         self.folder = folder or open_run_folder(cfg)
         cluster = actor.cluster
         self.requests = cluster.create_channel("requests", near=rollout.name)
-        self.answers = cluster.create_channel("answers", near=env.name)
+        # Not near those that read it: an env worker may be started again, and what waits for others would be lost with it.
+        self.answers = cluster.create_channel("answers", near=rollout.name)
         self.trajectories = cluster.create_channel("trajectories", near=actor.name)
         self.evaluator = EmbodiedEvaluator(
             rollout, env, requests=self.requests, answers=self.answers, timeout_s=cfg.runner.timeout_s
@@ -82,6 +83,7 @@ class EmbodiedRunner:
         self.phases = Phases(cfg.runner.timeout_s)
         channels = {"requests": self.requests, "answers": self.answers, "trajectories": self.trajectories}
         self.collection = Collection(cfg, rollout, env, **channels, phases=self.phases)
+        self.phases.recovered = self.collection.recovered
         self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
 
     def init_workers(self) -> None:
@@ -101,6 +103,8 @@ class EmbodiedRunner:
             rollout_ranks=self.rollout.world_size,
             slots=slots,
         )
+        # First: an env worker that dies while policies are built is built anew before the first iteration.
+        self.collection.connect(topology)
         self.phases.wait(self.env.connect(topology), self.rollout.init_worker(topology), self.actor.init_worker(topology))
         checkpoint = resumed_checkpoint(self.cfg)
         if checkpoint is not None:
@@ -140,7 +144,8 @@ class EmbodiedRunner:
         played = self.collection.finish(self.step, received)
         self.env_steps += sum(part.env_steps for part in played)
         counts = {f"env/{name}": count for name, count in add_counts(part.counts for part in played).items()}
-        return {**_played([result for part in played for result in part.episodes]), **counts, **self.collection.lag(played)}
+        episodes = [result for part in played for result in part.episodes]
+        return {**_played(episodes), **counts, **self.collection.lag(played), **self.collection.lost()}
 
     def run_training(self) -> dict[str, float]:
         """Lets the actor train, while environments reset for the next iteration if they are not playing it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from rlinf.core.declarations import action_size_of
 from rlinf.core.errors import ConfigError
@@ -203,10 +203,16 @@ class EvalEnvConfig:
 class EnvSection:
     """`env`."""
 
+    max_restarts: int = 3
+    """How often each env worker whose process ends unexpectedly in training is restarted, with the same seeds; its episodes under
+    way are dropped, and what it had not sent of the iteration is played again. 0: it ends the run."""
     train: TrainEnvConfig
     eval: EvalEnvConfig = field(
         metadata=like("train", "env_type", "init_params", "max_episode_steps", "ignore_terminations", "wrappers")
     )
+
+    def __post_init__(self) -> None:
+        not_negative(max_restarts=self.max_restarts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +306,11 @@ class PlayedConfig(RunConfig):
     def plays(self, step: int) -> bool:
         """Whether iteration `step` collects anything; otherwise it learns from what was recorded before the run."""
         return True
+
+    @property
+    def env_supervisor(self) -> dict[str, Any]:
+        """What becomes of an env worker whose process ends unexpectedly."""
+        return {"policy": "restart", "max_restarts": self.env.max_restarts} if self.env.max_restarts else {"policy": "fail"}
 
     @property
     def decisions_per_rollout_epoch(self) -> int:

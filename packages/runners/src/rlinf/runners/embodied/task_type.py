@@ -38,11 +38,12 @@ def embodied(cfg: EmbodiedConfig, cluster: Cluster, folder: RunFolder) -> Embodi
     from rlinf.runners.embodied.env_worker import EnvWorker
     from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 
-    prepare(cluster, actor=EmbodiedFSDPActor, rollout=MultiStepRolloutWorker, env=EnvWorker)
+    supervised = {"env": cfg.env_supervisor}
+    prepare(cluster, supervised, actor=EmbodiedFSDPActor, rollout=MultiStepRolloutWorker, env=EnvWorker)
     return EmbodiedRunner(
         cfg=cfg,
         actor=launch(EmbodiedFSDPActor, cfg, cluster, "actor"),
         rollout=launch(MultiStepRolloutWorker, cfg, cluster, "rollout"),
-        env=launch(EnvWorker, cfg, cluster, "env"),
+        env=launch(EnvWorker, cfg, cluster, "env", supervisor=cfg.env_supervisor),
         folder=folder,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,18 +37,47 @@ class Topology:
         """Which rollout worker serves a slot: neighbours go to the same one, so that it has all stages of its env workers."""
         return slot.index * self.rollout_ranks // len(self.slots[mode])
 
+    def serving(self, slots: Sequence[Slot]) -> list[int]:
+        """The rollout workers that serve slots of training, each once."""
+        return sorted({self.rollout_rank(slot, "train") for slot in slots})
+
+    def of_env(self, rank: int) -> list[Slot]:
+        """The slots of training of an env worker."""
+        return [slot for slot in self.slots["train"] if slot.env_rank == rank]
+
     def served_by(self, rank: int, mode: Mode) -> tuple[Slot, ...]:
         """The slots that a rollout worker serves; their numbers differ by at most one between workers."""
         return tuple(slot for slot in self.slots[mode] if self.rollout_rank(slot, mode) == rank)
 
 
-def request_queue(rollout_rank: int, iteration: int | None = None) -> Hashable:
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The share of one env worker that is played once more, because its process was started again under it."""
+
+    env_rank: int
+    number: int
+    """How often that process was started again so far."""
+
+
+def request_queue(rollout_rank: int, iteration: int | None = None, again: Attempt | None = None) -> Hashable:
     """The key of the requests to a rollout worker.
 
-    Iterations that are played ahead of others have a queue each: an env worker may begin the next one while another plays on, and
-    what a policy does may follow the iteration.
+    Iterations have a queue each: an env worker may begin the next one while another plays on, what a policy does may follow the
+    iteration, and nothing that a process left behind when it died is read as a request of a later one.
+
+    Args:
+        rollout_rank: who is asked.
+        iteration: of training; None: an evaluation.
+        again: the share that is played once more, which has a queue of its own; None: the iteration as it was begun.
     """
-    return rollout_rank if iteration is None else (rollout_rank, iteration)
+    if iteration is None:
+        return rollout_rank
+    return (rollout_rank, iteration) if again is None else (rollout_rank, iteration, again.env_rank, again.number)
+
+
+def answer_queue(env_rank: int, restarts: int) -> Hashable:
+    """The key of the answers to an env worker whose process was started again so often: it reads none to the one before."""
+    return (env_rank, restarts) if restarts else env_rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +105,15 @@ class Request:
     slot: int
     """The slot that asks."""
     env_rank: int
-    """The env worker that holds it; the answer goes to the queue of that number."""
+    """The env worker that holds it."""
     key: tuple[int, ...]
     """What makes the random numbers of the answer its own: iteration, epoch, step."""
     obs: Tree[Any] | None
     """Observations, each leaf `[n, *]`; None says that the slot is done."""
     remembered: Remembered | None = None
     """What goes with the observations; None where every episode begins, or the policy has no memory."""
+    restarts: int = 0
+    """How often the process of the env worker was started again; see `answer_queue`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

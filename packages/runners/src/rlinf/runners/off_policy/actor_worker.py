@@ -93,7 +93,7 @@ class OffPolicyActor(Worker):
         """Receives this rank's share of an iteration into the replay buffer; returns its number of transitions.
 
         Args:
-            trajectories: where `(env rank, Trajectory)` come from, keyed by actor rank.
+            trajectories: where `(env rank, Trajectory, number)` come from, keyed by actor rank.
             env_ranks: how many env workers send.
         """
         self._ready()

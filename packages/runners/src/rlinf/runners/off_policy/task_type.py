@@ -32,12 +32,13 @@ def embodied_off_policy(cfg: OffPolicyConfig, cluster: Cluster, folder: RunFolde
         decisions_per_iteration=cfg.decisions_per_iteration,
         first_step=cfg.algorithm.offline_steps,
     )
-    prepare(cluster, actor=OffPolicyActor, rollout=MultiStepRolloutWorker, env=EnvWorker)
+    supervised = {"env": cfg.env_supervisor}
+    prepare(cluster, supervised, actor=OffPolicyActor, rollout=MultiStepRolloutWorker, env=EnvWorker)
     return EmbodiedRunner(
         cfg=cfg,
         actor=launch(OffPolicyActor, cfg, cluster, "actor"),
         rollout=launch(MultiStepRolloutWorker, cfg, cluster, "rollout", arguments=(exploration,)),
-        env=launch(EnvWorker, cfg, cluster, "env"),
+        env=launch(EnvWorker, cfg, cluster, "env", supervisor=cfg.env_supervisor),
         folder=folder,
         learn=EmbodiedRunner.run_training,
         check=lambda spec: check_actions(cfg, spec),

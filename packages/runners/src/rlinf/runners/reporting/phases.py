@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rlinf.core.errors import WorkerError
 from rlinf.core.futures import Future, gather_within
 from rlinf.core.protocols import WorkerGroup
 
@@ -36,10 +37,17 @@ class Phases:
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._seconds: dict[str, float] = {}
+        self.recovered: Callable[[WorkerError], bool] | None = None
+        """Makes up for the failure of a worker, and says whether it could: then the wait goes on. None: nobody does."""
 
     def wait(self, *handles: Future[Any], beside: Sequence[Future[Any]] = ()) -> list[Any]:
         """What the calls return; see `within`."""
-        return within(self._timeout_s, *handles, beside=beside)
+        while True:
+            try:
+                return within(self._timeout_s, *handles, beside=beside)
+            except WorkerError as error:
+                if self.recovered is None or not self.recovered(error):
+                    raise
 
     def timed(self, name: str, *handles: Future[Any], beside: Sequence[Future[Any]] = ()) -> list[Any]:
         """The same, as a phase of that name."""

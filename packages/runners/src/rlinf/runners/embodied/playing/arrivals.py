@@ -29,16 +29,19 @@ class Arrivals:
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._waiting: list[deque[Trajectory[Any]]] = []
+        self._expected: dict[int, int] = {}
+        """By env rank, the number of the rollout epoch that it sends next."""
 
     def next(self, trajectories: Channel, env_ranks: int) -> list[Trajectory[Tensor]]:
         """The next rollout epoch: what each env worker sent of it, in the order of their ranks; waits until all have.
 
         Args:
-            trajectories: where `(env rank, Trajectory)` come from, those of each env worker in the order of rollout epochs.
+            trajectories: where `(env rank, Trajectory, number)` come from, those of each env worker in the order of rollout
+                epochs, which are numbered over the whole run.
             env_ranks: how many env workers send.
 
         Raises:
-            RLinfError: there is nothing in it for this actor.
+            RLinfError: there is nothing in it for this actor, or a rollout epoch is missing.
         """
         # By sender and not as they come, so that a run repeats exactly.
         self.wait_for(1, trajectories, env_ranks)
@@ -49,11 +52,20 @@ class Arrivals:
         return [part.map(to_torch) for part in parts]
 
     def wait_for(self, epochs: int, trajectories: Channel, env_ranks: int) -> None:
-        """Waits until so many rollout epochs are there; further ones of a worker that is faster are kept, too."""
+        """Waits until so many rollout epochs are there; further ones of a worker that is faster are kept, too.
+
+        One that came before is dropped: an env worker that was started again plays its iteration from the start.
+        """
         self._waiting = self._waiting or [deque() for _ in range(env_ranks)]
         while any(len(sent) < epochs for sent in self._waiting):
-            env_rank, part = cast("tuple[int, Trajectory[Any]]", trajectories.get(key=self._rank))
-            self._waiting[env_rank].append(part)
+            env_rank, part, number = cast("tuple[int, Trajectory[Any], int]", trajectories.get(key=self._rank))
+            expected = self._expected.get(env_rank, number)
+            if number > expected:
+                problem = f"expected rollout epoch {expected} of env[{env_rank}], found {number}"
+                raise RLinfError(f"actor[{self._rank}]", problem, "A channel lost some: please report it.")
+            if number == expected:
+                self._expected[env_rank] = number + 1
+                self._waiting[env_rank].append(part)
 
     def save(self, folder: Path) -> None:
         """Writes what has come and was not asked for yet; nothing if there is nothing."""

@@ -34,11 +34,13 @@ class RequestSender:
     """Carries `Request`s."""
     queue: Hashable
     """The key of those to the worker that serves the slot; see `request_queue`."""
+    restarts: int = 0
+    """How often the process of the env worker was started again."""
 
     def ask(self, slot: Slot, key: tuple[int, ...], obs: Any, remembered: Remembered | None = None) -> None:
         """Asks for actions for observations, each leaf `[n, *]`; None says that no more requests come."""
-        request = Request(slot=slot.index, env_rank=slot.env_rank, key=key, obs=obs, remembered=remembered)
-        self.requests.put(request, key=self.queue)
+        asked = Request(slot=slot.index, env_rank=slot.env_rank, key=key, obs=obs, remembered=remembered, restarts=self.restarts)
+        self.requests.put(asked, key=self.queue)
 
 
 Conversation = Generator[None, Reply, None]
@@ -126,6 +128,10 @@ class EnvSlot:
         """Resets the environments of `mask`, each to the initial state of its seed."""
         self._obs, _ = self._env.reset(seed=list(seeds), options={"reset_mask": mask, **options})
         self.ended = self.ended & ~mask
+
+    def leave(self) -> None:
+        """Gives up the episodes under way: whatever begins next begins with a reset."""
+        self.ended, self.episode = np.ones_like(self.ended), np.full_like(self.episode, -1)
 
     def seen(self) -> dict[str, Any]:
         """Copies of what is observed now in numbers, each leaf `[num_envs, *]`; final observations where an episode has ended."""

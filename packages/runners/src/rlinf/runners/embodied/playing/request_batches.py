@@ -40,22 +40,26 @@ def request_batches(
     """
     if config.batching == "stage":
         return _by_stage(slots, config.max_batched_requests, receive)
-    return _waiting(requests, queue, len(slots), config, receive)
+    return _waiting(requests, queue, slots, config, receive)
 
 
-def _waiting(requests: Source, queue: Hashable, slots: int, config: RolloutConfig, receive: Receive) -> Iterator[list[Request]]:
+def _waiting(
+    requests: Source, queue: Hashable, slots: Sequence[Slot], config: RolloutConfig, receive: Receive
+) -> Iterator[list[Request]]:
     """What waits when the worker is free, and what comes within a while; one at a time without batching."""
-    most = (config.max_batched_requests or slots) if config.batching == "waiting" else 1
-    while slots:
+    most = (config.max_batched_requests or len(slots)) if config.batching == "waiting" else 1
+    # By name: that a slot is done is said twice where its env worker dies after it said so.
+    asking = {slot.index for slot in slots}
+    while asking:
         batch: list[Request] = []
         deadline: float | None = None
         # Each slot has one request at a time: when all have asked, nothing more can come.
-        while slots and len(batch) < min(most, slots):
+        while asking and len(batch) < min(most, len(asking)):
             request = receive() if deadline is None else _next(requests, queue, deadline)
             if request is None:
                 break
             if request.obs is None:
-                slots -= 1
+                asking.discard(request.slot)
                 continue
             batch.append(request)
             if deadline is None:
@@ -87,9 +91,13 @@ def _by_stage(slots: Sequence[Slot], most: int | None, receive: Receive) -> Iter
     asked: dict[int, list[Request]] = {stage: [] for stage in stages.values()}
     while stages:
         request = receive()
-        stage = stages[request.slot]
+        stage = stages.get(request.slot)
+        # Said to be done on behalf of a process that died; what it had asked is of no use to anybody.
+        if stage is None:
+            continue
         if request.obs is None:
             del stages[request.slot]
+            asked[stage] = [other for other in asked[stage] if other.slot != request.slot]
         else:
             asked[stage].append(request)
         if asked[stage] and len(asked[stage]) == sum(of == stage for of in stages.values()):

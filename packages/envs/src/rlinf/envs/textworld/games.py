@@ -1,0 +1,149 @@
+"""Games about a thing that is in one of the rooms around: `take lamp⏎hall: north east west.` ► `go east` ► `attic: west. comb.`"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from rlinf.core.config.ranges import expect_range
+from rlinf.core.problems import Problem, Split, WorkedTurn
+from rlinf.core.random import keyed_generator
+from rlinf.core.registry import require_modules
+from rlinf.core.tool_calls import ToolCall, ToolResult
+from rlinf.envs.tasks.splits import check_sizes, distinct, is_worked
+
+EXTRA: Final = "rlinf-envs[textworld]"
+COMMAND: Final = "do"
+"""The tool that takes a command."""
+BACK: Final = {"north": "south", "south": "north", "east": "west", "west": "east"}
+_ROOMS: Final = (
+    "hall", "attic", "cellar", "kitchen", "pantry", "studio", "garden", "garage", "office", "bedroom", "library", "chapel", "stable",
+    "tower", "parlor", "nursery",
+)  # fmt: skip
+_THINGS: Final = (
+    "lamp", "comb", "coin", "book", "knife", "apple", "candle", "shirt", "glove", "brush", "spoon", "towel", "ribbon", "mirror",
+    "bottle", "basket",
+)  # fmt: skip
+_DRAWS: Final = 256
+WON: Final = "taken."
+"""What the last command is answered by."""
+REFUSED: Final = "no."
+"""The answer to what can't be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """A room with others around it, and something in each of these."""
+
+    middle: str
+    """The room in which the player begins."""
+    around: tuple[tuple[str, str, str], ...]
+    """Direction, room and thing, in the order in which a person would look."""
+    wanted: str
+    """The thing that is to be taken."""
+
+    def __str__(self) -> str:
+        return f"{self.wanted} {self.middle} {self.around}"
+
+    def begins(self) -> str:
+        """What is to be done, and what is seen at first."""
+        return f"take {self.wanted}\n{seen(self.middle, [direction for direction, _, _ in self.around], [])}\n"
+
+    def looked_for(self) -> list[tuple[str, str]]:
+        """Commands and answers of somebody who looks into one room after the other."""
+        found: list[tuple[str, str]] = []
+        for direction, room, thing in self.around:
+            found.append((f"go {direction}", seen(room, [BACK[direction]], [thing])))
+            if thing == self.wanted:
+                return [*found, (f"take {thing}", WON)]
+            found.append((f"go {BACK[direction]}", seen(self.middle, [way for way, _, _ in self.around], [])))
+        return found
+
+    def guessed(self, choice: int) -> list[tuple[str, str]]:
+        """Commands and answers of somebody who takes the thing from a room, whether or not it is there."""
+        direction, room, thing = self.around[choice % len(self.around)]
+        answer = WON if thing == self.wanted else REFUSED
+        return [(f"go {direction}", seen(room, [BACK[direction]], [thing])), (f"take {self.wanted}", answer)]
+
+
+def seen(room: str, ways: Sequence[str], things: Sequence[str]) -> str:
+    """What the player sees: the room, the ways out, and what lies there."""
+    lying = "".join(f" {thing}." for thing in sorted(things))
+    return f"{room}: {' '.join(sorted(ways, key=list(BACK).index))}.{lying}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextWorld:
+    """Games that the library TextWorld makes and plays, by name: `data.type: textworld`, with the workflow `textworld`.
+
+    The thing that is asked for is in one of the rooms around the first, and each of the others has something else. A share of the
+    worked examples looks into one room after the other, as far as needed. The others go into some room and take it there, whether or
+    not it is there: a small model that imitates both finds it now and then, and has to find out by itself that looking pays.
+
+    What the player sees is said in short sentences, from the facts of the library's own game logic. Its prose is made by compiling
+    each game, which takes seconds.
+
+    Côté et al., "TextWorld: A Learning Environment for Text-based Games" (2018), arXiv:1806.11532.
+    """
+
+    rooms: int = 4
+    """Rooms around the first, from 2 to 4."""
+    worked_share: float = 0.25
+    """The share of games whose worked example looks for the thing."""
+    train: int = 4000
+    """Games to train on, all different."""
+    validation: int = 512
+    """Games held out, all different; none of them is one to train on."""
+    validation_share: float = 0.1
+    """The share of all there could be from which those held out are taken."""
+    seed: int = 0
+    """Decides the games, their splits and their worked examples."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self.train, self.validation, self.validation_share)
+        expect_range("rooms", self.rooms, 2, 4)
+        expect_range("worked_share", self.worked_share, 0.0, 1.0)
+
+    def check(self, place: str) -> None:
+        """Refuses where the library is not installed.
+
+        Raises:
+            MissingExtra: the message has the command that installs it.
+        """
+        require_modules("textworld", place=place, extra=EXTRA)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The games of a split.
+
+        Raises:
+            ConfigError: there are not so many different ones.
+        """
+        count = self.train if split == "train" else self.validation
+        share, place = self.validation_share, "textworld"
+        houses = distinct(self._drawn(), str, split, count, seed=self.seed, validation_share=share, place=place)
+        return [self._problem(number, house) for number, house in enumerate(houses)]
+
+    def _problem(self, number: int, house: House) -> Problem:
+        looks = is_worked(str(house), self.worked_share, seed=self.seed)
+        moves = house.looked_for() if looks else house.guessed(number)
+        turns = tuple(
+            WorkedTurn(
+                calls=(ToolCall(name=COMMAND, arguments={"command": command}),), results=(ToolResult(text=answer, name=COMMAND),)
+            )
+            for command, answer in moves
+        )
+        return Problem(prompt=house.begins(), answer=house.wanted, id=number, turns=turns, row={"textworld": asdict(house)})
+
+    def _drawn(self) -> Iterator[House]:
+        """Houses without end, from one stream for all splits."""
+        generator = keyed_generator(self.seed, "textworld")
+        ways = list(BACK)
+        while True:
+            for _ in range(_DRAWS):
+                rooms = generator.choice(len(_ROOMS), self.rooms + 1, replace=False).tolist()
+                things = generator.choice(len(_THINGS), self.rooms, replace=False).tolist()
+                order = generator.choice(len(ways), self.rooms, replace=False).tolist()
+                around = tuple((ways[way], _ROOMS[r], _THINGS[t]) for way, r, t in zip(order, rooms[1:], things, strict=True))
+                wanted = around[int(generator.integers(self.rooms))][2]
+                yield House(_ROOMS[rooms[0]], around, wanted)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from reasoning_app import ReasoningApp
 
-from rlinf.envs.knowledge import Knowledge, generated
+from rlinf.core.config.reading import read
+from rlinf.envs.knowledge import Knowledge, MultiHop, generated
 
 pytest.importorskip("bm25s", reason="needs rlinf-envs[search]")
 
@@ -41,6 +44,27 @@ def app(tmp_path: Path) -> ReasoningApp:
 
 def transcripts(app: ReasoningApp) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+
+
+def test_where_a_fact_stands_does_not_tell_what_it_is() -> None:
+    """A model that copies from one distance before the end of a passage would answer most questions without reading them."""
+    file = Path(__file__).parents[2] / "apps" / "agent" / "config" / "search_grpo.yaml"
+    said: dict[str, Any] = yaml.safe_load(file.read_text())["data"]["knowledge"]
+    knowledge = read(Knowledge, {**said, **SIZES})
+    task = MultiHop(knowledge=knowledge, hops=(1, 2), train=400, validation=64)
+    places: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for question in task.questions("train"):
+        for station, relation, following in zip(
+            question.stations, question.relations, (*question.stations[1:], question.answer), strict=True
+        ):
+            entity = generated(knowledge)[station]
+            told = generated(knowledge).passage(entity).text.split(", ")
+            place = next(place for place, fact in enumerate(reversed(told)) if fact.endswith(following))
+            places[relation][place] += 1
+    for relation in ("employer", "home", "mentor"):
+        counts = places[relation]
+        assert set(counts) == {0, 1, 2}
+        assert max(counts.values()) < 0.6 * sum(counts.values())
 
 
 def test_what_a_model_reads_is_what_the_knowledge_base_says(app: ReasoningApp) -> None:

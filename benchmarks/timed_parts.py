@@ -57,6 +57,11 @@ class TimedEnv:
         self.action_space = SimpleNamespace(shape=(num_envs, 1))
         self._steps = 0
 
+    @property
+    def unwrapped(self) -> TimedEnv:
+        """Itself."""
+        return self
+
     def reset(self, *, seed: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
         """Costs nothing."""
         del seed, options

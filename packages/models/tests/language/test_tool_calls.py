@@ -29,7 +29,7 @@ def form(name: str, **params: Any) -> ToolFormat:
     return TOOL_FORMATS.build(name, params, place="agent.tool_format")
 
 
-@pytest.mark.parametrize("name", ["hermes", "llama", "tags"])
+@pytest.mark.parametrize("name", ["hermes", "llama", "qwen_xml", "tags"])
 @pytest.mark.parametrize(
     "call", [ToolCall(name="search", arguments={"query": "Faust; by whom?"}), ToolCall(name="add", arguments={"x": 1, "y": 2.5})]
 )
@@ -37,7 +37,7 @@ def test_what_is_written_is_read(name: str, call: ToolCall) -> None:
     assert form(name).parse(f"{form(name).write_calls([call])}", TOOLS) == (call,)
 
 
-@pytest.mark.parametrize("name", ["hermes", "llama", "tags"])
+@pytest.mark.parametrize("name", ["hermes", "llama", "qwen_xml", "tags"])
 def test_a_text_without_a_call_calls_nothing_and_tools_are_described(name: str) -> None:
     assert form(name).parse("The answer is {42}.", TOOLS) == ()
     told = form(name).instructions(TOOLS)
@@ -46,7 +46,7 @@ def test_a_text_without_a_call_calls_nothing_and_tools_are_described(name: str) 
     assert form(name).instructions(()) == ""
 
 
-@pytest.mark.parametrize("name", ["hermes", "llama"])
+@pytest.mark.parametrize("name", ["hermes", "llama", "qwen_xml"])
 def test_several_calls_in_a_turn(name: str) -> None:
     calls = [ToolCall(name="search", arguments={"query": str(n)}) for n in range(3)]
     assert form(name).parse(form(name).write_calls(calls), TOOLS) == tuple(calls)
@@ -75,12 +75,63 @@ def test_a_tag_ends_the_turn_and_the_first_call_counts() -> None:
         ("llama", '{"name": "search", "parameters": ', "", "no JSON"),
         ("llama", "<|python_tag|>search()", "", "no JSON"),
         ("tags", "<search>who", "search", "expected </search>"),
+        ("qwen_xml", "<tool_call>\n<function=search>\n<parameter=query>\nwho", "", "no end"),
+        ("qwen_xml", "<tool_call><parameter=query>who</parameter></tool_call>", "", "expected a call as <function=name>"),
+        (
+            "qwen_xml",
+            '<tool_call><function=search>{"query": "who"}</function></tool_call>',
+            "search",
+            "each argument as <parameter=key>",
+        ),
+        ("qwen_xml", "<tool_call><function=search><parameter=query>who</function></tool_call>", "search", "each argument as"),
     ],
 )
 def test_what_cannot_be_read_says_what_is_wrong(name: str, text: str, tool: str, fault: str) -> None:
     (call,) = form(name).parse(text, TOOLS)
     assert call.name == tool
     assert re.search(fault, call.fault), call.fault
+
+
+def places(cities: list[str], days: int, note: str, exact: bool) -> str:
+    """Plans a journey."""
+    return note
+
+
+def test_qwen_xml_as_qwen3_coder_writes_it() -> None:
+    """As the template of the models documents it: a line for each tag, values of several lines, no quotes, no escapes."""
+    text = """I plan it.
+<tool_call>
+<function=places>
+<parameter=cities>
+["Rom", "Köln"]
+</parameter>
+<parameter=days>
+3
+</parameter>
+<parameter=note>
+by train,
+  "not" <b>by car</b> & 007
+
+</parameter>
+<parameter=exact>
+true
+</parameter>
+</function>
+</tool_call>"""
+    arguments = {"cities": ["Rom", "Köln"], "days": 3, "note": 'by train,\n  "not" <b>by car</b> & 007\n', "exact": True}
+    tools, call = (Tool.of(places),), ToolCall(name="places", arguments=arguments)
+    assert form("qwen_xml").parse(text, tools) == (call,)
+    assert text.endswith(form("qwen_xml").write_calls([call]))
+    digits = ToolCall(name="search", arguments={"query": "007"})
+    assert form("qwen_xml").parse(form("qwen_xml").write_calls([digits]), TOOLS) == (digits,), "a text stays a text"
+    (odd,) = form("qwen_xml").parse("<tool_call><function=add><parameter=x>many</parameter></function></tool_call>", TOOLS)
+    assert odd.arguments == {"x": "many"}, "the schema says then what it should have been"
+    told = form("qwen_xml").instructions((Tool.of(add),))
+    assert (
+        "<function>\n<name>add</name>\n<description>Adds.</description>\n<parameters>\n<parameter>\n<name>x</name>\n<type>integer"
+        in told
+    )
+    assert '<required>["x", "y"]</required>' in told
 
 
 def test_arguments_as_a_text_of_json_are_read() -> None:

@@ -44,7 +44,7 @@ class Game:
         """What the player sees, from the game's facts."""
         names = {ident: info.name for ident, info in self._env.state["game"].infos.items()}
         facts = [(fact.name, [variable.name for variable in fact.arguments]) for fact in self._env.state["_facts"]]
-        here = next(place for name, (who, place) in ((n, a) for n, a in facts if n == "at") if who == "P")
+        here = next(arguments[1] for name, arguments in facts if name == "at" and arguments[0] == "P")
         ways = [name.removesuffix("_of") for name, arguments in facts if name[:-3] in BACK and arguments[1:] == [here]]
         things = [names[who] for name, (who, *rest) in facts if name == "at" and who != "P" and rest == [here]]
         return seen(names[here], ways, things)

@@ -1,9 +1,9 @@
-"""Games about a thing that is in one of the rooms around: `take lamp⏎hall: north east west.` ► `go east` ► `attic: west. comb.`"""
+"""Games about a thing in one of the rooms around: `take lamp⏎hall: north east.` is answered by `go east`, then by what is seen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from rlinf.core.config.ranges import expect_range
@@ -18,14 +18,13 @@ COMMAND: Final = "do"
 """The tool that takes a command."""
 BACK: Final = {"north": "south", "south": "north", "east": "west", "west": "east"}
 _ROOMS: Final = (
-    "hall", "attic", "cellar", "kitchen", "pantry", "studio", "garden", "garage", "office", "bedroom", "library", "chapel", "stable",
-    "tower", "parlor", "nursery",
+    "hall", "attic", "cellar", "kitchen", "pantry", "studio", "garden", "garage", "office", "bedroom", "library", "chapel",
+    "stable", "tower", "parlor", "nursery",
 )  # fmt: skip
 _THINGS: Final = (
     "lamp", "comb", "coin", "book", "knife", "apple", "candle", "shirt", "glove", "brush", "spoon", "towel", "ribbon", "mirror",
     "bottle", "basket",
 )  # fmt: skip
-_DRAWS: Final = 256
 WON: Final = "taken."
 """What the last command is answered by."""
 REFUSED: Final = "no."
@@ -78,8 +77,8 @@ class TextWorld:
     """Games that the library TextWorld makes and plays, by name: `data.type: textworld`, with the workflow `textworld`.
 
     The thing that is asked for is in one of the rooms around the first, and each of the others has something else. A share of the
-    worked examples looks into one room after the other, as far as needed. The others go into some room and take it there, whether or
-    not it is there: a small model that imitates both finds it now and then, and has to find out by itself that looking pays.
+    worked examples looks into one room after the other, as far as needed. The others go into some room and take it there, be it
+    there or not: a small model that imitates both finds it now and then, and has to find out by itself that looking pays.
 
     What the player sees is said in short sentences, from the facts of the library's own game logic. Its prose is made by compiling
     each game, which takes seconds.
@@ -133,17 +132,16 @@ class TextWorld:
             )
             for command, answer in moves
         )
-        return Problem(prompt=house.begins(), answer=house.wanted, id=number, turns=turns, row={"textworld": asdict(house)})
+        return Problem(prompt=house.begins(), answer=house.wanted, id=number, turns=turns, row={"textworld": house})
 
     def _drawn(self) -> Iterator[House]:
         """Houses without end, from one stream for all splits."""
         generator = keyed_generator(self.seed, "textworld")
         ways = list(BACK)
         while True:
-            for _ in range(_DRAWS):
-                rooms = generator.choice(len(_ROOMS), self.rooms + 1, replace=False).tolist()
-                things = generator.choice(len(_THINGS), self.rooms, replace=False).tolist()
-                order = generator.choice(len(ways), self.rooms, replace=False).tolist()
-                around = tuple((ways[way], _ROOMS[r], _THINGS[t]) for way, r, t in zip(order, rooms[1:], things, strict=True))
-                wanted = around[int(generator.integers(self.rooms))][2]
-                yield House(_ROOMS[rooms[0]], around, wanted)
+            rooms: list[int] = generator.choice(len(_ROOMS), self.rooms + 1, replace=False).tolist()
+            things: list[int] = generator.choice(len(_THINGS), self.rooms, replace=False).tolist()
+            order: list[int] = generator.choice(len(ways), self.rooms, replace=False).tolist()
+            around = tuple((ways[way], _ROOMS[r], _THINGS[t]) for way, r, t in zip(order, rooms[1:], things, strict=True))
+            wanted = around[int(generator.integers(self.rooms))][2]
+            yield House(_ROOMS[rooms[0]], around, wanted)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rlinf.core.agents import AgentTask, Episode, Generate, Tool, ToolError
 from rlinf.core.errors import ConfigError
@@ -67,9 +65,9 @@ class PlayTextWorld:
 
 
 def _house(task: AgentTask) -> House:
-    found: Mapping[str, Any] | None = task.problem.row.get("textworld")
-    if found is None:
+    found = task.problem.row.get("textworld")
+    if not isinstance(found, House):
         raise ConfigError("agent.workflow_type", "expected problems of data.type textworld", "Choose another workflow.")
     if COMMAND not in (tool.name for tool in task.tools.tools):
         raise ConfigError("agent.tools", f"no tool '{COMMAND}' to give commands by", "Add {type: textworld}.")
-    return House(**{**found, "around": tuple(tuple(each) for each in found["around"])})
+    return found

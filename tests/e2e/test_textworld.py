@@ -1,0 +1,65 @@
+"""Text games: what the library's logic says is what the player reads, and the recipe runs as a user would run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from reasoning_app import ReasoningApp
+
+from rlinf.core.errors import ConfigError
+from rlinf.envs.textworld import TextWorld
+from rlinf.envs.textworld.games import House
+
+pytest.importorskip("textworld", reason="needs rlinf-envs[textworld], whose dependency jericho is built by a C compiler")
+SMALL = ("sft.runner.max_steps=1", "sft.runner.steps_per_iteration=20", "data.val_problems=16", "data.final_problems=16")
+
+
+def test_what_is_seen_is_what_the_library_says() -> None:
+    from rlinf.envs.textworld._textworld import Game
+
+    problems = TextWorld(train=12, validation=4).problems("train")
+    for problem in problems[:6]:
+        house: House = problem.row["textworld"]
+        game = Game(house)
+        assert problem.prompt == house.begins() == f"take {house.wanted}\n{game.look()}\n"
+        assert [game.play(command) for command, _ in house.looked_for()] == [answer for _, answer in house.looked_for()]
+        assert game.won
+        for choice in range(len(house.around)):
+            guess, other = house.guessed(choice), Game(house)
+            assert [other.play(command) for command, _ in guess] == [answer for _, answer in guess]
+            assert other.won == (guess[-1][1] == "taken.")
+    game = Game(problems[0].row["textworld"])
+    before = game.look()
+    assert (game.play("fly away"), game.play("take everything"), game.look()) == ("no.", "no.", before)
+
+
+def test_splits_share_no_game_and_worked_examples_are_mixed() -> None:
+    task = TextWorld(train=200, validation=40)
+    train, held_out = task.problems("train"), task.problems("validation")
+    assert not {problem.prompt + str(problem.row) for problem in train} & {p.prompt + str(p.row) for p in held_out}
+    assert train == TextWorld(train=300, validation=40).problems("train")[:200]
+    wins = sum(problem.turns[-1].results[0].text == "taken." for problem in train)
+    assert 60 < wins < 110, "a quarter looks, and a quarter of the others is lucky: 7/16 of 200"
+    with pytest.raises(ConfigError, match=r"rooms"):
+        TextWorld(rooms=5)
+
+
+def test_the_recipe_runs(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "textworld_grpo"))
+    app.train(*SMALL, "runner.max_steps=1", "data.rollout_batch_size=4", "actor.global_batch_size=32", "runner.val_check_interval=0")
+    (row,) = app.rows().values()
+    assert row["rollout/failed"] == 0
+    assert 1 <= row["rollout/turns"] <= 8
+    assert row["rollout/tool_calls"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1])
+def test_it_learns_to_look(tmp_path: Path, seed: int) -> None:
+    torch.set_num_threads(1)
+    app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "textworld_grpo"))
+    app.train(f"runner.seed={seed}")
+    assert app.summary()["eval/success"] >= 0.85

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.awr import awr_weights, weighted_bc_loss
-from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, critic_loss, td_target
-from rlinf.algorithms.objectives.rows import Aggregate
+from rlinf.algorithms.objectives.critic import aggregate_q, critic_loss, td_target
 from rlinf.algorithms.off_policy.offline import parts_of, within_bounds
-from rlinf.algorithms.off_policy.settings import check_targets, moved
+from rlinf.algorithms.off_policy.settings import TargetCriticSettings
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
-from rlinf.core.off_policy import Judges, Learner
+from rlinf.core.off_policy import Learner
 from rlinf.core.replay import Transitions
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AWAC:
+class AWAC(TargetCriticSettings):
     """Advantage-weighted actor-critic, for data first and a simulator afterwards: `algorithm.loss_type: awac`.
 
     w = min(exp((Q(s, a) − V(s)) / λ), c),   V(s) the mean of Q over fresh actions of the policy
@@ -38,30 +37,12 @@ class AWAC:
     """The most that an action is imitated."""
     value_samples: int = 1
     """Fresh actions for each value of a state."""
-    agg_q: Aggregate = "min"
-    """How critics become one value."""
-    bootstrap_type: Bootstrap = "standard"
-    """"standard" ends with a terminated episode; "always" counts what follows, too, for tasks that go on after success."""
-    tau: float = 0.005
-    """How far target weights go towards the weights."""
-    huber_delta: float | None = None
-    """Beyond which error the critics' loss is linear; null for the square alone."""
 
     def __post_init__(self) -> None:
-        check_targets(self.tau)
+        TargetCriticSettings.__post_init__(self)
         expect_range("temperature", self.temperature, 0.0, 1e6, open_low=True)
         expect_range("max_weight", self.max_weight, 0.0, 1e9, open_low=True)
         expect_range("value_samples", self.value_samples, 1)
-        expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
-
-    @property
-    def judges(self) -> Judges:
-        """Q-functions."""
-        return "q_functions"
-
-    def parameters(self) -> Mapping[str, float]:
-        """None."""
-        return {}
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
         """The critics, and the actor."""
@@ -86,10 +67,6 @@ class AWAC:
             advantage = q - self._value(policy, policy, learner, seen, generator)
         factor = awr_weights(advantage, beta=1.0 / self.temperature, max_weight=self.max_weight)
         return weighted_bc_loss(policy.action_logprob(seen, batch.action), factor)
-
-    def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
-        """θ̄ ← (1 − τ) θ̄ + τ θ after every update."""
-        return moved(target, online, update, tau=self.tau, every=1)
 
     def _value(self, policy: Any, judge: Any, learner: Learner, seen: Any, generator: torch.Generator | None) -> Tensor:
         """`[B]`, what `judge` says of fresh actions of the policy, on average."""

@@ -13,7 +13,7 @@ from rlinf.algorithms.off_policy.settings import check_targets, half_range, move
 from rlinf.algorithms.off_policy.soft import SoftActorCritic, q_values
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
-from rlinf.core.off_policy import Judges, Learner
+from rlinf.core.off_policy import Learner
 from rlinf.core.replay import Transitions
 from rlinf.core.tree import tree_map
 
@@ -53,11 +53,6 @@ class CQL(SoftActorCritic):
         expect_range("cql_gap", self.cql_gap, -1e6, 1e6)
         expect_range("cql_samples", self.cql_samples, 1, 10_000)
         expect_range("cql_temperature", self.cql_temperature, 0.0, 1e6, open_low=True)
-
-    @property
-    def judges(self) -> Judges:
-        """Q-functions."""
-        return "q_functions"
 
     def parameters(self) -> Mapping[str, float]:
         """The numbers that become the temperature and the weight of the penalty, where they are learned."""

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.critic import Bootstrap
 from rlinf.algorithms.objectives.iql import iql_actor_loss, iql_critic_loss, iql_target, iql_value_loss
-from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.off_policy.offline import parts_of
-from rlinf.algorithms.off_policy.settings import check_targets, moved
+from rlinf.algorithms.off_policy.settings import TargetCriticSettings
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.declarations import Need
-from rlinf.core.off_policy import Judges, Learner
+from rlinf.core.off_policy import Learner
 from rlinf.core.replay import Transitions
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IQL:
+class IQL(TargetCriticSettings):
     """Implicit Q-learning, which never asks what an action outside the data is worth: `algorithm.loss_type: iql`.
 
     Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning" (2021), alg. 1, arXiv:2110.06169. An update is a
@@ -37,35 +35,17 @@ class IQL:
     """β, an inverse temperature in 1 / units of value: how much more the better actions are imitated; 0 is behaviour cloning."""
     max_weight: float = 100.0
     """The most that an action is imitated."""
-    agg_q: Aggregate = "min"
-    """How target critics become one value."""
-    bootstrap_type: Bootstrap = "standard"
-    """"standard" ends with a terminated episode; "always" counts what follows, too, for tasks that go on after success."""
-    tau: float = 0.005
-    """How far target weights go towards the weights."""
-    huber_delta: float | None = None
-    """Beyond which error the critics' loss is linear; null for the square alone."""
 
     def __post_init__(self) -> None:
-        check_targets(self.tau)
+        TargetCriticSettings.__post_init__(self)
         expect_range("expectile", self.expectile, 0.0, 1.0, open_low=True, open_high=True)
         expect_range("beta", self.beta, 0.0, 1e4)
         expect_range("max_weight", self.max_weight, 0.0, 1e9, open_low=True)
-        expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
-
-    @property
-    def judges(self) -> Judges:
-        """Q-functions."""
-        return "q_functions"
 
     @property
     def needs(self) -> Mapping[Need, str]:
         """A value function."""
         return {"value": ""}
-
-    def parameters(self) -> Mapping[str, float]:
-        """None."""
-        return {}
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
         """The value function, the critics, and the actor."""
@@ -94,7 +74,3 @@ class IQL:
             value = policy.state_value(seen)
         logprob = policy.action_logprob(seen, batch.action)
         return iql_actor_loss(logprob, value, q, beta=self.beta, max_weight=self.max_weight, aggregate=self.agg_q)
-
-    def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
-        """θ̄ ← (1 − τ) θ̄ + τ θ after every update."""
-        return moved(target, online, update, tau=self.tau, every=1)

@@ -11,7 +11,7 @@ from rlinf.algorithms.off_policy.settings import check_targets, moved
 from rlinf.algorithms.off_policy.soft import SoftActorCritic, q_values
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
-from rlinf.core.off_policy import Judges, Learner
+from rlinf.core.off_policy import Learner
 from rlinf.core.replay import Transitions
 
 if TYPE_CHECKING:
@@ -40,11 +40,6 @@ class SAC(SoftActorCritic):
         SoftActorCritic.__post_init__(self)
         check_targets(self.tau, self.target_update_freq)
         expect_range("critic_subsample_size", self.critic_subsample_size, 1)
-
-    @property
-    def judges(self) -> Judges:
-        """Q-functions."""
-        return "q_functions"
 
     def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
         """θ̄ ← (1 − τ) θ̄ + τ θ, every `target_update_freq` updates."""

@@ -1,18 +1,61 @@
-"""What off-policy algorithms have in common: which parameters a part trains, when a part is due, and how targets move."""
+"""What off-policy algorithms have in common: settings, which parameters a part trains, when a part is due, how targets move."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlinf.algorithms.objectives.critic import Bootstrap
+from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.objectives.targets import polyak, update_due
 from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.off_policy import HasActor
+from rlinf.core.off_policy import HasActor, Judges
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticSettings:
+    """The settings of critics of actions, of which a policy has several."""
+
+    agg_q: Aggregate = "min"
+    """How critics become one value, which is learned from."""
+    bootstrap_type: Bootstrap = "standard"
+    """"standard" ends with a terminated episode; "always" counts what follows, too, for tasks that go on after success."""
+    huber_delta: float | None = None
+    """Beyond which error the critics' loss is linear; null for the square alone."""
+
+    def __post_init__(self) -> None:
+        expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
+
+    @property
+    def judges(self) -> Judges:
+        """Q-functions."""
+        return "q_functions"
+
+    def parameters(self) -> Mapping[str, float]:
+        """None."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetCriticSettings(CriticSettings):
+    """The same with target weights that follow after every update."""
+
+    tau: float = 0.005
+    """How far target weights go towards the weights."""
+
+    def __post_init__(self) -> None:
+        CriticSettings.__post_init__(self)
+        check_targets(self.tau)
+
+    def moved(self, target: Mapping[str, Any], online: Mapping[str, Any], update: int) -> Mapping[str, Any] | None:
+        """θ̄ ← (1 − τ) θ̄ + τ θ after every update."""
+        return moved(target, online, update, tau=self.tau, every=1)
 
 
 def check_targets(tau: float, target_update_freq: int = 1) -> None:

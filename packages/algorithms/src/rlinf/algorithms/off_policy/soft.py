@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.critic import Bootstrap
 from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.objectives.sac import (
     initial_temperature,
@@ -20,7 +19,7 @@ from rlinf.algorithms.objectives.sac import (
     temperature_loss,
 )
 from rlinf.algorithms.objectives.targets import update_due
-from rlinf.algorithms.off_policy.settings import apart
+from rlinf.algorithms.off_policy.settings import CriticSettings, apart
 from rlinf.core.config import expect_range
 from rlinf.core.data import LossOutput
 from rlinf.core.off_policy import HasQDropout, Learner
@@ -33,21 +32,17 @@ ALPHA = "alpha"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoftActorCritic(ABC):
+class SoftActorCritic(CriticSettings, ABC):
     """An actor that climbs Q − α log π, with a temperature α that is learned; a subclass says what the critics learn.
 
     Haarnoja et al., "Soft Actor-Critic Algorithms and Applications" (2018), alg. 1, arXiv:1812.05905. An update is a step of the
     critics, one of the actor on the critics after theirs, and one of the temperature.
     """
 
-    agg_q: Aggregate = "min"
-    """How the critics of what follows become one value."""
     actor_agg_q: Aggregate = "min"
     """How critics become the value that the actor climbs."""
     backup_entropy: bool = True
     """Whether the entropy of what follows belongs to the value."""
-    bootstrap_type: Bootstrap = "standard"
-    """"standard" ends with a terminated episode; "always" counts what follows, too, for tasks that go on after success."""
     critic_actor_ratio: int = 1
     """Updates of the critics for one of the actor and of the temperature."""
     auto_entropy_tuning: bool = True
@@ -58,14 +53,12 @@ class SoftActorCritic(ABC):
     """How the learned number becomes a temperature."""
     target_entropy: float | None = None
     """In nats; null is minus the numbers of a decision, K · A."""
-    huber_delta: float | None = None
-    """Beyond which error the critics' loss is linear; null for the square alone."""
 
     def __post_init__(self) -> None:
+        CriticSettings.__post_init__(self)
         expect_range("critic_actor_ratio", self.critic_actor_ratio, 1)
         expect_range("initial_alpha", self.initial_alpha, 0.0, 1e6, open_low=self.auto_entropy_tuning)
         expect_range("target_entropy", self.target_entropy, -1e4, 1e4)
-        expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
 
     def parameters(self) -> Mapping[str, float]:
         """The number that becomes the temperature, if it is learned."""

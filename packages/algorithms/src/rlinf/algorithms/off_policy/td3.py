@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.critic import Bootstrap
-from rlinf.algorithms.objectives.rows import Aggregate
 from rlinf.algorithms.objectives.targets import update_due
 from rlinf.algorithms.objectives.td3 import smoothed_action, td3_actor_loss, td3_critic_loss, td3_target
-from rlinf.algorithms.off_policy.settings import apart, check_targets, half_range, moved
+from rlinf.algorithms.off_policy.settings import TargetCriticSettings, apart, half_range, moved
 from rlinf.core.config import expect_range
 from rlinf.core.data import ArraySpec, LossOutput
-from rlinf.core.off_policy import Judges, Learner
+from rlinf.core.off_policy import Learner
 from rlinf.core.replay import Transitions
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TD3:
+class TD3(TargetCriticSettings):
     """Twin delayed deep deterministic policy gradient: `algorithm.loss_type: td3`.
 
     Fujimoto et al., "Addressing Function Approximation Error in Actor-Critic Methods" (2018), alg. 1, arXiv:1802.09477. Noise is in
@@ -36,32 +34,14 @@ class TD3:
     """σ of the noise on the target's action."""
     noise_clip: float = 0.5
     """The most of that noise."""
-    agg_q: Aggregate = "min"
-    """How target critics become one value."""
-    bootstrap_type: Bootstrap = "standard"
-    """"standard" ends with a terminated episode; "always" counts what follows, too, for tasks that go on after success."""
     critic_actor_ratio: int = 2
     """Updates of the critics for one of the actor and of the target weights."""
-    tau: float = 0.005
-    """How far target weights go towards the weights."""
-    huber_delta: float | None = None
-    """Beyond which error the critics' loss is linear; null for the square alone."""
 
     def __post_init__(self) -> None:
-        check_targets(self.tau)
+        TargetCriticSettings.__post_init__(self)
         for name in ("exploration_noise", "target_noise", "noise_clip"):
             expect_range(name, getattr(self, name), 0.0, 10.0)
         expect_range("critic_actor_ratio", self.critic_actor_ratio, 1)
-        expect_range("huber_delta", self.huber_delta, 0.0, open_low=True)
-
-    @property
-    def judges(self) -> Judges:
-        """Q-functions."""
-        return "q_functions"
-
-    def parameters(self) -> Mapping[str, float]:
-        """None."""
-        return {}
 
     def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
         """The critic, and the actor."""

@@ -13,10 +13,14 @@ from rlinf.envs.sandbox import ProcessSandbox
 pytestmark = pytest.mark.skipif(bool(ProcessSandbox().refusal()), reason="this machine does not allow the sandbox's level")
 
 
+def recipe(logs: Path) -> ReasoningApp:
+    torch.set_num_threads(1)
+    return ReasoningApp(logs, app="agent", recipe=("--config-name", "code_grpo"))
+
+
 def test_programs_are_run_scored_by_their_share_of_cases_and_by_their_shape(tmp_path: Path) -> None:
     """Half of them pass all five cases in the right shape; the others fail the one of f(0), without the tags."""
-    torch.set_num_threads(1)
-    app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "code_grpo"))
+    app = recipe(tmp_path)
     app.train(
         *("sft=null", "agent.workflow_type=toy_agent:programs", "runner.max_steps=2", "runner.val_check_interval=0"),
         *("data.rollout_batch_size=4", "data.train=4", "data.validation=4", "data.val_problems=4", "data.final_problems=4"),
@@ -36,3 +40,12 @@ def test_programs_are_run_scored_by_their_share_of_cases_and_by_their_shape(tmp_
         assert row["rollout/rewards_std"] == pytest.approx(0.15)
         assert row["rollout/accuracy"] == 0.5
     assert app.summary()["eval/accuracy"] == 0.5
+
+
+@pytest.mark.slow
+def test_functions_pass_more_and_more_of_their_cases(tmp_path: Path) -> None:
+    """32.8 % after the warm start; 84.4 % [77.1, 89.7] was measured in the end, with this seed."""
+    app = recipe(tmp_path)
+    app.train("runner.seed=1")
+    assert app.metrics()[0]["eval/accuracy"] <= 0.45
+    assert app.summary()["eval/accuracy"] >= 0.75

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from endpoint_toy import USER, CharTokenizer, Scripted, Unhurried, ask, marked, only, talk, toy_generator, written
+from endpoint_toy import USER, CharTokenizer, HermesLike, Scripted, Unhurried, ask, marked, only, talk, toy_generator, written
 from generation_toy import ToyWriter
 
 TOOL = {
@@ -120,6 +120,23 @@ def test_a_text_that_stops_cuts_tokens_and_is_not_shown():
     assert (choice.message.content, choice.finish_reason) == ("ab", "stop")
     assert CharTokenizer().decode(completion.tokens.tolist()) == "abEND"
     assert completion.logprob.tolist() == [-1, -2, -3, -4, -5]
+
+
+def test_the_end_of_a_call_that_is_many_tokens_ends_the_answer(monkeypatch):
+    """As one of a single token does; the client sees the call, and nothing of what the model went on with."""
+    monkeypatch.setattr(HermesLike, "stops", lambda self, tools: ("</call>",) if tools else ())
+    call = '<call>{"name": "add", "arguments": {"x": 1}}</call>'
+
+    async def dialogue(client, endpoint):
+        with_tools = await ask(client, [USER], tools=[TOOL])
+        without = await ask(client, [USER])
+        return with_tools.choices[0], without.choices[0], only(endpoint).branches()[0].turns[0].completion
+
+    first, second, completion = talk(Scripted([written(f"{call} and on", "length"), "a</call>b<eos>"]), dialogue)
+    assert (first.finish_reason, len(first.message.tool_calls)) == ("tool_calls", 1)
+    assert CharTokenizer().decode(completion.tokens.tolist()) == call
+    assert completion.finish == "stop"
+    assert second.message.content == "a</call>b", "without tools it is a text like any other"
 
 
 def test_a_real_model_is_stopped_early(monkeypatch):

@@ -50,9 +50,14 @@ def continued_tokens(tokenizer: Tokenizer, tokens: Sequence[int], messages: Sequ
 
 
 def turn_ends(tokenizer: Tokenizer, form: ToolFormat, tools: Sequence[Tool]) -> tuple[int, ...]:
-    """The tokens behind which a turn is over, as a format says; a text that is more than one token is left to the model's end."""
+    """The tokens behind which a turn is over, as a format says; see `turn_stops` for texts that are more than one token."""
     found = [tokenizer.encode(text, add_special_tokens=False) for text in form.stops(tools)]
     return tuple(tokens[0] for tokens in found if len(tokens) == 1)
+
+
+def turn_stops(tokenizer: Tokenizer, form: ToolFormat, tools: Sequence[Tool]) -> tuple[str, ...]:
+    """The texts behind which a turn is over and which the tokenizer splits; `rlinf.core.agents.stopping` ends a turn there."""
+    return tuple(text for text in form.stops(tools) if len(tokenizer.encode(text, add_special_tokens=False)) > 1)
 
 
 def with_instructions(messages: Sequence[Message], told: str) -> tuple[Message, ...]:

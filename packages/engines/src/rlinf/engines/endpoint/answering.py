@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from rlinf.core.agents import ToolFormat
-from rlinf.core.agents.rendering import turn_ends
+from rlinf.core.agents.rendering import turn_ends, turn_stops
+from rlinf.core.agents.stopping import LOOK_S, cut_at
 from rlinf.core.arrays import as_numpy
 from rlinf.core.capabilities import HasContext, HasProgress
 from rlinf.core.data import Completion
@@ -21,7 +22,6 @@ from rlinf.engines.endpoint.conversation_tree import Prompt
 from rlinf.engines.endpoint.replies import (
     Reply,
     completion_body,
-    cut_at,
     last_pieces,
     piece,
     read_reply,
@@ -29,9 +29,6 @@ from rlinf.engines.endpoint.replies import (
     usage,
 )
 from rlinf.engines.endpoint.session import Session
-
-LOOK_S: Final = 0.02
-"""How often an answer that is being written is looked at, for its stream and for texts that stop it."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -155,7 +152,7 @@ class Answering:
 
     async def _written(self, chat: ChatRequest, choices: Sequence[_Choice]) -> None:
         """Waits until all is written, and looks for texts that stop it if the generator shows what it has."""
-        look = LOOK_S if chat.stop and isinstance(self._generator, HasProgress) else None
+        look = LOOK_S if self._stops(chat) and isinstance(self._generator, HasProgress) else None
         waiting: set[asyncio.Future[Completion[Any]]] = {choice.task for choice in choices}
         while waiting:
             done, waiting = await asyncio.wait(waiting, timeout=look, return_when=asyncio.FIRST_EXCEPTION)
@@ -172,16 +169,20 @@ class Answering:
         if not so_far:
             return ""
         whole = self._tokenizer.decode(so_far, skip_special_tokens=True)
-        if any(stop in whole for stop in chat.stop):
+        if any(stop in whole for stop in self._stops(chat)):
             choice.stopped = True
             self._generator.abort([choice.request_id])
         return shown_so_far(whole, chat.stop)[len(choice.sent) :]
+
+    def _stops(self, chat: ChatRequest) -> tuple[str, ...]:
+        """Texts that end an answer: those of the request, and ends of calls that the tokenizer splits."""
+        return (*chat.stop, *turn_stops(self._tokenizer, self._form, chat.tools if chat.calls_tools else ()))
 
     def _recorded(self, chat: ChatRequest, session: Session, name: str, prompt: Prompt, choices: Sequence[_Choice]) -> list[Reply]:
         """The choices, which the session has from now on: all of them, or none."""
         replies: list[Reply] = []
         for choice in choices:
-            completion = cut_at(choice.task.result(), self._tokenizer, chat.stop)
+            completion = cut_at(choice.task.result(), self._tokenizer, self._stops(chat))
             if completion.finish in ("abort", "error"):
                 raise APIError(503, "the request was ended before it was complete", code="aborted")
             tools = chat.tools if chat.calls_tools else ()

@@ -64,24 +64,6 @@ def read_reply(
     return Reply(completion=completion, text=text, content=content, calls=calls, finish=finish)
 
 
-def cut_at(completion: Completion[Any], tokenizer: Tokenizer, stop: Sequence[str]) -> Completion[Any]:
-    """A completion without the tokens behind the first text that stops it.
-
-    A token that goes on behind such a text stays whole: what was drawn is what is trained on.
-    """
-    tokens = [int(token) for token in completion.tokens]
-    if not stop or not _has(tokenizer, tokens, stop):
-        return completion
-    # The shortest beginning with such a text in it; texts of beginnings only grow.
-    low, high = 1, len(tokens)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _has(tokenizer, tokens[:middle], stop) else (middle + 1, high)
-    cut = slice(0, low)
-    arrays = (completion.tokens[cut], completion.logprob[cut], completion.version[cut])
-    return Completion(tokens=arrays[0], logprob=arrays[1], version=arrays[2], finish="stop")
-
-
 def shown_so_far(text: str, stop: Sequence[str]) -> str:
     """What of an unfinished text can be shown: nothing that may be half a character, or the beginning of a text that stops it."""
     text = _before(text, stop).rstrip(_UNFINISHED)
@@ -176,11 +158,6 @@ def _logprobs(completion: Completion[Any], tokenizer: Tokenizer) -> Any:
 def _before(text: str, stop: Sequence[str]) -> str:
     places = [place for place in (text.find(each) for each in stop) if place >= 0]
     return text[: min(places)] if places else text
-
-
-def _has(tokenizer: Tokenizer, tokens: Sequence[int], stop: Sequence[str]) -> bool:
-    text = tokenizer.decode(tokens, skip_special_tokens=True)
-    return any(each in text for each in stop)
 
 
 def _before_calls(text: str, calls: Sequence[ToolCall], form: ToolFormat, tools: Sequence[Tool]) -> str:

@@ -21,6 +21,7 @@ from rlinf.core.agents import (
     ToolBox,
     Turn,
 )
+from rlinf.core.agents.stopping import written_until
 from rlinf.core.capabilities import HasContext
 from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError, RLinfError
@@ -159,14 +160,20 @@ class TurnGenerator:
             Aborted: a caller ended the episode.
         """
         own = cast("TokenConversation", conversation)
-        completion = await self.complete(own.tokens, self.sampling, agent=own.agent)
+        completion = await self.complete(own.tokens, self.sampling, agent=own.agent, until=own)
         turn = own.write(completion)
         if completion.finish == "abort":
             raise Aborted
         return turn
 
     async def complete(
-        self, prompt: Sequence[int], sampling: SamplingConfig, *, agent: str = "", request_id: str | None = None
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingConfig,
+        *,
+        agent: str = "",
+        request_id: str | None = None,
+        until: TokenConversation | None = None,
     ) -> Completion[Any]:
         """What follows a prompt, NumPy; as long as asked for, or as there is room.
 
@@ -175,6 +182,7 @@ class TurnGenerator:
             sampling: how tokens are drawn.
             agent: who writes, where there are several.
             request_id: in place of a name of its own.
+            until: a conversation whose texts of several tokens end it; None for none.
 
         Raises:
             OutOfContext: there is no room for another token.
@@ -190,7 +198,10 @@ class TurnGenerator:
         sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, self._room(len(prompt), sampling)))
         self._in_flight.add(request)
         try:
-            return as_numpy(await self._generator.generate(prompt, sampling, seed=seed, request_id=request))
+            if until is None or not until.stops:
+                return as_numpy(await self._generator.generate(prompt, sampling, seed=seed, request_id=request))
+            writing = self._generator.generate(prompt, sampling, seed=seed, request_id=request)
+            return as_numpy(await written_until(writing, self._generator, request, until.tokenizer, until.stops))
         except RLinfError as error:
             self.failure = error
             raise

@@ -14,6 +14,7 @@ from rlinf.core.agents import Branch, Tool, ToolFormat, ToolResult, Turn
 from rlinf.core.agents.rendering import RenderingError as RenderingError
 from rlinf.core.agents.rendering import appended_tokens, continued_tokens
 from rlinf.core.agents.rendering import turn_ends as turn_ends
+from rlinf.core.agents.rendering import turn_stops as turn_stops
 from rlinf.core.data import Completion
 from rlinf.core.problems import Message, Problem, Tokenizer
 
@@ -43,17 +44,23 @@ class TokenConversation:
     ) -> None:
         self._opened = [] if opened is None else opened
         self._opened.append(self)
-        self._problem, self._tokenizer, self._form, self._tools = problem, tokenizer, form, tuple(tools)
+        self._problem, self.tokenizer, self._form, self._tools = problem, tokenizer, form, tuple(tools)
         # None: no chat template; texts follow each other as they are.
         self._messages: list[Message] | None = None if isinstance(problem.prompt, str) else list(problem.prompt)
         self._tokens, self._read = list(prompt), len(prompt)
         self._turns: list[Turn] = []
         self._inherited, self.agent = 0, agent
+        self._stops = turn_stops(tokenizer, form, self._tools)
 
     @property
     def tokens(self) -> Sequence[int]:
         """All of it."""
         return self._tokens
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The texts of several tokens behind which a turn is over."""
+        return self._stops
 
     @property
     def turns(self) -> Sequence[Turn]:
@@ -64,7 +71,7 @@ class TokenConversation:
         """Takes over what the model wrote, token by token; NumPy. A turn that was cut off calls nothing."""
         written = [int(token) for token in completion.tokens]
         # Closing tags that end a turn are part of what it says; ends of texts are skipped.
-        text = self._tokenizer.decode(written, skip_special_tokens=True)
+        text = self.tokenizer.decode(written, skip_special_tokens=True)
         calls = self._form.parse(text, self._tools) if completion.finish == "stop" else ()
         turn = Turn(prompt=tuple(self._tokens[-self._read :]) if self._read else (), completion=completion, text=text, calls=calls)
         self._tokens, self._read = [*self._tokens, *written], 0
@@ -82,10 +89,10 @@ class TokenConversation:
         self._turns[-1] = replace(self._turns[-1], results=tuple(results))
         text = self._form.write_results(results)
         if self._messages is None:
-            self._append(appended_tokens(self._tokenizer, text))
+            self._append(appended_tokens(self.tokenizer, text))
             return
         self._messages.append({"role": self._form.role, "content": text})
-        self._append(continued_tokens(self._tokenizer, self._tokens, self._messages))
+        self._append(continued_tokens(self.tokenizer, self._tokens, self._messages))
 
     def reward(self, value: float) -> None:
         """Gives the last turn a reward of its own, in place of an earlier one."""
@@ -93,7 +100,7 @@ class TokenConversation:
 
     def branch(self, agent: str = "") -> TokenConversation:
         """A conversation that goes on from here on its own; the turns that both share are trained on once."""
-        parts = (self._problem, self._tokens, self._tokenizer, self._form, self._tools)
+        parts = (self._problem, self._tokens, self.tokenizer, self._form, self._tools)
         other = TokenConversation(*parts, agent or self.agent, self._opened)
         other._messages = None if self._messages is None else list(self._messages)
         other._read, other._turns, other._inherited = self._read, list(self._turns), len(self._turns)

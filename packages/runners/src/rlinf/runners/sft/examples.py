@@ -105,8 +105,9 @@ def example_with_tools(problem: Problem, tokenizer: Tokenizer, use: ToolUseConfi
     prompt, ends = encode_prompt(tokenizer, problem), turn_ends(tokenizer, form, tools)
     conversation = TokenConversation(problem, prompt, tokenizer, form, tools)
     for turn in problem.turns:
-        tokens = tokenizer.encode(turn.text + form.write_calls(turn.calls), add_special_tokens=False)
-        if not tokens or tokens[-1] not in ends:
+        text = turn.text + form.write_calls(turn.calls)
+        tokens = tokenizer.encode(text, add_special_tokens=False)
+        if not tokens or not (tokens[-1] in ends or text.endswith(conversation.stops)):
             tokens = [*tokens, tokenizer.eos_token_id]
         nothing = np.zeros(len(tokens), np.float32)
         conversation.write(

@@ -1,8 +1,9 @@
-"""Predicted against measured steps of real recipes: `planner_recipes.py [--steps 6] [--recipe cartpole_ppo …] [--traces FOLDER]`.
+"""Predicted against measured steps of real recipes: `planner_recipes.py [--steps 12] [--recipe cartpole_ppo …] [--traces FOLDER]`.
 
 Each recipe runs, traced, at several placements on two virtual accelerators, on Ray. The planner is fitted to the traces of the
 first two (`FITTED`) and predicts them all; the figures that count are those of placements that it has not seen. It wants an idle
-machine: the placements are compared with each other, one after the other.
+machine: the placements are compared with each other, one after the other. Virtual accelerators compute nothing, so that placements
+with the same numbers of processes are the same work: how far their measured steps differ is the noise of the measurement.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from rlinf.scheduler.planner import Machine, Options, simulate
@@ -75,9 +77,12 @@ def measure(recipe: str, folder: Path, steps: int) -> list[dict[str, Any]]:
     for at, (devices, trace) in enumerate(zip(placements, traces, strict=True)):
         observed = observe(trace)
         step_s = median(observed.step_s)
-        predicted = simulate(workload, Machine(devices=2), observed.layout, Options()).step_s
+        predicted = simulate(workload, Machine(devices=2, virtual=True), observed.layout, Options()).step_s
         name = ", ".join(f"{component} {where}" for component, where in zip(components, devices, strict=True))
-        rows.append({"recipe": recipe, "placement": name, "fitted": at < FITTED, "measured_s": step_s, "predicted_s": predicted})
+        low, _, high = quantiles(observed.step_s, n=4)
+        row = {"recipe": recipe, "placement": name, "fitted": at < FITTED, "measured_s": step_s, "predicted_s": predicted}
+        processes = [observed.layout[component].processes for component in components]
+        rows.append({**row, "quartiles_s": [low, high], "steps": len(observed.step_s), "processes": processes})
         print(
             f"{recipe:18} {name:36} measured {step_s:.3f} s, predicted {predicted:.3f} s, {predicted / step_s - 1:+.1%}", flush=True
         )
@@ -89,18 +94,36 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in rows if not row["fitted"]]
     recipes = {row["recipe"]: [each for each in rows if each["recipe"] == row["recipe"]] for row in rows}
     pairs = [pair for each in recipes.values() for pair in itertools.combinations(each, 2)]
-    right = sum((a["measured_s"] < b["measured_s"]) == (a["predicted_s"] < b["predicted_s"]) for a, b in pairs)
+    # Told apart by the measurement: the middle halves of their steps do not overlap.
+    apart = [(a, b) for a, b in pairs if a["quartiles_s"][1] < b["quartiles_s"][0] or b["quartiles_s"][1] < a["quartiles_s"][0]]
+    alike = [(a, b) for a, b in pairs if a["processes"] == b["processes"]]
+    differ = [pair for pair in apart if pair not in alike]
     chosen = {
         recipe: min(each, key=lambda row: row["predicted_s"])["measured_s"] / min(row["measured_s"] for row in each)
         for recipe, each in recipes.items()
     }
-    return {"held_out": len(errors), "median_error": median(errors), "pairs_right": right, "pairs": len(pairs), "chosen": chosen}
+    return {
+        "held_out": len(errors),
+        "median_error": median(errors),
+        "pairs": len(pairs),
+        "pairs_right": _right(pairs),
+        "pairs_apart": len(apart),
+        "pairs_apart_right": _right(apart),
+        "pairs_apart_of_other_work": len(differ),
+        "pairs_apart_of_other_work_right": _right(differ),
+        "noise": median(abs(a["measured_s"] / b["measured_s"] - 1) for a, b in alike),
+        "chosen": chosen,
+    }
+
+
+def _right(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> int:
+    return sum((a["measured_s"] < b["measured_s"]) == (a["predicted_s"] < b["predicted_s"]) for a, b in pairs)
 
 
 def main() -> None:
     """Prints the table, and writes it beside this script."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--recipe", action="append", choices=sorted(PLACEMENTS))
     parser.add_argument("--traces", metavar="FOLDER", help="keeps the traces there; those that are there are not made again")
     asked = parser.parse_args()

@@ -17,17 +17,24 @@ from rlinf.scheduler.planner.simulator import Options
 from rlinf.scheduler.planner.what_if import Situation, changed
 from rlinf.scheduler.trace import Span, placement
 from rlinf.scheduler.trace.chrome import write
+from rlinf.scheduler.trace.reading import virtual_devices
 
 MS = 1_000_000
 STEPS = 4
 
 
 def trace(
-    folder: Path, ranks: int, *, actor_ms: int = 60, both_ms: int = 0, devices: dict[str, list[list[int]]] | None = None
+    folder: Path,
+    ranks: int,
+    *,
+    actor_ms: int = 60,
+    both_ms: int = 0,
+    aside_ms: int = 0,
+    devices: dict[str, list[list[int]]] | None = None,
 ) -> Path:
     """A run of `ranks` env and rollout workers and one actor: 2 rounds, in which each works for 40 and 20 ms over all its ranks.
 
-    For `both_ms` of a step rollout works although env does, too.
+    For `both_ms` of a step rollout works although env does, too, and for `aside_ms` env does so beside the actor.
     """
     recorded: list[Span] = []
     at, number = 0, 0
@@ -55,6 +62,8 @@ def trace(
             span("put", f"env[{rank}]", "rows", end, end, items=1, ids=(number,))
             span("get", "actor[0]", "rows", end, end, items=1, ids=(number,))
         span("call", "actor[0]", "run_training", end, end + actor_ms)
+        if aside_ms:
+            span("call", "env[0]", "prepare", end + actor_ms - max(actor_ms, aside_ms), end + min(actor_ms, aside_ms))
         at = end + actor_ms + 5
     placed = devices or {"env": [[rank] for rank in range(ranks)], "rollout": [[rank] for rank in range(ranks)], "actor": [[0]]}
     return write(folder / "trace.json", recorded, {"start_ns": 0, "placement": placed})
@@ -74,6 +83,28 @@ def test_a_profile_from_a_trace(tmp_path: Path) -> None:
     assert all(cost.sizes == 1 and cost.error < 1e-9 for cost in costs.values())
     assert run.workload.components["actor"].lockstep
     assert run.workload.sync_s == pytest.approx(0.005)
+
+
+def test_what_is_done_while_the_actor_trains_costs_no_time(tmp_path: Path) -> None:
+    idle = observe(trace(tmp_path, 1))
+    busy = observe(trace(tmp_path, 1, aside_ms=40))
+    assert busy.workload.components["env"] == idle.workload.components["env"]
+    # Of 90 ms beside 60 of training, 30 are left.
+    longer = observe(trace(tmp_path, 1, aside_ms=90))
+    left = longer.workload.components["env"].costs[1].item_s - idle.workload.components["env"].costs[1].item_s
+    assert left == pytest.approx(0.03)
+
+
+def test_a_trace_of_virtual_accelerators_says_so(tmp_path: Path) -> None:
+    section = {
+        "backend": "local",
+        "virtual_accelerators": {"count": 1},
+        "tracer": {"enabled": True, "path": str(tmp_path / "t.json")},
+    }
+    with Cluster(cluster_cfg=section) as cluster:
+        Worker.create_group().launch(cluster, name="actor")
+    assert virtual_devices(tmp_path / "t.json")
+    assert not virtual_devices(trace(tmp_path, 1))
 
 
 def test_work_at_the_same_time_counts_once(tmp_path: Path) -> None:
@@ -118,6 +149,12 @@ def test_traces_that_are_refused(tmp_path: Path) -> None:
 def test_lines_through_measurements() -> None:
     line = fit([1, 2, 4, 1, 2, 4], [1.5, 2.0, 3.0, 1.5, 2.0, 3.0])
     assert (line.fixed_s, line.item_s, line.spread) == pytest.approx((1.0, 0.5, 0.0))
+    # One slow call in three changes nothing.
+    assert fit([1, 1, 1, 2, 2, 2], [1.0, 1.0, 9.0, 2.0, 2.0, 2.0]).seconds(1) == pytest.approx(1.0)
+    # Processes that share cores may take longer for fewer items: what was measured is predicted, and no line falls.
+    crowded = fit([1, 2], [3.0, 1.0])
+    assert [crowded.seconds(items) for items in (1, 1.5, 2, 4)] == pytest.approx([3.0, 2.0, 1.0, 1.0])
+    assert crowded.scaled(2.0).seconds(1) == pytest.approx(6.0)
     # Through the origin, where a negative fixed part would fit best.
     assert fit([1, 2], [1.0, 3.0]).fixed_s == 0
     assert fit([1, 2], [3.0, 1.0]).item_s == 0

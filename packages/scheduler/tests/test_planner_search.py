@@ -29,9 +29,14 @@ from rlinf.scheduler.planner import (
     simulate,
 )
 from rlinf.scheduler.planner.bounds import Bounds
-from rlinf.scheduler.planner.layout import memory_use
+from rlinf.scheduler.planner.layout import beside, memory_use
 
-COSTS = st.builds(LinearCost, fixed_s=st.sampled_from((0.0, 0.1, 1.0)), item_s=st.sampled_from((0.1, 0.5, 1.0, 3.0)))
+COSTS = st.builds(
+    LinearCost,
+    fixed_s=st.sampled_from((0.0, 0.1, 1.0)),
+    item_s=st.sampled_from((0.1, 0.5, 1.0, 3.0)),
+    off_line=st.sampled_from(((), ((0.5, 0.3), (2.0, -0.2)))),
+)
 
 
 @st.composite
@@ -42,7 +47,8 @@ def components(draw: st.DrawFn, *, lockstep: bool = False, varies: bool = False)
         costs[2] = draw(COSTS)
     memory = Memory(fixed=draw(st.sampled_from((0.0, 4.0, 7.0))))
     sigma = draw(st.sampled_from((0.0, 1.0))) if varies else 0.0
-    return Component(items=8, costs=costs, lockstep=lockstep, memory=memory, load_s=0.2, length_sigma=sigma)
+    locks = draw(st.booleans())
+    return Component(items=8, costs=costs, lockstep=lockstep, memory=memory, load_s=0.2, length_sigma=sigma, locks=locks)
 
 
 @st.composite
@@ -55,7 +61,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     return Workload(
         components={"env": draw(components()), "rollout": draw(components()), "actor": draw(components(lockstep=True))},
         channels=(Channel(producer="env", consumer="actor", whole=draw(st.booleans())),),
-        loops=(Loop(first="env", second="rollout", rounds=3),),
+        loops=(Loop(first="env", second="rollout", rounds=3, singly=draw(st.booleans())),),
     )
 
 
@@ -91,9 +97,10 @@ def check_against_brute_force(workload: Workload, machine: Machine, space: Space
 
 
 @settings(max_examples=15, deadline=None)
-@given(workloads(), st.sampled_from((None, 8.0)), st.integers(0, 1))
-def test_small_searches_are_as_good_as_brute_force(workload: Workload, memory: float | None, lag: int) -> None:
-    check_against_brute_force(workload, Machine(devices=2, memory=memory), Space(chunks=(1, 2), stages=(1,), max_lag=lag))
+@given(workloads(), st.sampled_from((None, 8.0)), st.integers(0, 1), st.booleans())
+def test_small_searches_are_as_good_as_brute_force(workload: Workload, memory: float | None, lag: int, virtual: bool) -> None:
+    machine = Machine(devices=2, memory=memory, virtual=virtual)
+    check_against_brute_force(workload, machine, Space(chunks=(1, 2), stages=(1,), max_lag=lag))
 
 
 @pytest.mark.slow
@@ -108,16 +115,17 @@ def test_searches_of_three_devices_are_as_good_as_brute_force(workload: Workload
 def test_no_simulated_step_is_shorter_than_its_bound(
     workload: Workload, data: st.DataObject, chunks: int, stages: int, lag: int
 ) -> None:
+    machine = Machine(devices=4, virtual=data.draw(st.booleans()))
     layout: dict[str, Slot] = {}
     for name, component in workload.components.items():
         parallel = data.draw(st.sampled_from(sorted(component.costs)))
         count = data.draw(st.sampled_from([each for each in (1, 2, 4) if each % parallel == 0]))
         layout[name] = Slot(data.draw(st.integers(0, 4 - count)), count, parallel)
     options = Options(chunks=chunks, stages=stages, max_lag=lag)
-    bound = Bounds(workload, options)
+    bound = Bounds(workload, options, beside(workload, machine))
     shares = {name: bound.share(name, slot) for name, slot in layout.items()}
     least = max(bound.step_s(shares), bound.crowded_s(layout))
-    assert simulate(workload, Machine(devices=4), layout, options).step_s >= least * (1 - 1e-9)
+    assert simulate(workload, machine, layout, options).step_s >= least * (1 - 1e-9)
 
 
 def test_it_collocates_what_scales_and_separates_what_does_not() -> None:

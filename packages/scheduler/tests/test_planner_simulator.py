@@ -73,6 +73,30 @@ def test_a_loop_in_stages(layout: dict[str, Slot], stages: int, expected: float)
     assert simulate(embodied(), FOUR, layout, Options(stages=stages)).step_s == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("env_s", "rollout_s"), [(1.0, 2.0), (9.0, 2.0)])
+def test_a_request_of_each_process_is_answered_by_itself(env_s: float, rollout_s: float) -> None:
+    calls = {"env": LinearCost(fixed_s=env_s), "rollout": LinearCost(fixed_s=rollout_s)}
+    base = embodied(actor_s=1.0, rounds=3)
+    for name, cost in calls.items():
+        base = base.replaced(name, costs={1: cost})
+    workload = replace(base, loops=(replace(base.loops[0], singly=True),))
+    layout = {"env": Slot(0, 3), "rollout": Slot(3, 1), "actor": Slot(0, 1)}
+    # The rollout is asked three times in a round, and an env that has its answer works on meanwhile.
+    round_s = max(3 * rollout_s, env_s + rollout_s)
+    assert simulate(workload, FOUR, layout).step_s == pytest.approx(env_s + 2 * round_s + 3 * rollout_s + 8.0)
+    # In one call for all of them they wait for each other.
+    assert simulate(base, FOUR, layout).step_s == pytest.approx(3 * (env_s + rollout_s) + 8.0)
+
+
+def test_virtual_devices_keep_only_those_apart_that_take_their_lock() -> None:
+    workload = pipeline(whole=False, first=part(locks=False), second=part(lockstep=True, locks=False))
+    one, chunks = {"rollout": Slot(0, 1), "actor": Slot(0, 1)}, Options(chunks=2)
+    assert simulate(workload, Machine(devices=1), one, chunks).step_s == pytest.approx(16.0)
+    assert simulate(workload, Machine(devices=1, virtual=True), one, chunks).step_s == pytest.approx(12.0)
+    locked = workload.replaced("rollout", locks=True).replaced("actor", locks=True)
+    assert simulate(locked, Machine(devices=1, virtual=True), one, chunks).step_s == pytest.approx(16.0)
+
+
 def test_rounds_that_one_simulated_round_stands_for_take_the_same_time() -> None:
     layout = {"env": Slot(0, 2), "rollout": Slot(2, 2), "actor": Slot(0, 4)}
     assert simulate(embodied(rounds=4000), FOUR, layout).step_s == pytest.approx(8.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,10 +32,11 @@ class Bounds:
     Args:
         workload: what a step consists of.
         options: how the components work together.
+        beside: the components that keep nobody from their devices.
     """
 
-    def __init__(self, workload: Workload, options: Options) -> None:
-        self._workload, self.options = workload, options
+    def __init__(self, workload: Workload, options: Options, beside: Collection[str] = ()) -> None:
+        self._workload, self.options, self.beside = workload, options, frozenset(beside)
         self._drawn = {
             name: [lengths(component, name, step, options.seed) for step in range(options.simulated(workload))]
             for name, component in workload.components.items()
@@ -66,7 +67,11 @@ class Bounds:
         loop = self._workload.loop_of(name)
         calls = options.chunks * (options.stages * loop.rounds if loop else 1)
         call_s = cost.seconds(component.items / processes / calls)
-        return Share(call_s, call_s * calls, call_s * calls)
+        if loop is None or not loop.singly or name != loop.second:
+            return Share(call_s, call_s * calls, call_s * calls)
+        # How many requests there are is the other component's: of each no more than the least is known, of all together the items.
+        all_s = cost.least_s * calls + cost.item_s * component.items / processes
+        return Share(cost.least_s, all_s, all_s)
 
     def _generated(self, name: str, drawn: np.ndarray, processes: int, parallel: int) -> tuple[float, float]:
         """Seconds of the slowest process, and of the mean one."""
@@ -122,6 +127,7 @@ class Bounds:
         placed = [
             (slot.start, slot.start + slot.count, self.share(name, slot).load_s, self._varies[name])
             for name, slot in layout.items()
+            if name not in self.beside
         ]
         found = 0.0
         for start, end, _, _ in placed:

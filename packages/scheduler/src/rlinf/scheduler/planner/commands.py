@@ -91,8 +91,9 @@ def what_if(args: Sequence[str]) -> int:
     run = observe(asked.trace)
     before = Situation(run.workload, run.layout, Options())
     after = changed(before, asked.changes)
-    then = Machine(devices=max(run.devices, *(slot.end for slot in after.layout.values())))
-    was = simulate(before.workload, Machine(devices=run.devices), before.layout, before.options)
+    most = max(run.machine.devices, *(slot.end for slot in after.layout.values()))
+    then = replace(run.machine, devices=most)
+    was = simulate(before.workload, run.machine, before.layout, before.options)
     now = simulate(after.workload, then, after.layout, after.options)
     _say(report.measured([run]))
     _say(f"with {', '.join(asked.changes)}: {report.prediction(after.workload, then, after.layout, after.options)}")
@@ -136,7 +137,7 @@ def _machine(
         return machine_of(inventory, planner)
     if not observed:
         raise ConfigError("rlinf plan", "nothing says how many devices there are", "Name a recipe, or --devices N.")
-    return Machine(devices=max(run.devices for run in observed), memory=memory)
+    return replace(max((run.machine for run in observed), key=lambda machine: machine.devices), memory=memory)
 
 
 def _as_written(

@@ -12,6 +12,8 @@ from rlinf.core.errors import ConfigError
 
 SURE = 1.96
 """Standard errors on either side that hold 95 % of a normal distribution."""
+ROUNDING = 1e-9
+"""Of the mean call; what is less away from the line is on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class LinearCost:
     """Calls that were measured; 0 for a cost written by hand."""
     sizes: int = 0
     """Different numbers of items among them; with one of them, fixed_s is unknown, and taken as 0."""
+    off_line: tuple[tuple[float, float], ...] = ()
+    """Numbers of items that were measured, ascending, and by how many seconds the measurement is above the line there."""
 
     def __post_init__(self) -> None:
         for name in ("fixed_s", "item_s", "spread", "error"):
@@ -42,8 +46,19 @@ class LinearCost:
                 raise ConfigError(name, f"expected a number of at least 0, found {value!r}")
 
     def seconds(self, items: float) -> float:
-        """Of a call on `items` items."""
-        return self.fixed_s + self.item_s * items
+        """Of a call on `items` items; of as many as were measured, what was measured."""
+        return max(0.0, self.fixed_s + self.item_s * items + self._off_line(items))
+
+    @property
+    def least_s(self) -> float:
+        """Seconds below which no call is, whatever its size."""
+        return max(0.0, self.fixed_s + min((seconds for _, seconds in self.off_line), default=0.0))
+
+    def _off_line(self, items: float) -> float:
+        if not self.off_line:
+            return 0.0
+        sizes, seconds = zip(*self.off_line, strict=True)
+        return float(np.interp(items, sizes, seconds))
 
     def scaled(self, factor: float) -> LinearCost:
         """The same, `factor` times as slow."""
@@ -54,13 +69,16 @@ class LinearCost:
             error=self.error,
             samples=self.samples,
             sizes=self.sizes,
+            off_line=tuple((items, seconds * factor) for items, seconds in self.off_line),
         )
 
 
 def fit(items: Sequence[float], seconds: Sequence[float]) -> LinearCost:
-    """The line of least squares with both coefficients at least 0.
+    """The line of least squares through the median call of each size, with both coefficients at least 0.
 
-    Calls of a single size say nothing of the fixed part: it is then 0, and `sizes` says so.
+    Calls of a single size say nothing of the fixed part: it is then 0, and `sizes` says so. Where the best line of all would fall,
+    as more processes that share cores take longer for fewer items, the medians are above and below the line, and `off_line` says
+    by how much.
 
     Args:
         items: `[N]`, the sizes of the calls that were measured.
@@ -71,8 +89,12 @@ def fit(items: Sequence[float], seconds: Sequence[float]) -> LinearCost:
     """
     if not items or len(items) != len(seconds):
         raise ConfigError("fit", f"expected as many sizes as seconds, found {len(items)} and {len(seconds)}", "Measure some calls.")
-    n, t = np.asarray(items, float), np.asarray(seconds, float)
-    sizes = len(set(n.tolist()))
+    every, measured = np.asarray(items, float), np.asarray(seconds, float)
+    known = sorted(set(every.tolist()))
+    # One slow call, as when the machine does something else, moves a mean and not a median.
+    medians = {size: float(np.median(measured[every == size])) for size in known}
+    n, t = every, np.array([medians[size] for size in every.tolist()])
+    sizes = len(known)
     fixed, slope = _line(n, t) if sizes > 1 else (0.0, float(t.mean() / n.mean()) if n.mean() else 0.0)
     if sizes == 1 and not n.mean():
         fixed = float(t.mean())
@@ -81,13 +103,20 @@ def fit(items: Sequence[float], seconds: Sequence[float]) -> LinearCost:
         fixed, slope = 0.0, float((n * t).sum() / (n * n).sum())
     if slope < 0:
         fixed, slope = float(t.mean()), 0.0
-    predicted = fixed + slope * n
-    residual = t - predicted
+    away = tuple((size, medians[size] - fixed - slope * size) for size in known)
+    scale = max(float(t.mean()), 1e-12)
+    off = max(abs(seconds) for _, seconds in away) > ROUNDING * scale
+    residual = measured - t
     freedom = max(1, len(t) - min(2, sizes))
-    scale = max(float(predicted.mean()), 1e-12)
     spread = math.sqrt(float((residual**2).sum()) / freedom) / scale
     return LinearCost(
-        fixed_s=fixed, item_s=slope, spread=spread, error=SURE * spread / math.sqrt(len(t)), samples=len(t), sizes=sizes
+        fixed_s=fixed,
+        item_s=slope,
+        spread=spread,
+        error=SURE * spread / math.sqrt(len(t)),
+        samples=len(t),
+        sizes=sizes,
+        off_line=away if off else (),
     )
 
 

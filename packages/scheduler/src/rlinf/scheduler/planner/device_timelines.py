@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
-from rlinf.scheduler.planner.layout import Layout, Machine, Slot
+from rlinf.scheduler.planner.layout import Layout, Machine, Slot, beside
 from rlinf.scheduler.planner.workload import Component, Workload
 
 Floats = NDArray[np.float64]
@@ -99,7 +99,9 @@ class DeviceTimelines:
             cuts = list(range(machine.devices + 1))
         self.cuts = np.asarray(cuts)
         self.widths = np.diff(self.cuts)
-        self.free: Floats = np.zeros(len(self.widths))
+        self._free: Floats = np.zeros(len(self.widths))
+        # Who keeps nobody from its devices has only itself to wait for there.
+        self._own = {name: np.zeros(len(self.widths)) for name in beside(workload, machine)}
         self._busy: Floats = np.zeros(len(self.widths))
         self.work = dict.fromkeys(layout, 0.0)
         self.slow = {name: self._slow(slot, slowdown) for name, slot in layout.items()}
@@ -113,6 +115,11 @@ class DeviceTimelines:
         """Seconds of work, `[devices]`."""
         return np.repeat(self._busy, self.widths)
 
+    @property
+    def end(self) -> float:
+        """When the last call ends."""
+        return max(float(free.max()) for free in (self._free, *self._own.values()))
+
     def ranges(self, name: str) -> list[tuple[int, int]]:
         """The devices of each timeline of a component."""
         cuts = self.cuts[self.cells[name].start : self.cells[name].stop + 1 : self.each[name]].tolist()
@@ -122,7 +129,8 @@ class DeviceTimelines:
         """Places a call on the devices of its component; returns when its chunks are done, and at last all of it."""
         name, component = call.component, self.workload.components[call.component]
         cells, each = self.cells[name], self.each[name]
-        free = self.free[cells]
+        timeline = self._own.get(name, self._free)
+        free = timeline[cells]
         starts = free.reshape(-1, each).max(axis=1) if each > 1 else free
         starts = np.maximum(starts, call.ready)
         if component.lockstep:
@@ -136,7 +144,7 @@ class DeviceTimelines:
             ends = starts + call.seconds * self.slow[name]
             done = np.array([ends.max()])
         call.starts, call.ends = starts, ends
-        self.free[cells] = np.repeat(ends, each) if each > 1 else ends
+        timeline[cells] = np.repeat(ends, each) if each > 1 else ends
         spent = np.repeat(ends - starts, each) if each > 1 else ends - starts
         self._busy[cells] += spent
         self.work[name] += float((spent * self.widths[cells]).sum())

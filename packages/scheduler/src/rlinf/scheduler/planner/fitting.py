@@ -13,10 +13,10 @@ from statistics import median
 
 from rlinf.core.errors import RLinfError
 from rlinf.scheduler.planner.costs import fit
-from rlinf.scheduler.planner.layout import Slot
+from rlinf.scheduler.planner.layout import Machine, Slot
 from rlinf.scheduler.planner.workload import Channel, Component, Loop, Workload
 from rlinf.scheduler.trace.flow import Flow
-from rlinf.scheduler.trace.reading import placement, spans, trace_file
+from rlinf.scheduler.trace.reading import placement, spans, trace_file, virtual_devices
 from rlinf.scheduler.trace.spans import Span
 from rlinf.scheduler.trace.steps import SECOND, Steps
 from rlinf.scheduler.transport.transport import DRIVER
@@ -34,11 +34,13 @@ class Observed:
     """Seconds of each step but the first."""
     on_nodes: tuple[str, ...]
     """Components without accelerators, which the planner leaves where they are."""
+    virtual: bool = False
+    """The accelerators were virtual ones."""
 
     @property
-    def devices(self) -> int:
-        """How many devices the run used."""
-        return max(slot.end for slot in self.layout.values())
+    def machine(self) -> Machine:
+        """The devices that the run used."""
+        return Machine(devices=max(slot.end for slot in self.layout.values()), virtual=self.virtual)
 
 
 def observe(path: str | Path) -> Observed:
@@ -71,8 +73,8 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
     points: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for run in runs:
         for name, slot in run.slots.items():
-            rounds = run.rounds(name)
-            samples = [(1 / slot.processes / rounds, work / rounds) for work in run.work[name]]
+            calls, share = run.calls_of(name)
+            samples = [(share, work / calls) for work in run.work[name]]
             points.setdefault((name, slot.parallel), []).extend(samples)
     components: dict[str, Component] = {}
     for name in first.slots:
@@ -81,7 +83,8 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
             for (each, parallel), samples in points.items()
             if each == name
         }
-        components[name] = Component(items=1.0, costs=costs, lockstep=name in first.sinks)
+        locks = any(name in run.locking for run in runs)
+        components[name] = Component(items=1.0, costs=costs, lockstep=name in first.sinks, locks=locks)
     workload = Workload(
         components=components,
         channels=first.channels(),
@@ -95,6 +98,7 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
             layout=run.slots,
             step_s=tuple(run.step_s),
             on_nodes=tuple(sorted(run.on_nodes)),
+            virtual=virtual_devices(run.path),
         )
         for run in runs
     ]
@@ -113,28 +117,35 @@ class _Run:
         calls = [span for span in calls if self._steps.of(span) is not None]
         self.slots, timelines, self.on_nodes = _slots({span.group for span in calls}, placement(self.path), calls)
         self._calls = [span for span in calls if span.group in self.slots]
-        self.work = {name: self._work(name, timelines[name]) for name in self.slots}
+        self.locking = {span.group for span in recorded if span.kind == "lock"}
         channels = [
             edge for edge in Flow.from_spans(self._inside).edges if edge.kind == "channel" and edge.producer != edge.consumer
         ]
         self._edges = [edge for edge in channels if edge.producer in self.slots and edge.consumer in self.slots]
+        feeding = {edge.producer for edge in self._edges}
+        self.sinks = [name for name in self.slots if name not in feeding] or [self._steps.group]
+        self.work = {name: self._work(name, timelines[name]) for name in self.slots}
         self.loops = self._find_loops()
         for loop in self.loops:
             share = self._apart(loop)
             for name in (loop.first, loop.second):
                 self.work[name] = [share * work for work in self.work[name]]
-        feeding = {edge.producer for edge in self._edges}
-        self.sinks = [name for name in self.slots if name not in feeding] or [self._steps.group]
         self.gaps = self._gaps()
 
     def _work(self, name: str, timelines: Mapping[int, int]) -> list[float]:
-        """Seconds of each timeline in each step."""
+        """Seconds of each timeline in each step, but for what is done while the step's last part is under way."""
         sums: dict[tuple[int, int], int] = {}
+        moving = {(span.group, span.within) for span in self._inside if span.kind in ("put", "get")}
+        ends = [span for span in self._calls if span.group in self.sinks]
         for span in self._calls:
             step = self._steps.of(span)
             if span.group == name and step is not None:
+                worked = span.worked
+                if name not in self.sinks and (name, span.name) not in moving:
+                    # Nobody waits for it, such as for resets of environments while the actor trains.
+                    worked = max(0, worked - max((min(span.end, s.end) - max(span.start, s.start) for s in ends), default=0))
                 key = (timelines[span.rank], step)
-                sums[key] = sums.get(key, 0) + span.worked
+                sums[key] = sums.get(key, 0) + min(span.worked, worked)
         steps = range(len(self.step_s))
         return [sums.get((timeline, step), 0) / SECOND for timeline in sorted(set(timelines.values())) for step in steps]
 
@@ -150,7 +161,9 @@ class _Run:
             answers = [span for span in self._inside if span.kind == "get" and span.group == a]
             ranks = len({span.rank for span in answers}) or 1
             rounds = round(sum(span.items for span in answers) / ranks / max(1, len(self.step_s)))
-            loops.append(Loop(first=a, second=b, rounds=max(1, rounds)))
+            taken = [span for span in self._inside if span.kind == "get" and span.group == b]
+            singly = bool(taken) and sum(span.items for span in taken) <= len(taken)
+            loops.append(Loop(first=a, second=b, rounds=max(1, rounds), singly=singly))
         return loops
 
     def _apart(self, loop: Loop) -> float:
@@ -162,8 +175,9 @@ class _Run:
         if not first or not second or self._most_under_way(loop) > 1:
             return 1.0
         took = sum(span.end - span.start for span in first) / len({span.rank for span in first})
-        works = [sum(span.worked for span in turns) / len({span.rank for span in turns}) for turns in (first, second)]
-        return min(1.0, took / max(1, sum(works)))
+        asks, answers = (sum(span.worked for span in turns) / len({span.rank for span in turns}) for turns in (first, second))
+        # Those that are answered first work on while the others are answered.
+        return min(1.0, took / max(1, answers, asks + answers / self.requests(loop)))
 
     def _turns(self, name: str, other: str) -> list[Span]:
         """The calls in which a component takes what the other one has put."""
@@ -184,9 +198,19 @@ class _Run:
                 changes.setdefault((span.rank, self._steps.of(span)), []).append((span.end, change))
         return max(max(accumulate(change for _, change in sorted(found))) for found in changes.values())
 
-    def rounds(self, name: str) -> int:
-        """How often a component is called in a step."""
-        return next((loop.rounds for loop in self.loops if name in (loop.first, loop.second)), 1)
+    def requests(self, loop: Loop) -> int:
+        """How many requests a process of a loop's second component answers one after another in a round."""
+        return -(-self.slots[loop.first].processes // self.slots[loop.second].processes) if loop.singly else 1
+
+    def calls_of(self, name: str) -> tuple[int, float]:
+        """How often a process of a component is called in a step, and the share of the step's items in each call."""
+        processes = self.slots[name].processes
+        for loop in self.loops:
+            if name == loop.second and self.requests(loop) > 1:
+                return loop.rounds * self.requests(loop), 1 / self.slots[loop.first].processes / loop.rounds
+            if name in (loop.first, loop.second):
+                return loop.rounds, 1 / processes / loop.rounds
+        return 1, 1 / processes
 
     def channels(self) -> tuple[Channel, ...]:
         """Who feeds whom, but for loops."""

@@ -54,6 +54,8 @@ class Machine:
     """Devices of a node; 0: all are on one."""
     memory: float | None = None
     """Bytes of a device; None does not look at memory."""
+    virtual: bool = False
+    """The devices are names, as virtual accelerators are: components share one at a time only where they take its lock."""
 
     def __post_init__(self) -> None:
         if self.devices < 1:
@@ -138,6 +140,11 @@ def memory_use(workload: Workload, machine: Machine, layout: Layout) -> MemoryUs
             offloaded |= set(turns)
         peaks += [peak] * (end - start)
     return MemoryUse(per_device=tuple(peaks), offloaded=frozenset(offloaded))
+
+
+def beside(workload: Workload, machine: Machine) -> frozenset[str]:
+    """The components that keep nobody from their devices: those that take no locks of virtual ones."""
+    return frozenset(name for name, component in workload.components.items() if machine.virtual and not component.locks)
 
 
 def sharing(layout: Layout, names: Sequence[str]) -> list[tuple[str, str]]:

@@ -63,7 +63,9 @@ def machine_of(inventory: Inventory, planner: PlannerConfig) -> Machine:
     else:
         known = [device.memory for node in inventory.nodes for device in node.devices]
         memory = min((each for each in known if each is not None), default=None) if None not in known else None
-    return Machine(devices=inventory.accelerators, per_node=counts.pop() if len(inventory.nodes) > 1 else 0, memory=memory)
+    per_node = counts.pop() if len(inventory.nodes) > 1 else 0
+    virtual = all(node.virtual for node in inventory.nodes)
+    return Machine(devices=inventory.accelerators, per_node=per_node, memory=memory, virtual=virtual)
 
 
 def layout_of(component_placement: Mapping[str, Any], inventory: Inventory) -> dict[str, Slot]:

@@ -125,7 +125,7 @@ def measured(observed: Sequence[Observed]) -> str:
     rows: list[tuple[str, str, str, str, str]] = []
     for run in observed:
         took = median(run.step_s)
-        said = simulate(run.workload, Machine(devices=run.devices), run.layout).step_s
+        said = simulate(run.workload, run.machine, run.layout).step_s
         rows.append((run.source, placed(run.layout), seconds(took), seconds(said), f"{said / took - 1:+.0%}"))
     return table(("trace", "placement", "measured", "simulated", "error"), rows)
 

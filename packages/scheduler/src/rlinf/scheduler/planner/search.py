@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from rlinf.core.errors import PlacementError
 from rlinf.scheduler.placement.grammar import PLACE
 from rlinf.scheduler.planner.bounds import Bounds, Share
-from rlinf.scheduler.planner.layout import Layout, Machine, Slot, check, memory_use
+from rlinf.scheduler.planner.layout import Layout, Machine, Slot, beside, check, memory_use
 from rlinf.scheduler.planner.simulator import Options, Simulation, simulate
 from rlinf.scheduler.planner.workload import Workload
 
@@ -133,7 +133,10 @@ class _Search:
         exact = math.prod(self._ranges(name) for name in self._names) <= EXACT
         grid = 1 if exact else max(1, self._machine.devices // GRID)
         slots = {name: self._slots(name, grid) for name in self._names}
-        bounds = {options: Bounds(self._workload, options) for options in self._space.options(self._workload)}
+        bounds = {
+            options: Bounds(self._workload, options, beside(self._workload, self._machine))
+            for options in self._space.options(self._workload)
+        }
         lower = min(self._root(bound, sizes) for bound in bounds.values())
         self._begin(list(bounds))
         found: list[tuple[float, int, Layout, Options]] = []
@@ -227,7 +230,7 @@ class _Search:
         if any(not each for each in slots.values()):
             return 0.0
         least = {name: self._least(bound, name, each) for name, each in slots.items()}
-        work = [self._work(bound, name, each) for name, each in slots.items()]
+        work = [self._work(bound, name, each) for name, each in slots.items() if name not in bound.beside]
         return max(bound.step_s(least), bound.spread_s(work, self._machine.devices))
 
     def _least(self, bound: Bounds, name: str, slots: Sequence[Slot]) -> Share:
@@ -325,7 +328,7 @@ class _Search:
     def _refine(self) -> None:
         """Moves the ends of each component's range by ever smaller steps, as long as that helps."""
         step = max(1, self._machine.devices // GRID // 2)
-        bounds = {each.options: Bounds(self._workload, each.options) for each in self._best}
+        bounds = {each.options: Bounds(self._workload, each.options, beside(self._workload, self._machine)) for each in self._best}
         tried = {(tuple(sorted(each.layout.items())), each.options) for each in self._best}
         while step:
             before = self._best[0]

@@ -52,7 +52,7 @@ class Simulation:
 
     @property
     def utilisation(self) -> Floats:
-        """`[devices]`, the share of the time in which each works."""
+        """`[devices]`, the share of the time in which each works; above 1 where several work at a time on a virtual one."""
         return self.busy_s / max(self.makespan_s, 1e-12)
 
 
@@ -103,7 +103,7 @@ class _Run:
         self._play()
         return Simulation(
             steps=self._steps,
-            makespan_s=float(self.timelines.free.max()) + self.workload.sync_s,
+            makespan_s=self.timelines.end + self.workload.sync_s,
             ends_s=tuple(self.ends),
             busy_s=self.timelines.busy,
             work_s=self.timelines.work,
@@ -146,10 +146,15 @@ class _Run:
         options = self.options
         played = min(rounds, max(1, ROUNDS // options.chunks))
         each: dict[str, float] = {}
+        requests = self._requests(first, second)
         for name in (first, second):
             component, slot = self.workload.components[name], self.layout[name]
-            items = component.items / slot.processes / (options.chunks * options.stages * rounds)
+            processes = max(slot.processes, self.layout[first].processes) if requests > 1 else slot.processes
+            items = component.items / processes / (options.chunks * options.stages * rounds)
             each[name] = component.costs[slot.parallel].seconds(items) * rounds / played
+        # Whoever is answered first goes on while the others are still answered.
+        early = each[second] * (requests - 1)
+        each[second] *= requests
         made: dict[str, list[Call]] = {first: [], second: []}
         last: list[Call | None] = [None] * options.stages
         for chunk in range(options.chunks):
@@ -159,12 +164,19 @@ class _Run:
                     answer = self._call(second, step, chunk, each[second])
                     before = last[stage]
                     if before is not None:
-                        _after(before, ask)
+                        _after(before, ask, -early)
                     _after(ask, answer, self._transfer(first, second))
                     last[stage] = answer
                     made[first].append(ask)
                     made[second].append(answer)
         return made
+
+    def _requests(self, first: str, second: str) -> int:
+        """How many requests a process of a loop's second component answers one after another in a round."""
+        loop = self.workload.loop_of(first)
+        if loop is None or not loop.singly:
+            return 1
+        return -(-self.layout[first].processes // self.layout[second].processes)
 
     def _call(self, name: str, step: int, chunk: int, seconds: float) -> Call:
         call = Call(name, step, chunk, seconds)

@@ -48,6 +48,8 @@ class Component:
     """Where lengths are cut, as a run's limit of response tokens does; 4 is four times the mean."""
     processes: tuple[int, ...] = ()
     """How many processes it may have; () for any number."""
+    locks: bool = True
+    """Its calls hold the lock of their devices. On virtual accelerators, which compute nothing, others wait for those only."""
 
     def __post_init__(self) -> None:
         for name in ("items", "load_s", "offload_s", "length_sigma"):
@@ -83,6 +85,8 @@ class Loop:
     first: str
     second: str
     rounds: int
+    singly: bool = False
+    """The second answers each process of the first by itself, one after another; otherwise all of them in one call."""
 
     def __post_init__(self) -> None:
         if self.rounds < 1:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.trace.reading import is_full, part_spans, parts, placement
+from rlinf.scheduler.trace.reading import VIRTUAL_DEVICES, is_full, part_spans, parts, placement, virtual_devices
 from rlinf.scheduler.trace.recorder import FORMAT, counted
 from rlinf.scheduler.trace.spans import Span
 
@@ -43,6 +43,8 @@ def merge(folder: str | Path, path: str | Path) -> Path:
     placed = placement(folder)
     if placed:
         about["placement"] = placed
+    if virtual_devices(folder):
+        about[VIRTUAL_DEVICES] = True
     return write(path, (span for part in found for span in part_spans(part)), about)
 
 

@@ -16,6 +16,8 @@ from rlinf.scheduler.transport.transport import DRIVER
 
 PLACEMENT = "placement.json"
 """Where the driver says which accelerators each rank has."""
+VIRTUAL_DEVICES = "virtual_devices"
+"""Where a trace says that its accelerators are virtual ones."""
 STEP_ENDS = "step_ends_ns"
 """Where a predicted trace says when its steps end."""
 
@@ -130,6 +132,16 @@ def placement(path: str | Path) -> dict[str, list[list[int]]]:
     with contextlib.suppress(OSError, ValueError):
         return json.loads((place / PLACEMENT).read_text(encoding="utf-8"))
     return {}
+
+
+def virtual_devices(path: str | Path) -> bool:
+    """Whether the accelerators of a traced run were virtual ones; False if the trace does not say.
+
+    Args:
+        path: as for `spans`.
+    """
+    place = Path(path)
+    return (place / VIRTUAL_DEVICES).exists() if place.is_dir() else bool(_about(place).get(VIRTUAL_DEVICES, False))
 
 
 def step_ends(path: str | Path) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.scheduler.config import ClusterConfig
 from rlinf.scheduler.trace.chrome import merge
-from rlinf.scheduler.trace.reading import PLACEMENT
+from rlinf.scheduler.trace.reading import PLACEMENT, VIRTUAL_DEVICES
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.transport.transport import DRIVER
 
@@ -25,18 +25,23 @@ class Recording:
     Args:
         path: the file.
         run: tells runs apart.
+        virtual: its accelerators are virtual ones.
 
     Raises:
         ConfigError: the folder can't be made.
     """
 
-    def __init__(self, path: Path, run: str) -> None:
+    def __init__(self, path: Path, run: str, *, virtual: bool = False) -> None:
         self.path = path.absolute()
         self.folder = self.path.with_name(f"{self.path.name}.{run}.parts")
         try:
             self.folder.mkdir(parents=True)
         except OSError as error:
             raise ConfigError("cluster.tracer.path", f"can't write beside '{self.path}': {error.strerror}") from error
+        if virtual:
+            # An empty file says it; what is lost with a full disk is no more than the trace.
+            with contextlib.suppress(OSError):
+                (self.folder / VIRTUAL_DEVICES).touch()
         self.recorder = Recorder(self.folder, DRIVER)
         self._placed: dict[str, list[list[int]]] = {}
 
@@ -45,7 +50,8 @@ class Recording:
         """The recording of a run, or None if the configuration does not ask for one."""
         if not config.tracer.enabled:
             return None
-        return cls(Path(config.tracer.path or Path(config.log_dir or ".") / "trace.json"), run)
+        path = Path(config.tracer.path or Path(config.log_dir or ".") / "trace.json")
+        return cls(path, run, virtual=config.virtual_accelerators is not None)
 
     def placed(self, group: str, devices: Sequence[Sequence[int]]) -> None:
         """Notes where a group was launched.

@@ -1,6 +1,6 @@
 """Records an expert or a person: `uv run apps/embodied/collect.py [--config-name RECIPE] [--episodes N] [--human] [key=value …]`.
 
-The environment is `env.eval` of a recipe, and the LeRobot dataset goes where the recipe looks for it: `data.path` of one of
+The environment is `env.eval` of a recipe, and the dataset goes where the recipe looks for it: `data.path` of one of
 fine-tuning (`apps/embodied/sft.py`), `algorithm.demo_buffer.path` of one with demonstrations (`apps/embodied/train.py`).
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.core.errors import ConfigError
-from rlinf.envs.recording import lerobot_writer, record_expert
+from rlinf.envs.recording import NumpyWriter, lerobot_writer, record_expert
 from rlinf.runners import compose_recipe, run_app
 from rlinf.runners.task_types import task_type_of
 
@@ -32,7 +32,10 @@ def main(argv: Sequence[str]) -> int:
     config = cfg.env.eval
     config.init_params.check("env.eval.init_params")
     folder = args.out or _path(data)
-    writer = lerobot_writer(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
+    if args.format == "numpy":
+        writer = NumpyWriter(folder)
+    else:
+        writer = lerobot_writer(folder, fps=args.fps, robot_type=config.env_type, finalize_interval=100, use_videos=args.videos)
     env = config.init_params.make(
         1 if args.human else min(SIDE_BY_SIDE, args.episodes, config.total_num_envs),
         max_episode_steps=config.max_episode_steps,
@@ -82,6 +85,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--noise", type=float, default=0.0, help="added to them, uniform in ± this (default: %(default)s)")
     parser.add_argument("--only-success", action="store_true", help="leave out episodes that are not solved")
     parser.add_argument("--human", action="store_true", help="a person plays, at `rlinf robot console`, and not the expert")
+    parser.add_argument("--format", choices=("lerobot", "numpy"), default="lerobot", help="numpy keeps final observations, too")
     parser.add_argument("--videos", action="store_true", help="images as videos, smaller and lossy, instead of PNG")
     parser.add_argument("--fps", type=int, default=20, help="control steps a second, for the metadata (default: %(default)s)")
     parser.add_argument("--traceback", action="store_true", help="show errors with their traceback")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from rlinf.envs.realworld import ControllerClient, Serving
+from rlinf.envs.rendering.mujoco import can_render
 
 pytest.importorskip("mujoco")
 
@@ -97,3 +99,28 @@ def test_a_learner_that_is_killed_leaves_an_arm_that_stands_still_and_its_run_re
         learner.kill()
         watching.close()
         server.close()
+
+
+def test_a_classifier_of_a_few_labelled_frames_is_the_reward_of_a_run(app: Any) -> None:
+    pytest.importorskip("OpenGL")
+    if not can_render():
+        pytest.skip("MuJoCo can't draw here")
+    recipe, shown, folder = "franka_sim_camera_rlpd", app.logs / "labelled", app.logs / "classifier"
+    recorded_frames = ("--episodes=8", "--speed=0.6", "--noise=0.5", "--format=numpy", "--out", str(shown))
+    code, said = app.here("collect.py", "--config-name", recipe, *recorded_frames)
+    assert code == 0, said
+    code, said = app.here("reward_classifier.py", "--data", str(shown), "--out", str(folder), "--steps=60")
+    assert code == 0, said
+    counted = re.search(r"learned from (\d+) frames, (\d+) of them solved; of 2 episodes held out it knows (\d) of 2 solved", said)
+    assert counted is not None, said
+    assert 0 < int(counted[2]) < int(counted[1])
+    judged = f"env.train.init_params.success_params.folder={folder}"
+    code, said = app.train_here("--config-name", recipe, *SHORT, judged, "algorithm.demo_buffer=null")
+    assert code == 0, said
+    assert [row["train/replay_buffer/size"] for row in app.metrics(recipe) if "train/critic_loss" in row][-1] == 24
+    code, said = app.train_here("--config-name", recipe, *SHORT, f"{judged}/none", "algorithm.demo_buffer=null")
+    assert code != 0
+    assert "no file 'config.json'" in said
+    code, said = app.here("reward_classifier.py", "--data", str(shown), "--out", str(folder), "--key=wrist_images")
+    assert code == 2
+    assert "--data: episode 2 does not record frames 'wrist_images'" in said

@@ -16,6 +16,7 @@ from rlinf.models.reward_models import (
     SuccessClassifierConfig,
     YesNoRewardConfig,
     bradley_terry,
+    frame_judge,
     success_loss,
 )
 
@@ -112,6 +113,13 @@ def test_classifier_learns_to_see_success(tmp_path):
     again = SuccessClassifier.from_folder(tmp_path)
     assert again.config == model.config
     torch.testing.assert_close(again.score(images[:8]), model.score(torch.from_numpy(images[:8])), rtol=0, atol=0)
+    scores, judge = again.score(images[:32]), frame_judge(str(tmp_path), key="front", threshold=0.9)
+    images.flags.writeable = False
+    assert [judge({"front": image}) for image in images[:32]] == (scores >= 0.9).tolist()
+    with pytest.raises(ConfigError, match="threshold"):
+        frame_judge(str(tmp_path), threshold=1.0)
+    with pytest.raises(CheckpointError, match=r"no file 'config\.json'"):
+        frame_judge(str(tmp_path / "none"))
 
 
 def test_yes_and_no_with_and_without_images():

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import mujoco
 import numpy as np
+from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs.realworld.arm import PANDA, Floats
 from rlinf.envs.realworld.robot import Reading, RobotFault
+from rlinf.envs.rendering._mujoco import ModelRenderer
 
 # The libraries' stubs are partial; everything of theirs is used as untyped.
 _mj: Any = mujoco
@@ -28,13 +31,18 @@ _WALL: Final = 0.02
 _GRIPPER_SPEED: Final = 0.1
 _WIDEST: Final = 0.08
 _AWAY: Final = (0.0, 0.0, -1.0)
+_OBJECTS: Final = ("socket", "goal")
+"""What can be placed, in the order in which the model has them."""
 
 
 class MujocoArm:
     """A `SimulatedRobot`."""
 
-    def __init__(self, clearance: float) -> None:
-        self.arm = PANDA
+    def __init__(self, clearance: float, camera: int = 0) -> None:
+        self.arm, self.camera = PANDA, camera
+        # OpenGL's context belongs to one thread, and each client of a controller has a thread of its own.
+        self._drawing = ThreadPoolExecutor(1, "camera") if camera else None
+        self._renderer: ModelRenderer | None = None
         self._model = _mj.MjModel.from_xml_string(_xml(clearance))
         self._data = _mj.MjData(self._model)
         self._tool = {int(self._model.geom(name).id) for name in ("hand", "peg")}
@@ -62,8 +70,18 @@ class MujocoArm:
     def recover(self) -> None:
         self.read()
 
+    def frame(self) -> NDArray[np.uint8]:
+        if self._drawing is None:
+            raise RobotFault("robot", "the arm has no camera", "Start it with camera=64, for 64 × 64 pixels.")
+        return self._drawing.submit(self._draw).result()
+
     def close(self) -> None:
         self.brake()
+        if self._drawing is not None:
+            drawing, self._drawing = self._drawing, None
+            if self._renderer is not None:
+                drawing.submit(self._renderer.close).result()
+            drawing.shutdown()
 
     def advance(self, seconds: float) -> None:
         for _ in range(round(seconds / _STEP_S)):
@@ -72,17 +90,21 @@ class MujocoArm:
         self._gripper += min(max(self._wanted - self._gripper, -step), step)
 
     def place(self, joints: Floats, scene: Mapping[str, Any]) -> None:
-        if unknown := set(scene) - {"socket"}:
-            raise ConfigError("robot", f"there is no object '{min(unknown)}' to place", "It has: socket.")
+        if unknown := set(scene) - set(_OBJECTS):
+            raise ConfigError("robot", f"there is no object '{min(unknown)}' to place", f"It has: {', '.join(_OBJECTS)}.")
         _mj.mj_resetData(self._model, self._data)
         self._data.qpos[:] = joints
-        self._data.mocap_pos[0] = scene.get("socket", _AWAY)
+        self._data.mocap_pos[:] = [scene.get(name, _AWAY) for name in _OBJECTS]
         self._gripper = self._wanted = _WIDEST
         _mj.mj_forward(self._model, self._data)
 
     def unplug(self, unplugged: bool) -> None:
         self._unplugged = unplugged
         self.brake()
+
+    def _draw(self) -> NDArray[np.uint8]:
+        self._renderer = self._renderer or ModelRenderer(self._model, self.camera, "fast")
+        return self._renderer.render(self._data, "front")
 
     def _force(self) -> Floats:
         """What touches hand or peg, `[3]` newtons in the base frame."""
@@ -113,8 +135,10 @@ def _xml(clearance: float) -> str:
         ends += "</body>"
     tip = PANDA.tool
     hand = (
-        f'<geom name="hand" type="capsule" fromto="0 0 0.12 0 0 {tip - PEG_LENGTH - 0.03}" size="0.03" mass="0.7"/>'
-        f'<geom name="peg" type="capsule" fromto="0 0 {tip - PEG_LENGTH} 0 0 {tip - PEG_RADIUS}" size="{PEG_RADIUS}" mass="0.05"/>'
+        f'<geom name="hand" type="capsule" fromto="0 0 0.12 0 0 {tip - PEG_LENGTH - 0.03}" size="0.03" mass="0.7" '
+        'rgba="0.2 0.3 0.8 1"/>'
+        f'<geom name="peg" type="capsule" fromto="0 0 {tip - PEG_LENGTH} 0 0 {tip - PEG_RADIUS}" size="{PEG_RADIUS}" mass="0.05" '
+        'rgba="0.9 0.8 0.1 1"/>'
     )
     servos = "".join(
         f'<velocity joint="joint{index}" kv="{_GAIN[index]}" forcelimited="true" forcerange="{-torque} {torque}"/>'
@@ -133,7 +157,12 @@ def _xml(clearance: float) -> str:
     )
     return (
         f'<mujoco><compiler angle="radian"/><option timestep="{_STEP_S}" integrator="implicitfast"/>'
-        '<worldbody><geom name="table" type="plane" size="2 2 0.1"/>'
-        f'<body name="socket" mocap="true" pos="0 0 -1">{walls}</body>{links}{hand}{ends}</worldbody>'
+        '<worldbody><light pos="0.5 0 2" dir="0 0 -1"/><geom name="table" type="plane" size="2 2 0.1" rgba="0.6 0.6 0.6 1"/>'
+        # From the front and above, towards the middle of the workspace.
+        '<camera name="front" pos="1.25 0 0.75" xyaxes="0 1 0 -0.625 0 0.781" fovy="45"/>'
+        f'<body name="socket" mocap="true" pos="0 0 -1">{walls}</body>'
+        # A mark that nothing touches.
+        '<body name="goal" mocap="true" pos="0 0 -1"><geom type="sphere" size="0.025" contype="0" conaffinity="0" '
+        f'rgba="0.9 0.1 0.1 1"/></body>{links}{hand}{ends}</worldbody>'
         f"<actuator>{servos}</actuator></mujoco>"
     )

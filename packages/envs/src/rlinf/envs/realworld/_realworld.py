@@ -42,7 +42,7 @@ _START_S: Final = 60.0
 _REAL: Final = "an arm and its scene are never twice the same"
 _STOPS: Final = {"early_truncation": "an arm that was stopped ends its episode"}
 
-Observation = dict[str, NDArray[np.float32]]
+Observation = dict[str, NDArray[Any]]
 
 
 def make(config: RealWorld, num_envs: int, limit: int | None, ignore_terminations: bool, render: bool) -> Vector:
@@ -109,22 +109,25 @@ class RobotTask(gymnasium.Env[Any, Any]):
 
     def __init__(self, config: RealWorld, address: str | None, *, terminates: bool) -> None:
         self._config, self._task, self._terminates = config, TASKS[config.task], terminates
-        self._process = SimulatedController(config.simulation) if address is None else None
+        self._process = SimulatedController(config.simulated) if address is None else None
         try:
             self._client = ControllerClient(address or cast("SimulatedController", self._process).address)
             self._refuse()
+            self._classifier = _classifier(config.success, config.success_params)
         except BaseException:
             if self._process is not None:
                 self._process.close()
             raise
-        self._classifier = _classifier(config.success)
         self._goal = np.zeros(3)
         self._state: RobotState = self._client.state()
         self._counted = dict(self._state.counts)
         low, high = np.array(self._client.info.workspace_low), np.array(self._client.info.workspace_high)
         self._middle, self._half = (low + high) / 2, (high - low) / 2
         self._left = 0.0
-        self.observation_space = gymnasium.spaces.Dict({"states": gymnasium.spaces.Box(-np.inf, np.inf, (_STATES,), np.float32)})
+        spaces: dict[str, Any] = {"states": gymnasium.spaces.Box(-np.inf, np.inf, (_STATES,), np.float32)}
+        if config.camera:
+            spaces["main_images"] = gymnasium.spaces.Box(0, 255, (config.camera, config.camera, 3), np.uint8)
+        self.observation_space = gymnasium.spaces.Dict(spaces)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (config.action_size,), np.float32)
 
     @property
@@ -207,6 +210,9 @@ class RobotTask(gymnasium.Env[Any, Any]):
         if not info.simulated and not config.confirm_hardware:
             remedy = "Set confirm_hardware: true when somebody stands at the arm with a hand on its stop."
             raise ConfigError("env.confirm_hardware", f"this would move a real arm, '{info.name}'", remedy)
+        if config.camera and info.camera != config.camera:
+            problem = f"expected a camera of {config.camera} pixels, and that of '{info.name}' has {info.camera or 'none'}"
+            raise ConfigError("env.camera", problem, "Ask for as many, or serve the robot with another one.")
         if config.reset == "place" and not info.simulated:
             raise ConfigError("env.reset", "a real arm can't be placed", "Use home or human.")
         if config.step_seconds > info.watchdog_s:
@@ -263,7 +269,8 @@ class RobotTask(gymnasium.Env[Any, Any]):
             state.joints - np.array(info.home),
             [state.gripper / _OPEN],
         )
-        return {"states": np.concatenate(parts).astype(np.float32)}
+        seen = {"main_images": self._client.frame()} if self._config.camera else {}
+        return {"states": np.concatenate(parts).astype(np.float32), **seen}
 
 
 class SimulatedController:
@@ -306,11 +313,11 @@ class SimulatedController:
         return message[0]
 
 
-def _classifier(success: str) -> Callable[[Observation], Any] | None:
+def _classifier(success: str, params: Mapping[str, Any]) -> Callable[[Observation], Any] | None:
     module, colon, name = success.partition(":")
     if not colon:
         return None
     try:
-        return getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError) as error:
+        return getattr(importlib.import_module(module), name)(**params)
+    except (ImportError, AttributeError, TypeError) as error:
         raise ConfigError("env.success", f"'{success}' can't be made: {error}", "Name it module:factory.") from error

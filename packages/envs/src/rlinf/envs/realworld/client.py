@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlinf.core.errors import ConfigError, DeadlineExceeded
 from rlinf.core.process import Connection, ConnectionLost
+from rlinf.core.process.connection import Message
 from rlinf.envs.realworld.arm import Floats
 from rlinf.envs.realworld.robot import Kind, RobotFault
 
@@ -39,6 +40,8 @@ class RobotInfo:
     """Metres per second, at most."""
     force: float
     """Newtons, at most."""
+    camera: int = 0
+    """Pixels of its camera, each way; 0 where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,22 +149,36 @@ class ControllerClient:
         """Lets a simulated arm answer no more, or again."""
         self._ask({"op": "unplug", "unplugged": unplugged})
 
+    def frame(self) -> NDArray[np.uint8]:
+        """What its camera sees now, `[H, W, 3]`.
+
+        Raises:
+            RobotFault: it has none.
+        """
+        pixels, size = self._asked({"op": "frame"})[1], self.info.camera
+        if len(pixels) != size * size * 3:
+            raise RobotFault(f"robot at {self.address}", f"expected a frame of {size} × {size} × 3 bytes, found {len(pixels)}")
+        return np.frombuffer(pixels, np.uint8).reshape(size, size, 3)
+
     def close(self) -> None:
         """Lets go of the arm, which then stands still."""
         self._connection.close()
 
     def _ask(self, request: Mapping[str, Any], seconds: float = 0.0) -> dict[str, Any]:
+        return self._asked(request, seconds)[0]
+
+    def _asked(self, request: Mapping[str, Any], seconds: float = 0.0) -> Message:
         try:
             self._connection.send(request)
             answer = self._answer(time.monotonic() + seconds + self._deadline_s, str(request["op"]))
         except ConnectionLost as error:
             problem = f"its controller at {self.address} is gone ({error})"
             raise RobotFault("robot", problem, "Look at the robot, start `rlinf robot serve` again, and resume the run.") from error
-        if "error" in answer:
-            raise RobotFault(f"robot at {self.address}", str(answer["error"]))
+        if "error" in answer[0]:
+            raise RobotFault(f"robot at {self.address}", str(answer[0]["error"]))
         return answer
 
-    def _answer(self, until: float, op: str) -> dict[str, Any]:
+    def _answer(self, until: float, op: str) -> Message:
         message = self._connection.received()
         while message is None:
             left = until - time.monotonic()
@@ -169,7 +186,7 @@ class ControllerClient:
                 problem = f"its controller at {self.address} has not answered '{op}' within {self._deadline_s:g} s"
                 raise DeadlineExceeded("robot", problem, "Look at the robot and its network.")
             message = self._connection.receive()
-        return message[0]
+        return message
 
 
 def parse_address(address: str, place: str) -> tuple[str, int]:

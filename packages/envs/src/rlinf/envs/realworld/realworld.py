@@ -66,7 +66,11 @@ class RealWorld:
     metre."""
     success: str = "task"
     """Who says that the task is solved: `task`, by the pose of the tool; `key`, a person at `rlinf robot console`; or
-    `module:factory`, what makes a function from the observation to a bool, such as a reward classifier."""
+    `module:factory`, what makes a function from the observation to a bool, such as `rlinf.models.reward_models:frame_judge`."""
+    success_params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What that factory is given, such as `{folder: logs/classifier}`."""
+    camera: int = 0
+    """Pixels of the pictures `main_images`, each way, that the robot's camera takes; 0: nothing is seen but `states`."""
     reset: Literal["auto", "place", "home", "human"] = "auto"
     """How an episode begins: `place` puts a simulated arm there at once; `home` drives it there, `human` waits in addition until a
     person at the console says that the scene is ready; `auto` places a simulated arm that is stepped, and drives others."""
@@ -84,7 +88,13 @@ class RealWorld:
     @property
     def observed(self) -> tuple[str, ...]:
         """The observation keys."""
-        return ("states",)
+        return ("states", "main_images") if self.camera else ("states",)
+
+    @property
+    def simulated(self) -> Simulation:
+        """The robot that is started where there is no controller, with the camera that is asked for."""
+        own = self.simulation
+        return replace(own, params={**own.params, "camera": self.camera}) if self.camera else own
 
     @property
     def action_size(self) -> int:
@@ -117,6 +127,9 @@ class RealWorld:
         if self.success not in ("task", "key") and ":" not in self.success:
             problem = f"expected task, key or module:factory, found '{self.success}'"
             raise ConfigError(f"{place}.success", problem, "Name a function that makes the classifier.")
+        if self.success_params and ":" not in self.success:
+            problem = f"'{self.success}' is given nothing"
+            raise ConfigError(f"{place}.success_params", problem, "Set success: module:factory, or leave it out.")
         self._check_simulation(place)
 
     def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
@@ -137,7 +150,7 @@ class RealWorld:
     def _check_simulation(self, place: str) -> None:
         if self.controllers:
             return
-        simulation, key = self.simulation, f"{place}.simulation"
+        simulation, key = self.simulated, f"{place}.simulation"
         ROBOTS.build(simulation.robot, dict(simulation.params), place=f"{key}.params").check(key)
         if self.step_seconds > simulation.controller.watchdog_s:
             problem = f"a step of {self.step_seconds:g} s is longer than the watchdog's {simulation.controller.watchdog_s:g} s"

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rlinf.core.errors import RLinfError
 from rlinf.core.registry import Registry
 from rlinf.envs.realworld.arm import Arm, Floats
@@ -98,6 +101,18 @@ class SimulatedRobot(Robot, Protocol):
 
     def unplug(self, unplugged: bool) -> None:
         """Whether it answers from now on."""
+        ...
+
+
+@runtime_checkable
+class HasCamera(Protocol):
+    """An arm, or the driver of one, with a camera beside it."""
+
+    camera: int
+    """Its pixels, each way; 0 if it was made without."""
+
+    def frame(self) -> NDArray[np.uint8]:
+        """What it sees now, `[camera, camera, 3]`."""
         ...
 
 

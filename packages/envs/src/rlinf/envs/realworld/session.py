@@ -17,7 +17,7 @@ from rlinf.core.errors import RLinfError
 from rlinf.core.process import Connection, ConnectionLost
 from rlinf.envs.realworld.controller import Controller
 from rlinf.envs.realworld.link import Link
-from rlinf.envs.realworld.robot import Command, Kind, RobotFault, SimulatedRobot
+from rlinf.envs.realworld.robot import Command, HasCamera, Kind, RobotFault, SimulatedRobot
 
 _LONGEST_S: Final = 10.0
 _ACTS_S: Final = 0.5
@@ -103,6 +103,7 @@ class Session:
             "human": self._human,
             "place": self._place,
             "unplug": self._unplug,
+            "frame": self._frame,
         }
 
     def serve(self) -> None:
@@ -110,7 +111,9 @@ class Session:
         try:
             while True:
                 request, _ = self._connection.wait()
-                self._connection.send(self._answer(request))
+                answer = dict(self._answer(request))
+                # Pixels go behind the JSON, as they are.
+                self._connection.send(answer, answer.pop("frame", b""))
         except ConnectionLost:
             pass
         finally:
@@ -143,6 +146,7 @@ class Session:
             "workspace_high": limits.workspace_high,
             "tool_speed": limits.tool_speed,
             "force": limits.force,
+            "camera": self._controller.robot.camera if isinstance(self._controller.robot, HasCamera) else 0,
         }
 
     def _state(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -221,6 +225,13 @@ class Session:
         with self._server.lock:
             self._simulated().unplug(bool(request.get("unplugged", True)))
         return {}
+
+    def _frame(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        robot = self._controller.robot
+        if not isinstance(robot, HasCamera) or not robot.camera:
+            raise RobotFault("robot", "it has no camera")
+        with self._server.lock:
+            return {"frame": robot.frame().tobytes()}
 
     def _simulated(self) -> SimulatedRobot:
         robot = self._controller.robot

@@ -53,7 +53,7 @@ class Reach:
         return random.uniform(self.low, self.high)
 
     def scene(self, goal: Floats) -> Mapping[str, list[float]]:
-        return {}
+        return {"goal": goal.tolist()}
 
     def distance(self, tool: Floats, goal: Floats) -> float:
         return float(np.linalg.norm(goal - tool))

@@ -6,5 +6,6 @@ from rlinf.models.reward_models.sequence import SequenceReward as SequenceReward
 from rlinf.models.reward_models.sequence import SequenceRewardConfig as SequenceRewardConfig
 from rlinf.models.reward_models.success import SuccessClassifier as SuccessClassifier
 from rlinf.models.reward_models.success import SuccessClassifierConfig as SuccessClassifierConfig
+from rlinf.models.reward_models.success import frame_judge as frame_judge
 from rlinf.models.reward_models.yes_no import YesNoReward as YesNoReward
 from rlinf.models.reward_models.yes_no import YesNoRewardConfig as YesNoRewardConfig

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from rlinf.core.config import read
+from rlinf.core.config import expect_range, read
 from rlinf.core.data import LossOutput
 from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
 from rlinf.models.heads import ValueHead
@@ -117,3 +119,25 @@ class SuccessClassifier(nn.Module):
         except RuntimeError as error:
             raise CheckpointError(str(folder / _WEIGHTS), str(error), "The file and its config.json disagree.") from error
         return model
+
+
+def frame_judge(folder: str, *, key: str = "main_images", threshold: float = 0.5) -> Callable[[Mapping[str, Any]], bool]:
+    """What says of an observation whether its frame shows success, by a classifier that was saved.
+
+    Args:
+        folder: what `SuccessClassifier.save` wrote.
+        key: of the frame `[H, W, 3]` uint8.
+        threshold: the probability from which on it is one, in (0, 1).
+
+    Raises:
+        CheckpointError: there is none in the folder.
+        ConfigError: the threshold is out of range.
+    """
+    expect_range("threshold", threshold, 0.0, 1.0, open_low=True, open_high=True)
+    classifier = SuccessClassifier.from_folder(Path(folder)).eval()
+
+    def judge(observation: Mapping[str, Any]) -> bool:
+        # A copy: torch warns of memory that may not be written, such as that of a message.
+        return bool(classifier.score(np.array(observation[key])[None]) >= threshold)
+
+    return judge

@@ -57,7 +57,8 @@ def test_agents_read_what_the_knowledge_base_says_and_the_lead_what_agents_answe
     row = app.rows()[1]
     assert row["rollout/agents"] > 2
     assert row["rollout/tool_timeouts"] == row["rollout/failed"] == 0
-    base = generated(Knowledge(**SIZES, held_out=0.1, lower_case=True, style="brief", values=False))
+    sizes: dict[str, Any] = dict(SIZES)
+    base = generated(Knowledge(**sizes, held_out=0.1, lower_case=True, style="brief", values=False))
     known = {passage.text for passage in base.passages}
     texts = [response["text"] for line in transcripts(app) for response in line["responses"]]
     agents = [part for text in texts for part in re.split(r"\n(?=\[lead[.\d]*\] )", text)]

@@ -126,13 +126,6 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("reasoning", "actor.model={model_type: mlp_policy}", r"actor\.model\.model_type: 'mlp_policy' .*language model"),
     ("sft", "actor.reference=cpu", r"^actor\.reference: "),
     ("sft", "actor.weight_syncer={type: full}", r"^actor\.weight_syncer: unknown key"),
-    # the simulator's own step limit, by its source
-    (
-        "embodied",
-        "actor.model={model_type: flow_policy, num_action_chunks: 64, horizon: 64}",
-        r"^actor\.model\.num_action_chunks: 'flow_policy' .* 64 .* env\.train\.env_type 'maniskill' ends an episode after 50\. "
-        r"Lower it, or set env\.train\.max_episode_steps\.",
-    ),
     # the warm start is read with the run
     ("agent", "agent.max_turns=0", r"^agent\.max_turns: .*more than 0"),
     ("agent", "agent.max_failed_share=2", r"^agent\.max_failed_share: .*from 0 to 1"),
@@ -193,6 +186,18 @@ def test_an_evaluation_with_other_actions_is_refused_before_anything_is_built() 
     message = r"^env\.eval\.env_type: 'tabletop' takes actions \[4\], and env\.train\.env_type 'tabletop' \[2\]"
     with pytest.raises(ConfigError, match=message):
         embodied("env.eval.init_params={task: pick_place, obs_mode: rgb}", recipe="tabletop_cnn_ppo")
+
+
+@pytest.mark.parametrize(("section", "other"), [("train", "eval"), ("eval", "train")])
+def test_a_chunk_longer_than_the_simulators_own_episodes_is_refused_before_anything_is_built(section: str, other: str) -> None:
+    limits = (f"env.{section}.max_episode_steps=null", f"env.{other}.max_episode_steps=100")
+    message = (
+        rf"^actor\.model\.num_action_chunks: .* 64 .* env\.{section}\.env_type 'maniskill' ends an episode after 50\. "
+        rf"Lower it, or set env\.{section}\.max_episode_steps\.$"
+    )
+    with pytest.raises(ConfigError, match=message):
+        embodied(*limits, "actor.model={model_type: flow_policy, num_action_chunks: 64, horizon: 64}")
+    embodied(*limits, "actor.model={model_type: flow_policy, num_action_chunks: 50, horizon: 64}")
 
 
 def test_tasks_have_names_texts_and_numbers() -> None:

@@ -49,7 +49,8 @@ def test_splits_share_no_game_and_worked_examples_are_mixed() -> None:
 def test_the_recipe_runs(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "textworld_grpo"))
-    app.train(*SMALL, "runner.max_steps=1", "data.rollout_batch_size=4", "actor.global_batch_size=32", "runner.val_check_interval=0")
+    once = ("runner.max_steps=1", "runner.val_check_interval=0")
+    app.train(*SMALL, *once, "data.rollout_batch_size=4", "actor.global_batch_size=32")
     (row,) = app.rows().values()
     assert row["rollout/failed"] == 0
     assert 1 <= row["rollout/turns"] <= 8

@@ -23,11 +23,15 @@ PYTHON = os.environ.get("VERIFIERS_PYTHON")
 HERE_TOO = importlib.util.find_spec("verifiers") is not None
 needs_verifiers = pytest.mark.skipif(not (PYTHON or HERE_TOO), reason="no interpreter with verifiers; run nox -s verifiers")
 FEW: Any = {"validation": 8, "train": 1000}
+SUMS: Any = {"params": {"numbers": 4, "tools": True}}
+"""The same for all tests: each process that imports the library takes seconds."""
 TOY = ("--config-dir", str(HERE / "config"), "--config-name", "toy_agent")
 
 
 def tasks(**changes: Any) -> Verifiers:
-    return Verifiers(**{"taskset": "toy_verifiers", "python": PYTHON, "paths": (str(HERE),), "start_s": 60.0, **FEW, **changes})
+    return Verifiers(
+        **{"taskset": "toy_verifiers", "python": PYTHON, "paths": (str(HERE),), "start_s": 240.0, **FEW, **SUMS, **changes}
+    )
 
 
 @pytest.fixture
@@ -38,45 +42,46 @@ def _ended() -> Iterator[None]:
 
 @needs_verifiers
 def test_rows_are_problems() -> None:
-    found = tasks(params={"numbers": 4}, solution="answer")
+    found = tasks(solution="answer")
     held_out, train = found.problems("validation"), found.problems("train")
     assert [problem.prompt for problem in held_out[:2]] == [({"role": "user", "content": f"0+{b}="},) for b in range(2)]
     assert (len(held_out), len(train), train[-1].id, train[-1].solution, train[-1].answer) == (8, 8, 15, "6", "6")
-    assert tasks(params={"numbers": 4}, chat=False).problems("train")[0].prompt == "2+0="
+    assert tasks(chat=False).problems("train")[0].prompt == "2+0="
     with pytest.raises(ConfigError, match=r"data\.solution: task 0 of 'toy_verifiers' has no text 'right'"):
-        tasks(params={"numbers": 4}, solution="right").check("data")
+        tasks(solution="right").check("data")
     with pytest.raises(ConfigError, match=r"data\.validation: 'toy_verifiers' has 16 tasks, of which 16 are held out"):
-        tasks(params={"numbers": 4}, validation=16, train=992).check("data")
+        tasks(validation=16, train=992).check("data")
     code = {"agent": {"harness": {"id": "bash"}}}
     with pytest.raises(ConfigError, match=r"data\.env: .*'bash' of 'agent' runs what a model wrote on this machine"):
-        tasks(params={"numbers": 4}, env=code).check("data")
+        tasks(env=code).check("data")
 
 
 @needs_verifiers
 @pytest.mark.usefixtures("_ended")
 def test_its_environment_plays_and_scores() -> None:
     """One turn; several with a tool of its own; a limit of turns; a process that dies: each as it should be, token by token."""
-    single = tasks(params={"numbers": 4}).problems("train")[3]
-    episode = played("verifiers", Scripted("it is 5$"), problem=single)
+    problem = tasks().problems("train")[3]
+    episode = played("verifiers", Scripted("it is 5$"), problem=problem, max_turns=3)
     assert (episode.finish, episode.answer, episode.reward, episode.attempts) == ("stop", "it is 5", 1.0, 1)
-    assert marked(episode) == ["ser:2+3=\nassistant:⟦it is 5$⟧"]
-    assert played("verifiers", Scripted("it is 4$"), problem=single).reward == 0.0
+    (row,) = marked(episode)
+    assert row.endswith("user:2+3=\nassistant:⟦it is 5$⟧")
+    assert row.count("⟦") == 1
+    assert played("verifiers", Scripted("it is 4$"), problem=problem, max_turns=3).reward == 0.0
 
     call = '<tool_call>{"name": "sums_add", "arguments": {"a": 2, "b": 3}}</tool_call>'
-    several = tasks(params={"numbers": 4, "tools": True}).problems("train")[3]
     generator = Scripted(f"{call}$", "it is 5$")
-    episode = played("verifiers", generator, problem=several)
+    episode = played("verifiers", generator, problem=problem, max_turns=3)
     assert (episode.finish, episode.failure, episode.answer, episode.reward) == ("stop", "", "it is 5", 1.25)
     (row,) = marked(episode)
     assert row.endswith(f"⟦{call}$⟧\nuser:<tool_response>\n5\n</tool_response>\nassistant:⟦it is 5$⟧")
     assert "Adds two numbers." in row, "the library's tools are told to the model"
 
-    episode = played("verifiers", Scripted(*[f"{call}$"] * 9), problem=several, max_turns=3)
+    episode = played("verifiers", Scripted(*[f"{call}$"] * 9), problem=problem, max_turns=3)
     assert (episode.finish, len(episode.own_turns), episode.reward) == ("stop", 3, 0.5), "the library ends it, and scores it"
 
-    running: Any = service(several.row["verifiers"], 3)
+    running: Any = service(problem.row["verifiers"], 3)
     os.kill(running._process.child.pid, signal.SIGKILL)
-    assert played("verifiers", Scripted(f"{call}$", "it is 5$"), problem=several, max_turns=3).reward == 1.25, "begun anew"
+    assert played("verifiers", Scripted(f"{call}$", "it is 5$"), problem=problem, max_turns=3).reward == 1.25, "begun anew"
 
 
 @needs_verifiers

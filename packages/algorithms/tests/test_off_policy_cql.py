@@ -163,6 +163,7 @@ def test_it_needs_bounds_to_draw_evenly_within() -> None:
     [
         ({"cql_alpha": -1.0}, "cql_alpha"),
         ({"cql_alpha": 0.0, "cql_gap": 1.0}, "cql_alpha"),
+        ({"cql_gap": -1.0}, "cql_gap"),
         ({"cql_samples": 0}, "cql_samples"),
         ({"cql_temperature": 0.0}, "cql_temperature"),
         ({"tau": 0.0}, "tau"),

@@ -50,7 +50,7 @@ class CQL(SoftActorCritic):
         SoftActorCritic.__post_init__(self)
         check_targets(self.tau)
         expect_range("cql_alpha", self.cql_alpha, 0.0, 1e6, open_low=self.cql_gap is not None)
-        expect_range("cql_gap", self.cql_gap, -1e6, 1e6)
+        expect_range("cql_gap", self.cql_gap, 0.0, 1e6)
         expect_range("cql_samples", self.cql_samples, 1, 10_000)
         expect_range("cql_temperature", self.cql_temperature, 0.0, 1e6, open_low=True)
 

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlinf.core.errors import CheckpointError, ConfigError, RLinfError
 from rlinf.core.evaluation import EvalReport
+from rlinf.scheduler.planner import observe
 
 
 @pytest.fixture
@@ -215,8 +216,16 @@ def test_who_runs_ahead_gives_way_where_devices_are_shared(app: ReasoningApp) ->
     short = ("rollout.max_lag=1", "runner.max_steps=3", "runner.val_check_interval=0", "data.val_problems=4")
     app.train(*short)
     plain = app.rows()
-    app.train(*short, "actor.offload=true")
+    trace = app.folder / "offload.json"
+    app.train(*short, "actor.offload=true", "cluster.tracer.enabled=true", f"cluster.tracer.path={trace}")
     assert {step: row["train/loss"] for step, row in app.rows().items()} == {s: row["train/loss"] for s, row in plain.items()}
+    # The planner reads from the trace what the trainer takes, and that it comes and leaves: Adam has two moments for each weight.
+    actor = observe(trace).workload.components["actor"]
+    size = sum(tensor.numel() * tensor.element_size() for tensor in app.weights(3).values())
+    assert size <= actor.memory.weights < 1.1 * size
+    assert actor.memory.optimizer == pytest.approx(2 * actor.memory.weights, rel=0.1)
+    assert actor.leaves
+    assert min(actor.load_s, actor.offload_s) > 0
 
 
 def test_the_tail_is_aborted_and_comes_back(app: ReasoningApp) -> None:

@@ -13,11 +13,12 @@ from rlinf.core.registry import RECIPES
 from rlinf.scheduler import Cluster, Worker
 from rlinf.scheduler.planner import LinearCost, Machine, Memory, Slot, fit, observe, simulate
 from rlinf.scheduler.planner.fitting import fitted
+from rlinf.scheduler.planner.memory import memory_of
 from rlinf.scheduler.planner.simulator import Options
 from rlinf.scheduler.planner.what_if import Situation, changed
 from rlinf.scheduler.trace import Span, placement
 from rlinf.scheduler.trace.chrome import write
-from rlinf.scheduler.trace.reading import virtual_devices
+from rlinf.scheduler.trace.reading import RESIDENT, VIRTUAL_DEVICES, virtual_devices
 
 MS = 1_000_000
 STEPS = 4
@@ -30,11 +31,15 @@ def trace(
     actor_ms: int = 60,
     both_ms: int = 0,
     aside_ms: int = 0,
+    move_ms: int = 0,
+    parts: dict[str, int] | None = None,
+    virtual: bool = False,
     devices: dict[str, list[list[int]]] | None = None,
 ) -> Path:
     """A run of `ranks` env and rollout workers and one actor: 2 rounds, in which each works for 40 and 20 ms over all its ranks.
 
     For `both_ms` of a step rollout works although env does, too, and for `aside_ms` env does so beside the actor.
+    Of the actor's call `move_ms` each are loading and offloading, after which it says what its `parts` take.
     """
     recorded: list[Span] = []
     at, number = 0, 0
@@ -62,11 +67,15 @@ def trace(
             span("put", f"env[{rank}]", "rows", end, end, items=1, ids=(number,))
             span("get", "actor[0]", "rows", end, end, items=1, ids=(number,))
         span("call", "actor[0]", "run_training", end, end + actor_ms)
+        for timer, begun in (("load", end), ("offload", end + actor_ms - move_ms)) if move_ms else ():
+            span("timer", "actor[0]", timer, begun, begun + move_ms)
+        for part, size in (parts or {}).items():
+            span("memory", "actor[0]", part, end + actor_ms, end + actor_ms, bytes=size)
         if aside_ms:
             span("call", "env[0]", "prepare", end + actor_ms - max(actor_ms, aside_ms), end + min(actor_ms, aside_ms))
         at = end + actor_ms + 5
     placed = devices or {"env": [[rank] for rank in range(ranks)], "rollout": [[rank] for rank in range(ranks)], "actor": [[0]]}
-    return write(folder / "trace.json", recorded, {"start_ns": 0, "placement": placed})
+    return write(folder / "trace.json", recorded, {"start_ns": 0, "placement": placed, VIRTUAL_DEVICES: virtual})
 
 
 def test_a_profile_from_a_trace(tmp_path: Path) -> None:
@@ -105,6 +114,29 @@ def test_a_trace_of_virtual_accelerators_says_so(tmp_path: Path) -> None:
         Worker.create_group().launch(cluster, name="actor")
     assert virtual_devices(tmp_path / "t.json")
     assert not virtual_devices(trace(tmp_path, 1))
+
+
+def test_memory_by_state_and_the_times_of_moves(tmp_path: Path) -> None:
+    parts = {"parameters": 100, "gradients": 30, "optimizer": 200, RESIDENT: 1000}
+    run = observe(trace(tmp_path, 1, move_ms=5, parts=parts, virtual=True))
+    actor = run.workload.components["actor"]
+    assert (actor.load_s, actor.offload_s, actor.leaves) == (pytest.approx(0.005), pytest.approx(0.005), True)
+    assert actor.costs[1].item_s == pytest.approx(0.05)
+    assert actor.memory == Memory(weights=100, gradients=30, optimizer=200, fixed=670)
+    # The whole process is what a virtual device holds; the step pays the moves, although memory is not short.
+    simulation = simulate(run.workload, run.machine, run.layout)
+    assert simulation.memory.per_device == (1000.0,)
+    assert simulation.step_s == pytest.approx(0.185)
+    # Of a real device the process tells nothing.
+    real = observe(trace(tmp_path, 1, parts=parts)).workload.components["actor"]
+    assert (real.memory.fixed, real.leaves) == (0, False)
+
+
+def test_two_numbers_of_processes_tell_whether_state_is_sharded() -> None:
+    one, two = {"parameters": 100, "optimizer": 200}, {"parameters": 55, "optimizer": 105}
+    shards = memory_of([(Slot(0, 1), one), (Slot(0, 2), two)], virtual=False)
+    assert shards == Memory(weights=100, optimizer=200, sharded=True)
+    assert memory_of([(Slot(0, 1), one), (Slot(0, 2), one)], virtual=False) == Memory(weights=100, optimizer=200)
 
 
 def test_work_at_the_same_time_counts_once(tmp_path: Path) -> None:

@@ -270,6 +270,15 @@ class HasOffload(Protocol):
 
 
 @runtime_checkable
+class HasMemory(Protocol):
+    """A trainer that knows what its parts take."""
+
+    def memory(self) -> Mapping[str, int]:
+        """Bytes of this rank's `parameters`, `gradients` and `optimizer` that are on its device now."""
+        ...
+
+
+@runtime_checkable
 class HasReference(Protocol):
     """A trainer that also knows a reference policy."""
 

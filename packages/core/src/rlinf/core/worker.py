@@ -228,6 +228,21 @@ class Worker(Correspondent):
         """Adds the seconds spent inside to the worker's timer `tag`."""
         return self._timers.timed(tag)
 
+    @property
+    def records_memory(self) -> bool:
+        """Whether a trace takes what `record_memory` says."""
+        return self._context.memory is not None
+
+    def record_memory(self, part: str, size: int) -> None:
+        """Writes into the trace what a part of the worker takes, such as `parameters` or `optimizer`; nothing without a trace.
+
+        Args:
+            part: what it is.
+            size: its bytes now.
+        """
+        if self._context.memory is not None:
+            self._context.memory(part, size)
+
     def pop_execution_time(self, tag: str) -> float:
         """Seconds of one timer since it was read last.
 

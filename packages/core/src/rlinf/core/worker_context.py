@@ -187,6 +187,8 @@ class WorkerContext:
     """The address at which the group's ranks meet, `tcp://host:port`; "" where each is alone or they share a process."""
     span: Callable[[str], AbstractContextManager[Any]] = nullcontext
     """Entered with the tag of a timer while it runs, so that a trace can show it."""
+    memory: Callable[[str, int], None] | None = None
+    """Is told what a part of the worker takes, in bytes, so that a trace can say it; None where nobody records it."""
 
     @property
     def address(self) -> WorkerAddress:

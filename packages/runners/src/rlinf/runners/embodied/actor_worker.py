@@ -78,7 +78,7 @@ class EmbodiedFSDPActor(Worker):
                 own, self.cfg.reference, device_of(self), model, lambda other: other.build(topology.spec, seed=0)
             )
             self._reference = torch.no_grad()(policy.default_forward)
-        self._offloading = Offloading(trainer, self.cfg.actor)
+        self._offloading = Offloading(trainer, self.cfg.actor, self)
 
     def sync_model_to_rollout(self) -> int:
         """Publishes the weights to all rollout workers; returns their version."""

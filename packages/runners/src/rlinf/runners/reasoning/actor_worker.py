@@ -99,7 +99,7 @@ class ReasoningActor(Worker):
         rescorer = Rescorer(trainer, self.rank, self.world_size)
         self._state = _State(topology, trainer, policy, rescorer, frozen, keeping is not None)
         # Last: what is built above still needs the weights where they are.
-        self._offloading = Offloading(trainer, self.cfg.actor)
+        self._offloading = Offloading(trainer, self.cfg.actor, self)
 
     def sync_model_to_rollout(self, ranks: Sequence[int] | None = None) -> int:
         """Publishes the weights to rollout workers, all if None; every rank calls it. Returns their version.

@@ -1,4 +1,7 @@
-"""A trainer that is on its devices only while it works, so that a rollout on the same ones has their memory meanwhile."""
+"""A trainer that is on its devices only while it works, so that a rollout on the same ones has their memory meanwhile.
+
+What it takes there, and how long it needs to come and to leave, is in the trace of the run.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import cast
 
-from rlinf.core.capabilities import HasOffload
+from rlinf.core.capabilities import HasMemory, HasOffload
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Trainer
+from rlinf.core.worker import Worker
 from rlinf.runners.config.schema import ActorConfig
+
+LOAD, OFFLOAD = "load", "offload"
+"""The timers of the worker in which its trainer comes and leaves, as the planner knows them."""
 
 
 class Offloading:
@@ -18,15 +25,18 @@ class Offloading:
     Args:
         trainer: that of this rank.
         actor: says whether, and names the trainer.
+        worker: whose trainer it is.
 
     Raises:
         ConfigError: the trainer can't leave its devices.
     """
 
-    def __init__(self, trainer: Trainer, actor: ActorConfig) -> None:
+    def __init__(self, trainer: Trainer, actor: ActorConfig, worker: Worker) -> None:
         if actor.offload and not isinstance(trainer, HasOffload):
             problem = f"the trainer '{actor.training_backend}' can't leave its devices"
             raise ConfigError("actor.offload", problem, "Set it to false, or choose the trainer fsdp.")
+        self._worker = worker
+        self._known = trainer if isinstance(trainer, HasMemory) else None
         self._trainer = cast("HasOffload", trainer) if actor.offload else None
         if self._trainer is not None:
             self._trainer.offload()
@@ -36,9 +46,18 @@ class Offloading:
         """Inside, the trainer is on its devices: `parameters`, `gradients` and `optimizer`, or those that are named."""
         if self._trainer is None:
             yield
+            self._record_memory()
             return
-        self._trainer.onload(*parts)
+        with self._worker.worker_timer(LOAD):
+            self._trainer.onload(*parts)
         try:
             yield
+            self._record_memory()
         finally:
-            self._trainer.offload()
+            with self._worker.worker_timer(OFFLOAD):
+                self._trainer.offload()
+
+    def _record_memory(self) -> None:
+        if self._known is not None and self._worker.records_memory:
+            for part, size in self._known.memory().items():
+                self._worker.record_memory(part, size)

@@ -14,12 +14,16 @@ from statistics import median
 from rlinf.core.errors import RLinfError
 from rlinf.scheduler.planner.costs import fit
 from rlinf.scheduler.planner.layout import Machine, Slot
+from rlinf.scheduler.planner.memory import memory_of, peaks
 from rlinf.scheduler.planner.workload import Channel, Component, Loop, Workload
 from rlinf.scheduler.trace.flow import Flow
 from rlinf.scheduler.trace.reading import placement, spans, trace_file, virtual_devices
 from rlinf.scheduler.trace.spans import Span
 from rlinf.scheduler.trace.steps import SECOND, Steps
 from rlinf.scheduler.transport.transport import DRIVER
+
+LOAD, OFFLOAD = "load", "offload"
+"""The timers of a worker in which it comes to its devices, and leaves them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,17 @@ def fitted(paths: Sequence[str | Path]) -> list[Observed]:
             if each == name
         }
         locks = any(name in run.locking for run in runs)
-        components[name] = Component(items=1.0, costs=costs, lockstep=name in first.sinks, locks=locks)
+        load_s, offload_s = (median([run.moves[name, tag] for run in runs]) for tag in (LOAD, OFFLOAD))
+        components[name] = Component(
+            items=1.0,
+            costs=costs,
+            lockstep=name in first.sinks,
+            memory=memory_of([(run.slots[name], run.parts[name]) for run in runs], virtual=virtual_devices(first.path)),
+            load_s=load_s,
+            offload_s=offload_s,
+            leaves=load_s + offload_s > 0,
+            locks=locks,
+        )
     workload = Workload(
         components=components,
         channels=first.channels(),
@@ -117,6 +131,7 @@ class _Run:
         calls = [span for span in calls if self._steps.of(span) is not None]
         self.slots, timelines, self.on_nodes = _slots({span.group for span in calls}, placement(self.path), calls)
         self._calls = [span for span in calls if span.group in self.slots]
+        self.parts = {name: peaks(recorded, name) for name in self.slots}
         self.locking = {span.group for span in recorded if span.kind == "lock"}
         channels = [
             edge for edge in Flow.from_spans(self._inside).edges if edge.kind == "channel" and edge.producer != edge.consumer
@@ -125,6 +140,7 @@ class _Run:
         feeding = {edge.producer for edge in self._edges}
         self.sinks = [name for name in self.slots if name not in feeding] or [self._steps.group]
         self.work = {name: self._work(name, timelines[name]) for name in self.slots}
+        self.moves = {(name, tag): self._moves(name, tag) for name in self.slots for tag in (LOAD, OFFLOAD)}
         self.loops = self._find_loops()
         for loop in self.loops:
             share = self._apart(loop)
@@ -134,7 +150,7 @@ class _Run:
 
     def _work(self, name: str, timelines: Mapping[int, int]) -> list[float]:
         """Seconds of each timeline in each step, but for what is done while the step's last part is under way."""
-        sums: dict[tuple[int, int], int] = {}
+        sums: dict[tuple[int, int | None], int] = {}
         moving = {(span.group, span.within) for span in self._inside if span.kind in ("put", "get")}
         ends = [span for span in self._calls if span.group in self.sinks]
         for span in self._calls:
@@ -146,8 +162,19 @@ class _Run:
                     worked = max(0, worked - max((min(span.end, s.end) - max(span.start, s.start) for s in ends), default=0))
                 key = (timelines[span.rank], step)
                 sums[key] = sums.get(key, 0) + min(span.worked, worked)
+        for span in self._inside:
+            if span.kind == "timer" and span.group == name and span.name in (LOAD, OFFLOAD):
+                key = (timelines[span.rank], self._steps.of(span))
+                if key in sums:
+                    sums[key] = max(0, sums[key] - span.worked)
         steps = range(len(self.step_s))
         return [sums.get((timeline, step), 0) / SECOND for timeline in sorted(set(timelines.values())) for step in steps]
+
+    def _moves(self, name: str, tag: str) -> float:
+        """Seconds of a step in which a process comes to its devices, or leaves them."""
+        found = [span for span in self._inside if span.kind == "timer" and span.group == name and span.name == tag]
+        ranks = len({span.rank for span in found}) or 1
+        return sum(span.worked for span in found) / SECOND / ranks / max(1, len(self.step_s))
 
     def _find_loops(self) -> list[Loop]:
         pairs = {(edge.producer, edge.consumer) for edge in self._edges}

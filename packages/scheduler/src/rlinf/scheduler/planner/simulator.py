@@ -124,8 +124,9 @@ class _Run:
             elif name == loop.first:
                 made |= self._loop(step, loop.first, loop.second, loop.rounds)
         self.steps.append(made)
-        for name in self.memory.offloaded:
-            component = self.workload.components[name]
+        for name, component in self.workload.components.items():
+            if not (component.leaves or name in self.memory.offloaded):
+                continue
             made[name][0].seconds += component.load_s
             made[name][-1].seconds += component.offload_s
         for channel in self.workload.channels:

@@ -42,6 +42,8 @@ class Component:
     """Seconds to come back to its devices."""
     offload_s: float = 0.0
     """Seconds to leave them."""
+    leaves: bool = False
+    """It leaves its devices after its share of each step and comes back for the next, whether or not memory is short."""
     length_sigma: float = 0.0
     """Items have lengths of a lognormal distribution of mean 1, with this standard deviation of the logarithm; 0: all alike."""
     longest: float = math.inf

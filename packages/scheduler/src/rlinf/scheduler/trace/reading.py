@@ -18,6 +18,8 @@ PLACEMENT = "placement.json"
 """Where the driver says which accelerators each rank has."""
 VIRTUAL_DEVICES = "virtual_devices"
 """Where a trace says that its accelerators are virtual ones."""
+RESIDENT = "resident"
+"""The part of a worker's memory that is all its process takes of its host, at the most so far."""
 STEP_ENDS = "step_ends_ns"
 """Where a predicted trace says when its steps end."""
 

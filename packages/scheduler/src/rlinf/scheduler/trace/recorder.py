@@ -106,7 +106,7 @@ class Recorder:
             route: see `Span`.
         """
         thread = _line()
-        if kind not in ("call", "timer"):
+        if kind not in ("call", "timer", "memory"):
             self._waited[thread] = self._waited.get(thread, 0) + waited
         numbers = ",".join(map(str, ids))
         tail = f',"{route}"' if route else ""
@@ -163,6 +163,14 @@ class Recorder:
                 self.record("timer", who, tag, "", start, waited=self._waited.get(thread, 0) - before)
 
         return timer
+
+    def memory(self, who: str) -> Callable[[str, int], None]:
+        """Records what the parts of a worker take."""
+
+        def record(part: str, size: int) -> None:
+            self.record("memory", who, part, "", time.monotonic_ns(), sizes=(0, size))
+
+        return record
 
     def flush(self) -> None:
         """Writes what was recorded so far."""

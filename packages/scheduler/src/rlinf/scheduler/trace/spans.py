@@ -7,14 +7,17 @@ from typing import Literal
 
 from rlinf.scheduler.transport.transport import DRIVER
 
-Kind = Literal["call", "put", "get", "send", "recv", "lock", "timer"]
+Kind = Literal["call", "put", "get", "send", "recv", "lock", "timer", "memory"]
 Status = Literal["ok", "failed", "unfinished"]
 """`unfinished`: a call whose process was killed, or still runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A call, a transfer of items, a wait for devices or a timer. Times are nanoseconds of a clock that all processes share."""
+    """A call, a transfer of items, a wait for devices, a timer, or what a part of a worker takes.
+
+    Times are nanoseconds of a clock that all processes share.
+    """
 
     kind: Kind
     who: str
@@ -22,7 +25,7 @@ class Span:
     thread: int
     """Tells the threads of a process apart."""
     name: str
-    """The method, channel, tag, devices or timer."""
+    """The method, channel, tag, devices, timer or part."""
     key: str = ""
     """The channel's key as text; for `send` and `recv` the worker at the other end."""
     within: str = ""
@@ -33,7 +36,7 @@ class Span:
     """How much of it was spent waiting: for an item, for room, for devices; of a call, in all of its transfers."""
     items: int = 0
     bytes: int = 0
-    """Of the encoded items."""
+    """Of the encoded items; of `memory`, what the part takes at that moment."""
     route: str = ""
     """How the items went, as in `rlinf.scheduler.transport.routes`; of a get, from the process that hosts the queue."""
     status: Status = "ok"

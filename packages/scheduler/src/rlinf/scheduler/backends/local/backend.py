@@ -210,6 +210,7 @@ class LocalBackend:
             services=LocalServices(self.scheduler, self.transport, groups, fields, fail),
             device_lock=DeviceLock(traced_locks(self._locks, self.recorder), owner, plan.devices, in_thread=False),
             span=nullcontext if self.recorder is None else self.recorder.timers(owner),
+            memory=None if self.recorder is None else self.recorder.memory(owner),
         )
 
     def _first_failure(self) -> Exception | None:

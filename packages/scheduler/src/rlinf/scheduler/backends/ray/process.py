@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import secrets
 import signal
 import sys
@@ -18,6 +19,7 @@ from rlinf.core.process import free_port
 from rlinf.core.worker import Worker, WorkerContext, injected
 from rlinf.core.worker_context import CurrentWorker
 from rlinf.scheduler.placement import ProcessPlan
+from rlinf.scheduler.trace.reading import RESIDENT
 from rlinf.scheduler.trace.recorder import Recorder, recorded, recorded_async
 from rlinf.scheduler.trace.transfers import traced_locks, traced_transport
 from rlinf.scheduler.transport.p2p import PeerMessenger
@@ -37,6 +39,8 @@ from rlinf.scheduler.workers.loops import LIMIT, Coroutines, ThreadTurn
 _LOG = logging.getLogger("rlinf.scheduler")
 ASYNC = "async"
 """The concurrency group of those Ray threads that wait for async calls."""
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes of what `getrusage` counts in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,7 @@ class WorkerProcess:
         self._log = WorkerLog("rlinf", spec.log_dir, spec.group, rank, forward=self._untraced.log)
         self._trace_dir = _shared(spec.trace_dir)
         self._recorder = None if self._trace_dir is None else Recorder(self._trace_dir, me)
+        self._resident = 0
         self._transport = traced_transport(self._untraced, self._recorder)
         self._messenger = PeerMessenger(self._transport, me, self._untraced.groups, spec.run_info.timeout_s)
         self._coroutines = Coroutines(ThreadTurn(), f"{self._who} async", spec.options.max_concurrency or LIMIT)
@@ -158,8 +163,16 @@ class WorkerProcess:
     def _run(self, method: str, run: Callable[[], Outcome]) -> Outcome:
         with calling(self._who, method):
             outcome = recorded(self._recorder, self._who, method, run)
+        self._record_resident()
         self._log.failed(method, outcome.failure)
         return outcome
+
+    def _record_resident(self) -> None:
+        """What the process takes of its host at the most, whenever that has grown: on virtual accelerators it is their memory."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT
+        if self._recorder is not None and peak > self._resident:
+            self._resident = peak
+            self._recorder.memory(self._who)(RESIDENT, peak)
 
     def _context(self, rendezvous: str) -> WorkerContext:
         spec, plan = self._spec, self._spec.plan
@@ -176,6 +189,7 @@ class WorkerProcess:
             device_lock=DeviceLock(traced_locks(self._untraced, self._recorder), self._who, plan.devices),
             rendezvous=rendezvous,
             span=nullcontext if self._recorder is None else self._recorder.timers(self._who),
+            memory=None if self._recorder is None else self._recorder.memory(self._who),
         )
 
     def _fail(self, problem: str) -> None:

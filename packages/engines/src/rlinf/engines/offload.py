@@ -164,6 +164,15 @@ class Leaving(ABC):
         """
         return self._offloader.onload(_chosen(parts))
 
+    def memory(self) -> dict[str, int]:
+        """Bytes of this rank's tensors that are on its device, by part."""
+        sizes: dict[str, int] = {}
+        for part in PARTS:
+            # Tensors may share memory, which counts once.
+            storages = {storage.data_ptr(): storage.nbytes() for storage in map(Tensor.untyped_storage, self._tensors(part))}
+            sizes[part] = sum(storages.values())
+        return sizes
+
 
 def allocate(storage: torch.UntypedStorage, size: int) -> None:
     """Gives a storage without memory `size` bytes."""

@@ -306,15 +306,6 @@ class FSDPTrainer(Leaving):
         """The sum of a tensor over ranks; every rank calls it."""
         return self.ranks.all_reduce(value)
 
-    def memory(self) -> dict[str, int]:
-        """Bytes of this rank's tensors that are on its device, by part."""
-        sizes: dict[str, int] = {}
-        for part in PARTS:
-            # Tensors may share memory, which counts once.
-            storages = {storage.data_ptr(): storage.nbytes() for storage in map(Tensor.untyped_storage, self._tensors(part))}
-            sizes[part] = sum(storages.values())
-        return sizes
-
     def _tensors(self, part: str) -> list[Tensor]:
         """This rank's tensors of one part."""
         parameters = list(self._policy.parameters())

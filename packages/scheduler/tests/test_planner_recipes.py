@@ -136,6 +136,8 @@ def test_two_numbers_of_processes_tell_whether_state_is_sharded() -> None:
     one, two = {"parameters": 100, "optimizer": 200}, {"parameters": 55, "optimizer": 105}
     shards = memory_of([(Slot(0, 1), one), (Slot(0, 2), two)], virtual=False)
     assert shards == Memory(weights=100, optimizer=200, sharded=True)
+    # A rank of two has half of what is there.
+    assert memory_of([(Slot(0, 2), two), (Slot(0, 4), {"optimizer": 60})], virtual=False).optimizer == 210
     assert memory_of([(Slot(0, 1), one), (Slot(0, 2), one)], virtual=False) == Memory(weights=100, optimizer=200)
 
 

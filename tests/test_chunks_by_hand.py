@@ -17,7 +17,7 @@ from rlinf.core.registry import ADVANTAGES, ENVS
 from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.topology import Reply, Topology
+from rlinf.runners.embodied.topology import Reply, Topology, answer_queue
 from rlinf.runners.training.tensors import to_torch
 
 CHUNK, LIMIT = 3, 4
@@ -86,7 +86,7 @@ class Policy:
             action, logprob = np.zeros((rows, CHUNK, 1), np.float32), np.zeros(rows, np.float32)
             value = 10 * states[:, 0]
             decision = Decision(action=action, logprob=logprob, value=value, context={"states": states}, version=0)
-            item = Reply(slot=item.slot, decision=decision)
+            key, item = answer_queue(item.env_rank, item.restarts), Reply(slot=item.slot, decision=decision)
         self.queues.setdefault(key, deque()).append(item)
 
     def get(self, *, key: Any = None, timeout: float | None = None) -> Any:

@@ -207,10 +207,13 @@ class EnvWorker(Worker):
         self._converse(conversations, answers)
         return results
 
-    def collect(self, protocol: EpisodeProtocol, beta: float, requests: Channel, answers: Channel) -> list[OfflineEpisode]:
+    def collect(
+        self, step: int, protocol: EpisodeProtocol, beta: float, requests: Channel, answers: Channel
+    ) -> list[OfflineEpisode]:
         """Plays this worker's share of a protocol in the training environments, where an expert can act in place of the policy.
 
         Args:
+            step: the round, as the rollout is told it.
             protocol: what is played.
             beta: the expert's share of the steps.
             requests: as for `interact`.
@@ -223,7 +226,7 @@ class EnvWorker(Worker):
         for env_slot in self._env_slots:
             env_slot.mix_expert(beta)
             player = env_slot.player(protocol, env_slot.share(protocol, self.cfg.env.train.total_num_envs), {})
-            sender = self._sender(env_slot, requests, "train")
+            sender = self._sender(env_slot, requests, "train", step)
             conversations[env_slot.slot.index] = evaluation_of(env_slot, sender, [player], [])
         self._converse(conversations, answers)
         return [episode for env_slot in self._env_slots for episode in env_slot.take_episodes()]

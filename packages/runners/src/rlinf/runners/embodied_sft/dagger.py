@@ -127,7 +127,7 @@ class DatasetAggregation:
         protocol = self._protocol(step)
         self._sync()
         per_rank, _ = self._wait(
-            self._env.collect(protocol, beta, self._requests, self._answers),
+            self._env.collect(step, protocol, beta, self._requests, self._answers),
             self._rollout.generate(step, self._requests, self._answers, protocol.mode),
         )
         numbers = {key.env_seed: key.number for key in protocol.work_list()}

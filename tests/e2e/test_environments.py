@@ -118,7 +118,7 @@ def test_what_cannot_be_is_refused_with_its_key_before_any_worker_starts(app: An
 
 def test_a_format_of_another_simulator_is_refused_before_anything_is_trained(app: Any) -> None:
     code, said = app.train_here(*TABLES, *PICK_PLACE, "env.train.wrappers=[{type: action_format, format: libero}]")
-    assert code == 1
+    assert code == 2
     assert "env.train.wrappers[0].format: made for other actions than the 4 numbers of the environment" in said
 
 

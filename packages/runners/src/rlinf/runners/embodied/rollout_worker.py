@@ -84,9 +84,7 @@ class MultiStepRolloutWorker(Worker):
             path, model = self.cfg.runner.ckpt_path, self.cfg.actor.model
             load_starting_weights(policy, path, model=model, build=lambda config: config.build(topology.spec, seed=0))
 
-    def generate(
-        self, step: int, requests: Channel, answers: Channel, mode: Mode = "train", again: Attempt | None = None
-    ) -> int:
+    def generate(self, step: int, requests: Channel, answers: Channel, mode: Mode = "train", again: Attempt | None = None) -> int:
         """Answers requests until every slot that it serves is done; takes new weights in between, when it is told of them.
 
         Args:

@@ -80,3 +80,12 @@ def test_what_a_model_reads_is_what_the_knowledge_base_says(app: ReasoningApp) -
     assert found
     assert found <= known
     assert app.summary()["eval/problems"] == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_it_learns_to_search_before_it_answers(app: ReasoningApp, seed: int) -> None:
+    """35 % of the questions held out at first, which is the share of worked examples that search; 98 % in the end."""
+    app.train(f"runner.seed={seed}")
+    assert app.metrics()[0]["eval/accuracy"] <= 0.5
+    assert app.summary()["eval/accuracy"] >= 0.9

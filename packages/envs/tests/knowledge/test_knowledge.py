@@ -124,6 +124,14 @@ def test_worked_examples_look_up_one_entity_after_the_other():
     assert all(p.turns[-1].text == f"<answer>{p.answer}</answer>" for p in problems)
 
 
+def test_who_does_not_search_may_say_that_the_answer_is_unknown():
+    problems = MultiHop(knowledge=BRIEF, hops=(3,), worked_share=0.5, unsearched="unknown", **SIZES).problems("train")
+    for problem in problems:
+        said = problem.answer if len(problem.turns) > 1 else "unknown"
+        assert problem.turns[-1].text == f"<answer>{said}</answer>"
+    assert {len(problem.turns) for problem in problems} == {1, 4}
+
+
 def test_shuffled_facts_stand_at_every_place_and_say_the_same():
     """In a fixed order a relation is known by its distance from the end of a passage, and what it is called need not be read."""
     fixed = generated(Knowledge(people=600, style="brief", values=False))

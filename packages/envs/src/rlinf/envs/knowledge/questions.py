@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -66,8 +67,8 @@ class MultiHop:
     """Questions to a generated knowledge base, by name: `data.type: multi_hop`.
 
     A share of the worked examples looks up one entity after the other, as the tool `search` finds them in the same knowledge base;
-    the others state the answer at once, as somebody does who knows it by heart. The answer stands in `<answer>` (rewards
-    `search_em`, `search_f1`, `searchr1`). Problems held out are about entities that no problem to train on leads to.
+    the others say something at once (`unsearched`). The answer stands in `<answer>` (rewards `search_em`, `search_f1`, `searchr1`).
+    Problems held out are about entities that no problem to train on leads to.
     """
 
     knowledge: Knowledge = field(default_factory=Knowledge)
@@ -76,6 +77,9 @@ class MultiHop:
     """How many passages a question may need, each number equally often."""
     worked_share: float = 0.35
     """The share of problems whose worked example searches."""
+    unsearched: Literal["answer", "unknown"] = "answer"
+    """What the other worked examples say: the answer, as somebody does who knows it by heart; or `unknown`. Names that can't be
+    foreseen are noise, in which a small model takes several times as long to learn how to read a passage."""
     tool: str = "search"
     """The name of the tool in worked examples; it takes an argument `query`."""
     titles: bool = True
@@ -114,14 +118,15 @@ class MultiHop:
         return [self._problem(number, question) for number, question in enumerate(self.questions(split))]
 
     def _problem(self, number: int, question: Question) -> Problem:
-        worked = question.stations if is_worked(str(question), self.worked_share, seed=self.seed) else ()
-        turns = [searched(self._base, name, tool=self.tool, titles=self.titles) for name in worked]
+        worked = is_worked(str(question), self.worked_share, seed=self.seed)
+        searches = [searched(self._base, name, tool=self.tool, titles=self.titles) for name in question.stations if worked]
+        said = question.answer if worked or self.unsearched == "answer" else "unknown"
         brief = self.knowledge.style == "brief"
         return Problem(
             prompt=str(question) if brief else ({"role": "user", "content": _ASKED.format(question=question.sentence)},),
             answer=question.answer,
             id=number,
-            turns=(*turns, WorkedTurn(text=f"<answer>{question.answer}</answer>")),
+            turns=(*searches, WorkedTurn(text=f"<answer>{said}</answer>")),
             place=", ".join(question.passages),
         )
 

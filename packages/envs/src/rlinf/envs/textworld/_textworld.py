@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
+from copy import copy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +29,9 @@ class Game:
     """
 
     def __init__(self, house: House) -> None:
-        self._env = _made(house).copy()
+        # Shallow, and then its own state: TextWorld's `copy` copies the whole grammar of the game, too.
+        self._env = copy(_made(house))
+        self._env.reset()
         self.won = False
         """Whether the thing was taken."""
 

@@ -107,7 +107,7 @@ def test_a_killed_worker_ends_the_run_within_ten_seconds(app: Any, faulty: list[
         os.kill(victim, signal.SIGKILL)
 
     with processes.once(lambda: len(app.metrics(EXPERIMENT)) >= 2, kill):
-        code, errors = app.train_here(*faulty, f"env.train.init_params.pid_file={pid_file}")
+        code, errors = app.train_here(*faulty, f"env.train.init_params.pid_file={pid_file}", "env.max_restarts=0")
         took = time.monotonic() - killed[0]
     assert code == 1, errors
     assert took < 10, f"{took:.1f} s"

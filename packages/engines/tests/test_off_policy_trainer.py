@@ -170,6 +170,74 @@ def test_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     assert all(torch.equal(tensor, again.weights().tensors[name]) for name, tensor in trainer.weights().tensors.items())
 
 
+class Layers(nn.Module):
+    """A matrix, which decays, and vectors, which don't; one of them is in no loss."""
+
+    version = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic = nn.Linear(2, 1)
+        self.unused = nn.Parameter(torch.ones(3))
+        self.register_buffer("seen", torch.zeros(()))
+        with torch.no_grad():
+            self.critic.weight.copy_(torch.tensor([[1.0, -2.0]]))
+            self.critic.bias.fill_(0.5)
+
+
+class Fits(Pulls):
+    """The critic fits rewards."""
+
+    def parameters(self) -> Mapping[str, float]:
+        return {}
+
+    def trained(self, policy: Any) -> Mapping[str, Sequence[str]]:
+        return {"critic": ["critic.bias", "unused", "critic.weight"]}
+
+    def due(self, update: int) -> Sequence[str]:
+        return ("critic",)
+
+    def loss(self, part: str, learner: Any, batch: Any, *, generator: Any) -> LossOutput[Any]:
+        rows = 0.5 * (learner.policy.critic(torch.ones(len(batch), 2)).squeeze(-1) - batch.reward).square()
+        learner.policy.seen += 1.0
+        return LossOutput(total=rows.sum(), weight=torch.tensor(float(len(batch))), metrics={})
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_parameters_of_a_part_move_as_each_would_alone(decay: float, tmp_path: Path) -> None:
+    policy, alone = Layers(), Layers()
+    trainer, batch = made(policy, Fits(tau=0.25), weight_decay=decay, value_lr=None), transitions()
+    groups = [{"params": [alone.critic.weight], "weight_decay": decay}, {"params": [alone.critic.bias], "weight_decay": 0.0}]
+    config = OptimConfig()
+    optimizer = torch.optim.AdamW(groups, lr=0.1, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps)
+    target = 1.0
+    for _ in range(3):
+        trainer.update([batch])
+        optimizer.zero_grad()
+        (0.5 * (alone.critic(torch.ones(4, 2)).squeeze(-1) - torch.as_tensor(batch.reward)).square()).mean().backward()
+        optimizer.step()
+        target = 0.75 * target + 0.25 * alone.critic.weight[0, 0].item()
+    for name, tensor in alone.state_dict().items():
+        if name != "seen":
+            torch.testing.assert_close(policy.state_dict()[name], tensor)
+    state = trainer._state()
+    assert state["target/critic.weight"][0, 0].item() == pytest.approx(target, rel=1e-5)
+    # What no part trains, such as a statistic, goes along: 1, 2 and 3, a quarter of the way each time.
+    assert state["target/seen"].item() == pytest.approx(0.25 * (0.75**2 * 1 + 0.75 * 2 + 3))
+    # By parameters, matrices first, as an optimizer of each would have it.
+    moments = optimizer.state[alone.critic.weight]
+    torch.testing.assert_close(state["optimizer/critic/0/exp_avg"], moments["exp_avg"])
+    assert state["optimizer/critic/1/exp_avg_sq"].shape == (1,)
+    assert state["optimizer/critic/2/step"] == 3.0
+    resumed = made(Layers(), Fits(tau=0.25), weight_decay=decay, value_lr=None)
+    trainer.save(tmp_path)
+    resumed.load(tmp_path)
+    for one in (trainer, resumed):
+        one.update([batch])
+    for name, tensor in trainer._state().items():
+        assert torch.equal(resumed._state()[name], tensor), name
+
+
 def test_what_is_drawn_depends_on_the_seed_the_part_and_the_update() -> None:
     drawn: set[float] = set()
     for seed in (1, 2):

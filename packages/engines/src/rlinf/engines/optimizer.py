@@ -115,10 +115,20 @@ class Optimizers:
 
 def adamw(parameters: Sequence[nn.Parameter], lr: float, config: OptimConfig) -> torch.optim.AdamW:
     """The optimizer of some parameters: matrices decay, vectors don't."""
+    return adamw_groups(decays(parameters, config), lr, config)
+
+
+def decays(parameters: Sequence[nn.Parameter], config: OptimConfig) -> list[tuple[list[nn.Parameter], float]]:
+    """Matrices and vectors, as far as there are some, each with the weight decay of an optimizer."""
     matrices = [parameter for parameter in parameters if parameter.dim() > 1]
     vectors = [parameter for parameter in parameters if parameter.dim() <= 1]
-    groups = [{"params": held, "weight_decay": decay} for held, decay in ((matrices, config.weight_decay), (vectors, 0.0)) if held]
-    return _AdamW(groups, lr=lr, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps, fused=True)
+    return [(held, decay) for held, decay in ((matrices, config.weight_decay), (vectors, 0.0)) if held]
+
+
+def adamw_groups(groups: Sequence[tuple[Sequence[nn.Parameter], float]], lr: float, config: OptimConfig) -> torch.optim.AdamW:
+    """The optimizer of groups of parameters, each with its weight decay."""
+    made = [{"params": list(held), "weight_decay": decay} for held, decay in groups]
+    return _AdamW(made, lr=lr, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps, fused=True)
 
 
 class _AdamW(torch.optim.AdamW):

@@ -27,8 +27,9 @@ from rlinf.core.random import keyed_seed
 from rlinf.core.replay import Transitions
 from rlinf.engines.fsdp.checkpoint import MODEL, read_tensors
 from rlinf.engines.manifest import Manifest
+from rlinf.engines.off_policy._vectors import VectorPart, join
 from rlinf.engines.optim import OptimConfig
-from rlinf.engines.optimizer import Part, adamw, division
+from rlinf.engines.optimizer import division
 from rlinf.engines.ranks import Ranks
 
 STATE = "off_policy.safetensors"
@@ -59,16 +60,14 @@ class TorchOffPolicyTrainer:
         # Both have frozen weights in the same memory: a steered model may be as large as the device.
         frozen = {name: parameter for name, parameter in policy.named_parameters() if not parameter.requires_grad}
         self._target = copy.deepcopy(policy, {id(parameter): parameter for parameter in frozen.values()}).requires_grad_(False)
-        # The memory that the modules train and move: to ask for it in each update takes longer than to move it.
-        self._policy_state, self._target_state = (
-            {name: tensor for name, tensor in module.state_dict().items() if name not in frozen}
-            for module in (policy, self._target)
-        )
         self._device = next(policy.parameters()).device
         free = objective.parameters()
         self._free = {name: nn.Parameter(torch.tensor(value, device=self._device)) for name, value in free.items()}
         self._learner = Learner(policy=policy, target=self._target, parameters=self._free, action=action)
         self._parts = self._made_parts()
+        # The memory that the modules train and move: to ask for it in each update takes longer than to move it.
+        self._target_state: dict[str, Tensor]
+        self._moving = self._joined_targets(frozen)
         self._td_errors: list[Tensor] = []
         self._version = 0
         cast("Any", policy).version = 0
@@ -154,7 +153,7 @@ class TorchOffPolicyTrainer:
         """Leaves the other ranks."""
         self._ranks.leave()
 
-    def _made_parts(self) -> dict[str, Part]:
+    def _made_parts(self) -> dict[str, VectorPart]:
         named = dict(self._policy.named_parameters())
         trained = {part: [named[name] for name in names] for part, names in self._objective.trained(self._policy).items()}
         trained |= {name: [parameter] for name, parameter in self._free.items()}
@@ -165,23 +164,39 @@ class TorchOffPolicyTrainer:
             raise ConfigError("algorithm.loss_type", f"{problem} of {type(self._policy).__name__}", "Choose another model.")
         rates: dict[str, float] = dict.fromkeys(("critic", "value"), self._optim.value_lr or self._optim.lr)
         return {
-            part: Part(part, adamw(parameters, rate := rates.get(part, self._optim.lr), self._optim), rate, 0)
+            part: VectorPart.of(part, parameters, rates.get(part, self._optim.lr), self._optim)
             for part, parameters in trained.items()
         }
 
-    def _step(self, part: Part, batches: Sequence[Transitions[Tensor]], number: int) -> tuple[dict[str, Statistic], bool]:
+    def _joined_targets(self, frozen: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Target weights and weights that move, by name: vectors of the parts, and whatever no part trains, such as statistics."""
+        names = {id(parameter): name for name, parameter in self._policy.named_parameters()}
+        copies = dict(self._target.named_parameters())
+        moving = dict[str, tuple[Tensor, Tensor]]()
+        for part in self._parts.values():
+            for index, vector in enumerate(part.vectors):
+                if all(id(parameter) in names for parameter in vector.parameters):
+                    copied = join([copies[names[id(parameter)]] for parameter in vector.parameters])
+                    moving[f"{part.name}/{index}"] = copied.whole.data, vector.whole.data
+        # Joined parameters have other memory than before.
+        self._target_state = {name: tensor for name, tensor in self._target.state_dict().items() if name not in frozen}
+        within = {target.untyped_storage().data_ptr() for target, _ in moving.values()}
+        own: dict[str, Tensor] = self._policy.state_dict()
+        rest = {name: at for name, at in self._target_state.items() if at.untyped_storage().data_ptr() not in within}
+        return moving | {name: (target, own[name]) for name, target in rest.items()}
+
+    def _step(self, part: VectorPart, batches: Sequence[Transitions[Tensor]], number: int) -> tuple[dict[str, Statistic], bool]:
         """One step of one part; its metrics, and whether its gradient was finite."""
-        parameters = part.parameters
         # Keyed, so that what is drawn needs no state in a checkpoint; ranks differ, as their transitions do.
         seed = keyed_seed(self._seed, f"update {part.name}", self._ranks.rank, number)
         generator = torch.Generator(self._device).manual_seed(seed)
-        total = list[Tensor]()
+        total: list[Tensor] = []
         weight, metrics, errors = 0.0, list[Mapping[str, Statistic]](), list[Tensor]()
         for batch in batches:
             output = self._objective.loss(part.name, self._learner, batch, generator=generator)
             # Of this part alone: what else the loss goes through, such as critics on the actor's way, keeps its gradients.
-            found = torch.autograd.grad(output.total, parameters, allow_unused=True)
-            total = _added(total, cast("Sequence[Tensor | None]", found), parameters)
+            found = part.gradients(torch.autograd.grad(output.total, part.parameters, allow_unused=True))
+            total = found if not total else [into.add_(gradient) for into, gradient in zip(total, found, strict=True)]
             weight += output.weight.item()
             metrics.append(output.metrics)
             if output.td_error is not None:
@@ -192,13 +207,7 @@ class TorchOffPolicyTrainer:
         factor, norm = division(square, weight, self._optim.clip_grad)
         taken = math.isfinite(norm)
         if taken:
-            for group in part.optimizer.param_groups:
-                group["lr"] = part.lr * self._optim.factor(number - 1)
-            for parameter, gradient in zip(parameters, summed, strict=True):
-                parameter.grad = gradient * factor
-            part.optimizer.step()  # pyright: ignore[reportUnknownMemberType]
-            for parameter in parameters:
-                parameter.grad = None
+            part.step([gradient.mul_(factor) for gradient in summed], part.lr * self._optim.factor(number - 1))
         return {**observed, f"{part.name}_grad_norm": Metric(norm)}, taken
 
     def _over_ranks(
@@ -207,10 +216,7 @@ class TorchOffPolicyTrainer:
         """The sums over ranks of gradients, of the weight and of metrics, which have the same names on all of them."""
         if self._ranks.alone:
             return gradients, weight, metrics
-        flat = self._ranks.all_reduce(torch.cat([gradient.flatten() for gradient in gradients]))
-        sizes = [gradient.numel() for gradient in gradients]
-        split: Sequence[Tensor] = torch.split(flat, sizes)
-        summed = [part.reshape(gradient.shape) for part, gradient in zip(split, gradients, strict=True)]
+        summed = [self._ranks.all_reduce(gradient) for gradient in gradients]
         names = sorted(metrics)
         numbers = [weight, *(number for name in names for number in metrics[name].parts)]
         added: Any = self._ranks.all_reduce(torch.tensor(numbers, dtype=torch.float64))
@@ -220,27 +226,23 @@ class TorchOffPolicyTrainer:
 
     @torch.no_grad()
     def _move_target(self, number: int) -> None:
-        moved = self._objective.moved(self._target_state, self._policy_state, number)
-        for name, tensor in (moved or {}).items():
-            self._target_state[name].copy_(tensor)
+        targets = {name: target for name, (target, _) in self._moving.items()}
+        online = {name: weights for name, (_, weights) in self._moving.items()}
+        for name, tensor in (self._objective.moved(targets, online, number) or {}).items():
+            targets[name].copy_(tensor)
 
     def _state(self) -> dict[str, Tensor]:
         """All that a checkpoint has beside the policy, as it lies: target weights, free parameters, what optimizers remember."""
         state = {f"target/{name}": tensor for name, tensor in self._target_state.items()}
         state |= {f"free/{name}": parameter.data for name, parameter in self._free.items()}
         for name, part in self._parts.items():
-            for index, parameter in enumerate(part.parameters):
-                for key, tensor in part.optimizer.state.get(parameter, {}).items():
-                    state[f"optimizer/{name}/{index}/{key}"] = tensor
+            state |= {f"optimizer/{name}/{path}": tensor for path, tensor in part.memory().items()}
         return state
 
     def _remember(self, memory: Mapping[str, Tensor]) -> None:
-        for part in self._parts.values():
-            part.optimizer.state.clear()
-        for path, tensor in memory.items():
-            _, name, index, key = path.split("/")
-            parameter = self._parts[name].parameters[int(index)]
-            self._parts[name].optimizer.state[parameter][key] = tensor.to(parameter.device)
+        for name, part in self._parts.items():
+            prefix = f"optimizer/{name}/"
+            part.remember({path.removeprefix(prefix): kept for path, kept in memory.items() if path.startswith(prefix)})
 
     def _here(self, leaf: Any) -> Tensor:
         return torch.as_tensor(leaf, device=self._device)
@@ -248,13 +250,3 @@ class TorchOffPolicyTrainer:
     def _set_version(self, version: int) -> None:
         self._version = version
         cast("Any", self._policy).version = version
-
-
-def _added(total: Sequence[Tensor], gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The sums of gradients so far, `[]` before the first, with those of one more micro-batch; None is 0."""
-    if not total:
-        return [
-            torch.zeros_like(parameter) if gradient is None else gradient
-            for gradient, parameter in zip(gradients, parameters, strict=True)
-        ]
-    return [into if gradient is None else into + gradient for into, gradient in zip(total, gradients, strict=True)]

@@ -66,6 +66,15 @@ def test_the_worked_share_is_kept_and_the_rest_states_the_answer() -> None:
     assert all(problem.turns[-1].text == problem.answer for problem in problems)
 
 
+def test_who_does_not_search_may_say_that_cells_are_unknown() -> None:
+    problems = task(rows=(1, 2), columns=(2,), worked_share=0.5, unsearched="unknown").problems("train")
+    for problem, table in zip(problems, task(rows=(1, 2), columns=(2,)).tables("train"), strict=True):
+        unknown = "\n".join(f"{name},unknown,unknown" for name in table.rows)
+        assert problem.turns[-1].text == (problem.answer if len(problem.turns) > 1 else unknown)
+        assert problem.answer == table.answer(generated(SMALL))
+    assert {len(problem.turns) for problem in problems} == {1, 2}
+
+
 def test_in_prose_a_message_asks() -> None:
     config = TASKS.build("wide_search", {"train": 4, "validation": 2}, place="data")
     (message,) = config.problems("train")[0].prompt

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import gymnasium
@@ -61,11 +62,10 @@ class Simulation(Protocol):
 def adapt(
     build: Callable[[], Simulation],
     num_envs: int,
-    *,
     max_episode_steps: int,
     ignore_terminations: bool,
     render: bool,
-    metadata: Mapping[str, Any],
+    metadata: Mapping[str, Any] = MappingProxyType({}),
 ) -> VectorEnv[Any, Any, Any]:
     """Simulations as the vector environment that the contract asks for.
 

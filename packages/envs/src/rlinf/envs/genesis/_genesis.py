@@ -45,11 +45,9 @@ _JITTER: Final = 0.02
 _STATES: Final = 33
 
 
-def make(
-    config: Genesis, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-) -> VectorEnv[Any, Any, Any]:
+def make(config: Genesis, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     batch = Simulation(_started(config.backend), config, num_envs)
-    options = BatchOptions(max_episode_steps=max_episode_steps or config.episode_steps, ignore_terminations=ignore_terminations)
+    options = BatchOptions(max_episode_steps=limit, ignore_terminations=ignore_terminations)
     return assemble_batch(batch, options, render=render)
 
 

@@ -7,12 +7,11 @@ https://github.com/Genesis-Embodied-AI/Genesis.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 TaskName = Literal["reach", "reach_cube"]
 Backend = Literal["cpu", "gpu", "auto"]
@@ -20,27 +19,25 @@ RewardMode = Literal["dense", "sparse"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Genesis:
+class Genesis(SimulatorConfig):
     """A Franka Panda before a cube on a plane, of Genesis' own assets: all environments are one batched scene.
 
     An action `[N, 4]` in [−1, 1] moves the tool's commanded position by up to 2.5 cm each way and sets the fingers' opening
     (−1 closed, 1 open); the hand keeps pointing down. An episode is solved, and ends, when the tool is within 2.5 cm of its target.
 
     `states` `[N, 33]` float32: joint positions (9: rad, fingers m) and velocities (9), tool position, commanded minus actual
-    tool position, cube position, target position, target minus tool position (3 each, m).
+    tool position, cube position, target position, target minus tool position (3 each, m). Videos show a panel of numbers.
+
+    The first environments of a process take a minute or more to build; a process has one backend.
     """
 
+    steps: ClassVar[int] = 50
     task: TaskName = "reach"
     """`reach`: the target is a point above the plane, drawn for each episode. `reach_cube`: it is 5 cm above the cube's centre."""
     reward_mode: RewardMode = "dense"
     """`dense`: 1 − tanh(5 · distance in m). `sparse`: 1.0 in a solved state."""
     backend: Backend = "cpu"
     """What Genesis computes on, one for a process. `gpu` was not run here. `auto`: the GPU if PyTorch sees one."""
-
-    @property
-    def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
-        return 50
 
     def check(self, place: str) -> None:
         """Refuses what can't work, before any work starts; imports no simulator.
@@ -54,19 +51,3 @@ class Genesis:
             if value not in known:
                 raise ConfigError(f"{place}.{name}", f"there is no '{value}'", did_you_mean(str(value), known, label="There are"))
         require_modules("genesis", "torch", place=place, extra="rlinf-envs[genesis]")
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` environments behind one vector environment; the first one in a process takes a minute or more.
-
-        50 steps unless told otherwise; videos show a panel of numbers.
-
-        Raises:
-            ConfigError: this process runs Genesis on another backend already, or there is no GPU.
-        """
-        self.check("env")
-        from rlinf.envs.genesis._genesis import make
-
-        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError
@@ -21,6 +21,8 @@ _ASKED = (
     "Fill in a table. Its rows are {rows}; its columns are, in this order, {columns}. Search for what you need. Answer with "
     "nothing but a line for each row: its name, then its cells, with commas between."
 )
+UNKNOWN: Final = "unknown"
+"""What stands in a cell of which nothing was found."""
 Working = Literal["delegate", "search"]
 """How worked examples of several rows find them: each by an agent of its own, or all by searching, one after the other."""
 
@@ -41,6 +43,10 @@ class Table:
         """A line for each row: its name, and its cells."""
         return "\n".join(",".join([name, *(base[name].facts[column] for column in self.columns)]) for name in self.rows)
 
+    def unknown(self) -> str:
+        """The same lines of somebody who has found nothing."""
+        return "\n".join(",".join([name, *(UNKNOWN for _ in self.columns)]) for name in self.rows)
+
     def parts(self) -> tuple[Table, ...]:
         """A table for each row."""
         return tuple(Table((name,), self.columns) for name in self.rows)
@@ -52,8 +58,7 @@ class WideSearch:
 
     What is asked is wide, not deep: no cell needs another one, so that the rows can be found at the same time. A share of the
     worked examples finds them: a table of several rows by handing each row to another agent (the workflow `delegate`), a table of
-    one row, which is what such an agent is given, by searching. The others state the answer at once, as somebody does who knows it
-    by heart. Tables held out are about entities of which no table to train on tells. After Wong et al., "WideSearch: Benchmarking
+    one row, which is what such an agent is given, by searching. The others say something at once (`unsearched`). Tables held out are about entities of which no table to train on tells. After Wong et al., "WideSearch: Benchmarking
     Agentic Broad Info-Seeking" (2025), arXiv:2508.07999.
     """
 
@@ -67,6 +72,9 @@ class WideSearch:
     """How many columns beside the names, likewise."""
     worked_share: float = 0.35
     """The share of problems whose worked example finds its rows."""
+    unsearched: Literal["answer", "unknown"] = "answer"
+    """What the other worked examples state: the answer, as somebody does who knows it by heart; or `unknown` in each cell. Names that
+    can't be foreseen are noise to a model that has to learn how to read a passage."""
     worked_by: Working = "delegate"
     """How it finds several rows: "delegate", or "search" by one agent alone."""
     delegate: str = "delegate"
@@ -119,11 +127,12 @@ class WideSearch:
         worked = is_worked(str(table), self.worked_share, seed=self.seed)
         asked = _ASKED.format(rows=", ".join(table.rows), columns=", ".join(table.columns))
         answer = table.answer(self._base)
+        said = answer if worked or self.unsearched == "answer" else table.unknown()
         return Problem(
             prompt=f"{table}=" if self.knowledge.style == "brief" else ({"role": "user", "content": asked},),
             answer=answer,
             id=number,
-            turns=(*(self._found(table) if worked else ()), WorkedTurn(text=answer)),
+            turns=(*(self._found(table) if worked else ()), WorkedTurn(text=said)),
         )
 
     def _found(self, table: Table) -> tuple[WorkedTurn, ...]:

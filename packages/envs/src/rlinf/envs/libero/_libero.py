@@ -38,12 +38,9 @@ _PROPRIOCEPTION = 8
 _IDLE = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0)
 
 
-def make(
-    config: Libero, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-) -> VectorEnv[Any, Any, Any]:
+def make(config: Libero, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     native = settle_rendering("LIBERO", images=config.obs_mode == "rgb", render=render)
     _import_libero(config)
-    limit = max_episode_steps or config.episode_steps
     pool = Pool(partial(_Simulation, config), keep=config.max_idle)
     return assemble_filmed(
         lambda: _Task(config, pool, ignore_terminations),

@@ -12,18 +12,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
 from rlinf.envs.rendering.mujoco import Look, check_images
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 _SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90")
 _MESHES = ("articulated_objects", "stable_scanned_objects", "stable_hope_objects", "turbosquid_objects", "scenes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Libero:
+class Libero(SimulatorConfig):
     """The tasks of a LIBERO suite. Actions are `[7]`: a move of the hand, a turn of it (axis-angle), and the gripper (1 closes).
 
     An episode starts in one of the initial states that LIBERO ships for the task (50, as a rule): `options={"task": …,
@@ -116,16 +115,6 @@ class Libero:
             return tuple(zip(self.names, self.texts, strict=True))
         except (OSError, ConfigError, IndexError):
             return None
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` simulations behind one vector environment; 520 steps for libero_10, else 300, unless told otherwise."""
-        self.check("env")
-        from rlinf.envs.libero._libero import make
-
-        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)
 
 
 def package_folder() -> Path:

@@ -28,11 +28,8 @@ _WRIST = "gripperPOV"
 _LONGEST_TEXT = max(len(text) for text in TASKS.values())
 
 
-def make(
-    config: MetaWorld, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-) -> VectorEnv[Any, Any, Any]:
+def make(config: MetaWorld, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     native = settle_rendering("Meta-World", images=config.obs_mode == "rgb", render=render)
-    limit = max_episode_steps or config.episode_steps
     pool = Pool(partial(_Simulation, config=config, limit=limit, native=native))
     return assemble_filmed(
         lambda: _Task(config, pool, ignore_terminations),

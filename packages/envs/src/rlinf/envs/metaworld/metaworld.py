@@ -6,13 +6,12 @@ Yu et al., "Meta-World: A Benchmark and Evaluation for Multi-Task and Meta Reinf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
 from rlinf.envs.rendering.mujoco import Look, check_images
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 TASKS: Final[dict[str, str]] = {
     "assembly": "pick up the nut and place it onto the peg",
@@ -84,13 +83,14 @@ _CAMERAS = ("corner", "corner2", "corner3", "corner4", "topview", "behindGripper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetaWorld:
+class MetaWorld(SimulatorConfig):
     """One task of Meta-World, or ten or fifty of them in one environment. Actions are `[4]`: a move of the hand and the gripper.
 
     A reset draws the positions of object and goal from the seed, and the task too where there are several and none is asked
     for with `options={"task": …}`. An episode terminates when the task is solved.
     """
 
+    steps: ClassVar[int] = 500
     task_id: str = "reach-v3"
     """A task such as `reach-v3`, with or without the version; or `MT10` or `MT50` for the tasks of these benchmarks."""
     obs_mode: Literal["state", "rgb"] = "state"
@@ -133,11 +133,6 @@ class MetaWorld:
         return 4
 
     @property
-    def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
-        return 500
-
-    @property
     def task_names(self) -> tuple[tuple[str, ...], ...] | None:
         """Of several tasks the name of each and its text, by number; None if there is one that Meta-World does not have."""
         if not set(self.tasks) <= set(TASKS):
@@ -160,13 +155,3 @@ class MetaWorld:
             remedy = did_you_mean(self.camera, _CAMERAS, label="Cameras")
             raise ConfigError(f"{place}.camera", f"Meta-World has no camera '{self.camera}'", remedy)
         check_images(place, self.image_size, observed=self.obs_mode == "rgb")
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` simulations behind one vector environment; Meta-World's 500 steps unless told otherwise."""
-        self.check("env")
-        from rlinf.envs.metaworld._metaworld import make
-
-        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

@@ -30,11 +30,8 @@ _TINY = 1e-8
 _COLLISION_SHAPES = 0  # the group of geoms that robosuite doesn't show
 
 
-def make(
-    config: Robosuite, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-) -> VectorEnv[Any, Any, Any]:
+def make(config: Robosuite, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     native = settle_rendering("robosuite", images=config.obs_mode == "rgb", render=render)
-    limit = max_episode_steps or config.episode_steps
     return assemble_filmed(
         lambda: _Task(config, ignore_terminations),
         num_envs,

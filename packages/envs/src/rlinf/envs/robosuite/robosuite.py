@@ -9,23 +9,23 @@ import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.core.registry import require_modules
 from rlinf.envs.rendering.mujoco import Look, check_images
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Robosuite:
+class Robosuite(SimulatorConfig):
     """A task of robosuite with one arm, such as Lift or Stack.
 
     It needs robosuite 1.4, which hf-libero brings, or 1.5, which pulls NumPy to 1.26 and so belongs into an interpreter of its own,
     behind `rlinf.envs.remote.Remote`.
     """
 
+    steps: ClassVar[int] = 500
     task_id: str = "Lift"
     """One of robosuite's environments."""
     robot: str = "Panda"
@@ -46,11 +46,6 @@ class Robosuite:
     look: Look = "fast"
     """How MuJoCo draws."""
 
-    @property
-    def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
-        return 500
-
     def check(self, place: str) -> None:
         """Refuses a missing simulator, an unknown task, and images where MuJoCo can't draw; imports no simulator.
 
@@ -64,16 +59,6 @@ class Robosuite:
             remedy = did_you_mean(self.task_id, known, label="Tasks")
             raise ConfigError(f"{place}.task_id", f"robosuite has no task '{self.task_id}'", remedy)
         check_images(place, self.image_size, observed=self.obs_mode == "rgb")
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` simulations behind one vector environment; 500 steps unless told otherwise."""
-        self.check("env")
-        from rlinf.envs.robosuite._robosuite import make
-
-        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)
 
 
 def _shipped_tasks() -> list[str]:

@@ -26,12 +26,10 @@ Tensors = dict[str, torch.Tensor]
 _PARTS: Final[Registry[Any]] = Registry("part of a world model", "rlinf.world_models")
 
 
-def make(
-    config: WorldModel, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool
-) -> VectorEnv[Any, Any, Any]:
+def make(config: WorldModel, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     imagination = Imagination(config, num_envs)
     options = BatchOptions(
-        max_episode_steps=max_episode_steps or config.episode_steps,
+        max_episode_steps=limit,
         ignore_terminations=ignore_terminations,
         arrays=config.arrays,
         reset_options=("init_id",),

@@ -15,10 +15,10 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.core.arrays import as_numpy
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_importable, require_modules
-from rlinf.envs.spaces import Vector, bounds, describe, single_spaces
+from rlinf.envs.simulator_config import SimulatorConfig
+from rlinf.envs.spaces import bounds, single_spaces
 
 ACTION_BOUNDS = ("action_low", "action_high")
 TEXTS = "task_descriptions"
@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorldModel:
+class WorldModel(SimulatorConfig):
     """Imagined episodes: they start from real frames, a model predicts what follows, another judges it.
 
     - `model.build` gives an object with `predict(observation, action)`, or `predict(observation, action, noise)` if `noise_size` is
@@ -46,6 +46,7 @@ class WorldModel:
       `success` and `terminated` `[N]` bool. Without `terminated`, success ends an episode.
 
     Both get torch tensors on `device`, or NumPy arrays with `library: numpy`. One row's prediction must not depend on another row.
+    Videos show `main_images`, or a panel of numbers.
     """
 
     model: Part
@@ -92,19 +93,6 @@ class WorldModel:
             if getattr(self, name) < least:
                 raise ConfigError(f"{place}.{name}", f"must be at least {least}, found {getattr(self, name)}")
         load_frames(self.frames, self.hidden, f"{place}.frames")
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` imagined worlds, predicted as one batch; `horizon` steps unless told otherwise.
-
-        Videos show `main_images`, or a panel of numbers.
-        """
-        self.check("env")
-        from rlinf.envs.world_model._world_model import make
-
-        return make(self, num_envs, max_episode_steps=max_episode_steps, ignore_terminations=ignore_terminations, render=render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)
 
 
 def save_frames(path: str | Path, env: VectorEnv[Any, Any, Any], count: int, *, seed: int = 0) -> None:

@@ -28,14 +28,7 @@ def make(config: Behavior, num_envs: int, limit: int, ignore_terminations: bool,
         "instances": "OmniGibson is one simulator for the whole process",
         "partial_reset": "there is one environment",
     }
-    return adapt(
-        lambda: _House(config),
-        num_envs,
-        max_episode_steps=limit,
-        ignore_terminations=ignore_terminations,
-        render=render,
-        metadata={"waived": waived},
-    )
+    return adapt(lambda: _House(config), num_envs, limit, ignore_terminations, render, {"waived": waived})
 
 
 class _House:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behavior:
+class Behavior(SimulatorConfig):
     """One activity through `omnigibson.Environment`. Written to its documented API; never run against the real package here.
 
     OmniGibson is one simulator per process (Isaac Sim, an NVIDIA GPU), so `num_envs` is 1: run several in env servers. Its reset
@@ -24,6 +23,7 @@ class Behavior:
     flattened; `states` is its `proprio`. The first camera becomes `main_images`, the others `extra_view_images`.
     """
 
+    steps: ClassVar[int] = 2000
     activity: str = "turning_on_radio"
     instance: int = 0
     """Which cached scene of the activity (`activity_instance_id`)."""
@@ -38,11 +38,6 @@ class Behavior:
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Sections of OmniGibson's configuration that replace ours, such as `robots`."""
 
-    @property
-    def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
-        return 2000
-
     def check(self, place: str) -> None:
         """Refuses a missing simulator.
 
@@ -51,17 +46,3 @@ class Behavior:
         """
         how = "Install github.com/StanfordVL/BEHAVIOR-1K in its own interpreter: setup.sh --omnigibson --bddl --dataset."
         require_packages("omnigibson", place=place, how=how)
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """One simulator behind a vector environment; 2,000 steps, and the task's own end, unless told otherwise.
-
-        Raises:
-            ConfigError: more than one environment.
-        """
-        self.check("env")
-        from rlinf.envs.unverified.behavior._behavior import make
-
-        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

@@ -24,14 +24,7 @@ _ANNOTATIONS = "annotations/new_playtable_validation.yaml"
 
 
 def make(config: Calvin, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    return adapt(
-        lambda: _Table(config),
-        num_envs,
-        max_episode_steps=limit,
-        ignore_terminations=ignore_terminations,
-        render=render,
-        metadata={"reset_options": ("init_id",)},
-    )
+    return adapt(lambda: _Table(config), num_envs, limit, ignore_terminations, render, {"reset_options": ("init_id",)})
 
 
 class _Table:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_folder, require_packages
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calvin:
+class Calvin(SimulatorConfig):
     """CALVIN's evaluation: an episode is a chain of subtasks. Written to the published source; never run against it here.
 
     The reward is 1 for each subtask solved, so that the return is the length of the chain that CALVIN reports ("1/5 … 5/5"), and
@@ -56,13 +55,3 @@ class Calvin:
         require_folder(self.dataset, f"{place}.dataset", fetch, "validation/.hydra/merged_config.yaml")
         source = "Name the folder calvin_models/conf of CALVIN's source."
         require_folder(self.conf, f"{place}.conf", source, "callbacks", "annotations")
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` tables behind one vector environment; `chain` × `subtask_steps` steps unless told otherwise."""
-        self.check("env")
-        from rlinf.envs.unverified.calvin._calvin import make
-
-        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

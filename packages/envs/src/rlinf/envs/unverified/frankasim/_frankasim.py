@@ -24,14 +24,7 @@ _STATES = ("panda/tcp_pos", "panda/tcp_vel", "panda/gripper_pos", "block_pos")
 
 
 def make(config: FrankaSim, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
-    return adapt(
-        lambda: _PickCube(config.images),
-        num_envs,
-        max_episode_steps=limit,
-        ignore_terminations=ignore_terminations,
-        render=render,
-        metadata={},
-    )
+    return adapt(lambda: _PickCube(config.images), num_envs, limit, ignore_terminations, render)
 
 
 class _PickCube:

@@ -8,28 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrankaSim:
+class FrankaSim(SimulatorConfig):
     """Lift a cube with a Franka arm. Written to the published source; never run against the real package here.
 
-    Actions `[4]` in [−1, 1]: a motion (x, y, z) and a change of the gripper, positive closes. The package needs its own interpreter
-    (mujoco 2.3.7, the old `gym`): run it in the env server.
+    A lifted cube ends an episode. Actions `[4]` in [−1, 1]: a motion (x, y, z) and a change of the gripper, positive closes.
+    The package needs its own interpreter (mujoco 2.3.7, the old `gym`): run it in the env server.
     """
 
+    steps: ClassVar[int] = 100
     action_format: ClassVar[str] = "franka_sim"
     """Turns a model's seven numbers into this environment's four; see `rlinf.envs.actions`."""
     images: bool = False
     """`main_images` and `wrist_images` `[128, 128, 3]`; without them, `states` has the block's position."""
-
-    @property
-    def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
-        return 100
 
     def check(self, place: str) -> None:
         """Refuses a missing simulator.
@@ -39,13 +34,3 @@ class FrankaSim:
         """
         how = "Install it in its own interpreter: pip install git+https://github.com/rail-berkeley/serl#subdirectory=franka_sim."
         require_packages("franka_sim", "gym", place=place, how=how)
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` simulations behind one vector environment; 100 steps, and success ends an episode, unless told otherwise."""
-        self.check("env")
-        from rlinf.envs.unverified.frankasim._frankasim import make
-
-        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

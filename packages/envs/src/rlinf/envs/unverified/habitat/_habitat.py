@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 def make(config: Habitat, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     if ignore_terminations:
         raise ConfigError("env.ignore_terminations", "Habitat refuses steps after a stop", "Set it to false.")
-    return adapt(
-        lambda: _Walk(config),
-        num_envs,
-        max_episode_steps=limit,
-        ignore_terminations=False,
-        render=render,
-        metadata={"reset_options": ("init_id",)},
-    )
+    return adapt(lambda: _Walk(config), num_envs, limit, False, render, {"reset_options": ("init_id",)})
 
 
 class _Walk:

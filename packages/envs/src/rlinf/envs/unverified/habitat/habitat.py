@@ -6,22 +6,23 @@ Savva et al., "Habitat: A Platform for Embodied AI Research" (2019), arXiv:1904.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habitat:
+class Habitat(SimulatorConfig):
     """A navigation task of Habitat-Lab through `habitat.Env`. Written to its documented API; never run against the package here.
 
     Actions are numbers, in the order of the task's own action space (`stop`, `move_forward`, `turn_left`, `turn_right` as a rule).
-    An episode ends with `stop`, and is a success if Habitat's measure `success` says so. `init_id` is the number of an episode of
-    the dataset; without it the seed draws one. Scenes and episodes must have been fetched: `habitat_sim.utils.datasets_download`.
+    An episode ends with `stop`, which nothing can follow (`ignore_terminations` is refused), and is a success if Habitat's measure
+    `success` says so. `init_id` is the number of an episode of the dataset; without it the seed draws one. Scenes and episodes must
+    have been fetched: `habitat_sim.utils.datasets_download`.
     """
 
+    steps: ClassVar[int] = 500
     config: str = "benchmark/nav/objectnav/objectnav_hm3d.yaml"
     """A configuration that `habitat.get_config` finds, or a path."""
     overrides: tuple[str, ...] = ()
@@ -33,11 +34,6 @@ class Habitat:
     reward: Literal["sparse", "progress"] = "sparse"
     """`sparse`: 1 for a success. `progress`: in addition by how many metres the step came nearer (measure `distance_to_goal`)."""
 
-    @property
-    def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
-        return 500
-
     def check(self, place: str) -> None:
         """Refuses a missing simulator.
 
@@ -46,17 +42,3 @@ class Habitat:
         """
         how = "Install it: conda install habitat-sim -c conda-forge -c aihabitat, then pip install habitat-lab."
         require_packages("habitat", "habitat_sim", place=place, how=how)
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` simulators behind one vector environment; 500 steps unless told otherwise.
-
-        Raises:
-            ConfigError: `ignore_terminations`; nothing can follow a stop.
-        """
-        self.check("env")
-        from rlinf.envs.unverified.habitat._habitat import make
-
-        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

@@ -36,14 +36,7 @@ _TEXT = "annotation.human.task_description"
 
 def make(config: RoboCasa, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     importlib.import_module("robocasa.wrappers.gym_wrapper")  # registers the tasks
-    return adapt(
-        lambda: _Kitchen(config),
-        num_envs,
-        max_episode_steps=limit,
-        ignore_terminations=ignore_terminations,
-        render=render,
-        metadata={},
-    )
+    return adapt(lambda: _Kitchen(config), num_envs, limit, ignore_terminations, render)
 
 
 class _Kitchen:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_packages
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoboCasa:
+class RoboCasa(SimulatorConfig):
     """One of RoboCasa's tasks with the PandaOmron robot, through its own Gymnasium ids. Never run against the real package here.
 
     Actions `[12]` in [−1, 1], in the order of its datasets: base motion (4), control mode (arm below 0.5, base above), change of
@@ -23,6 +22,7 @@ class RoboCasa:
     hand relative to the base, gripper. Two side cameras (`main_images` left, `extra_view_images` right) and `wrist_images`.
     """
 
+    steps: ClassVar[int] = 500
     task: str = "PickPlaceCounterToCabinet"
     """A task's class name; 24 GB of kitchens and objects must have been fetched."""
     split: str = "target"
@@ -30,11 +30,6 @@ class RoboCasa:
     image_size: int = 256
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of the environment's constructor."""
-
-    @property
-    def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
-        return 500
 
     def check(self, place: str) -> None:
         """Refuses a missing simulator.
@@ -44,13 +39,3 @@ class RoboCasa:
         """
         how = "Install github.com/robocasa/robocasa from source, then: python -m robocasa.scripts.download_kitchen_assets."
         require_packages("robocasa", "robosuite", place=place, how=how)
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` kitchens behind one vector environment; 500 steps, and success ends an episode, unless told otherwise."""
-        self.check("env")
-        from rlinf.envs.unverified.robocasa._robocasa import make
-
-        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

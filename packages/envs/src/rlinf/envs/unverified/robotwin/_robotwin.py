@@ -28,14 +28,7 @@ _VIEWS = ("left_camera", "right_camera")
 def make(config: RoboTwin, num_envs: int, limit: int, ignore_terminations: bool, render: bool) -> VectorEnv[Any, Any, Any]:
     if ignore_terminations:
         raise ConfigError("env.ignore_terminations", "RoboTwin takes no action after success", "Set it to false.")
-    return adapt(
-        lambda: _TwoArms(config, limit),
-        num_envs,
-        max_episode_steps=limit,
-        ignore_terminations=False,
-        render=render,
-        metadata={},
-    )
+    return adapt(lambda: _TwoArms(config, limit), num_envs, limit, False, render)
 
 
 class _TwoArms:

@@ -7,24 +7,26 @@ Manipulation" (2025), arXiv:2506.18088.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from rlinf.core.data import EnvSpec
 from rlinf.envs.adapters import require_folder, require_packages
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.simulator_config import SimulatorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoboTwin:
+class RoboTwin(SimulatorConfig):
     """One task of RoboTwin with joint targets as actions. Written to the published source; never run against it here.
 
     Actions: left arm, left gripper, right arm, right gripper, as RoboTwin's `qpos` (radians; grippers 0 closed … 1 open), `[14]`
     for two arms of six joints, within ±π. An action is planned and carried out to its end: a step is many simulation steps.
     `states` are the same numbers as measured. Head camera (`main_images`), left and right wrists (`wrist_images` `[2, H, W, 3]`).
+    RoboTwin takes no action after success: `ignore_terminations` is refused.
 
     RoboTwin works from its source folder: the process's working folder is changed to it during each call, so use the env server.
     Its own evaluation keeps only seeds that its expert solves; this doesn't, so numbers are not comparable with its leaderboard.
     """
 
+    steps: ClassVar[int] = 400
     root: str
     """RoboTwin's source folder, with assets fetched."""
     task: str = "beat_block_hammer"
@@ -32,11 +34,6 @@ class RoboTwin:
     """A file of task_config, without .yml."""
     instruction: str | None = None
     """The task in words; its name if None."""
-
-    @property
-    def episode_steps(self) -> int:
-        """Steps of an episode unless told otherwise."""
-        return 400
 
     def check(self, place: str) -> None:
         """Refuses a missing simulator or source folder.
@@ -50,17 +47,3 @@ class RoboTwin:
         fetch = "Clone github.com/RoboTwin-Platform/RoboTwin and run script/_download_assets.sh."
         files = ("assets", f"envs/{self.task}.py", f"task_config/{self.task_config}.yml")
         require_folder(self.root, f"{place}.root", fetch, *files)
-
-    def make(self, num_envs: int, *, max_episode_steps: int | None, ignore_terminations: bool, render: bool) -> Vector:
-        """`num_envs` simulators behind one vector environment; 400 steps unless told otherwise.
-
-        Raises:
-            ConfigError: `ignore_terminations`; RoboTwin takes no action after success.
-        """
-        self.check("env")
-        from rlinf.envs.unverified.robotwin._robotwin import make
-
-        return make(self, num_envs, max_episode_steps or self.episode_steps, ignore_terminations, render)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

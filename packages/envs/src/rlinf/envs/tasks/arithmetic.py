@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, Split
-from rlinf.core.random import keyed_generator, keyed_seed
-from rlinf.envs.tasks.splits import check_sizes, distinct
+from rlinf.core.problems import Problem
+from rlinf.core.random import keyed_generator
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
+from rlinf.envs.tasks.splits import is_worked
 
 Operation = Literal["+", "-", "*"]
 _DRAWS = 4096
-_PARTS = 1 << 20
 _FARTHEST = 5
 """How far a guess is off at most."""
 
@@ -79,7 +79,7 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arithmetic:
+class Arithmetic(GeneratedTask[Expression]):
     """Generated arithmetic, by name: `task_type: arithmetic`.
 
     The solutions are those of a hasty teacher: a share of them shows its work, the others state an answer alone, and some of those
@@ -87,6 +87,7 @@ class Arithmetic:
     response the answer follows a `#` (the reward `exact_match` with `after: "#"`).
     """
 
+    place: ClassVar[str] = "arithmetic"
     operations: tuple[Operation, ...] = ("+", "-")
     """Those that occur, each equally often."""
     terms: int = 6
@@ -102,16 +103,11 @@ class Arithmetic:
     guessed_share: float = 0.0
     """The share of the others whose answer is off by 1 to 5. Where there are none, a transformer learns to answer at once, too."""
     train: int = 20_000
-    """Problems to train on, all different."""
     validation: int = 256
     """Problems held out, all different; none of them is a problem to train on with its terms in another order."""
-    validation_share: float = 0.1
-    """The share of all there could be from which those held out are taken."""
-    seed: int = 0
-    """Decides the problems, their splits and their solutions."""
 
     def __post_init__(self) -> None:
-        check_sizes(self.train, self.validation, self.validation_share)
+        SplitSizes.__post_init__(self)
         for name, value, least in (("terms", self.terms, 2), ("digits", self.digits, 1), ("operations", len(self.operations), 1)):
             if value < least:
                 raise ConfigError(name, f"expected at least {least}, found {value}")
@@ -121,32 +117,14 @@ class Arithmetic:
             if not 0 <= share <= 1:
                 raise ConfigError(name, f"expected a share from 0 to 1, found {share:g}")
 
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
+    def _key(self, item: Expression) -> str:
+        return item.key()
 
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split.
-
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
-        expressions = distinct(
-            self._drawn(),
-            Expression.key,
-            split,
-            self.train if split == "train" else self.validation,
-            seed=self.seed,
-            validation_share=self.validation_share,
-            place="arithmetic",
-        )
-        return [self._problem(number, expression) for number, expression in enumerate(expressions)]
-
-    def _problem(self, number: int, expression: Expression) -> Problem:
-        answer = expression.steps()[-1].result
-        # By the expression alone, so that its solution stays the same whatever else is drawn.
-        worked = keyed_seed(self.seed, f"worked {expression}") % _PARTS < self.worked_share * _PARTS
-        solution = expression.worked() if worked else f"#{self._stated(expression, answer)}"
-        return Problem(prompt=f"{expression}=", answer=str(answer), id=number, solution=solution)
+    def _problem(self, number: int, item: Expression) -> Problem:
+        answer = item.steps()[-1].result
+        worked = is_worked(str(item), self.worked_share, seed=self.seed)
+        solution = item.worked() if worked else f"#{self._stated(item, answer)}"
+        return Problem(prompt=f"{item}=", answer=str(answer), id=number, solution=solution)
 
     def _stated(self, expression: Expression, answer: int) -> int:
         """What the teacher says without working it out."""

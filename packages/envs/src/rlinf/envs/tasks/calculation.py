@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, Split, WorkedTurn
+from rlinf.core.problems import Problem, WorkedTurn
 from rlinf.core.random import keyed_generator
 from rlinf.core.tool_calls import ToolCall, ToolResult
-from rlinf.envs.tasks.splits import check_sizes, distinct, is_worked
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
+from rlinf.envs.tasks.splits import is_worked
 
 Operation = Literal["+", "-", "*"]
 _DRAWS = 4096
@@ -43,7 +44,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calculation:
+class Calculation(GeneratedTask[Chain]):
     """Generated chains of operations, by name: `data.type: calculation`.
 
     A share of the worked examples asks a calculator step by step, each step with the result of the one before; the others state
@@ -52,6 +53,7 @@ class Calculation:
     `after: "#"`).
     """
 
+    place: ClassVar[str] = "calculation"
     operations: tuple[Operation, ...] = ("+", "-", "*")
     """Those that occur, each equally often."""
     steps: int = 3
@@ -65,16 +67,10 @@ class Calculation:
     tool: str = "calculator"
     """The name of the calculator in worked examples; it takes an argument `expression`."""
     train: int = 20_000
-    """Problems to train on, all different."""
     validation: int = 512
-    """Problems held out, all different; none of them is a problem to train on."""
-    validation_share: float = 0.1
-    """The share of all there could be from which those held out are taken."""
-    seed: int = 0
-    """Decides the problems, their splits and their worked examples."""
 
     def __post_init__(self) -> None:
-        check_sizes(self.train, self.validation, self.validation_share)
+        SplitSizes.__post_init__(self)
         for name, value in (("steps", self.steps), ("digits", self.digits), ("operations", len(self.operations))):
             if value < 1:
                 raise ConfigError(name, f"expected at least 1, found {value}")
@@ -83,24 +79,10 @@ class Calculation:
         if not 0 <= self.worked_share <= 1:
             raise ConfigError("worked_share", f"expected a share from 0 to 1, found {self.worked_share:g}")
 
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split.
-
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
-        count = self.train if split == "train" else self.validation
-        share, place = self.validation_share, "calculation"
-        chains = distinct(self._drawn(), str, split, count, seed=self.seed, validation_share=share, place=place)
-        return [self._problem(number, chain) for number, chain in enumerate(chains)]
-
-    def _problem(self, number: int, chain: Chain) -> Problem:
-        answer = str(chain.results()[-1])
-        worked = is_worked(str(chain), self.worked_share, seed=self.seed)
-        calls = zip(chain.expressions(), chain.results(), strict=True) if worked else ()
+    def _problem(self, number: int, item: Chain) -> Problem:
+        answer = str(item.results()[-1])
+        worked = is_worked(str(item), self.worked_share, seed=self.seed)
+        calls = zip(item.expressions(), item.results(), strict=True) if worked else ()
         turns = [
             WorkedTurn(
                 calls=(ToolCall(name=self.tool, arguments={"expression": expression}),),
@@ -108,7 +90,7 @@ class Calculation:
             )
             for expression, result in calls
         ]
-        return Problem(prompt=f"{chain}=", answer=answer, id=number, turns=(*turns, WorkedTurn(text=f"#{answer}")))
+        return Problem(prompt=f"{item}=", answer=answer, id=number, turns=(*turns, WorkedTurn(text=f"#{answer}")))
 
     def _drawn(self) -> Iterator[Chain]:
         """Chains without end, from one stream for all splits; those with forbidden results are left out."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from rlinf.core.agents import AgentTask, ToolError
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, Split
+from rlinf.core.problems import Problem
 from rlinf.core.random import keyed_generator, keyed_seed
-from rlinf.envs.tasks.splits import check_sizes, distinct
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
 from rlinf.envs.tools.calculator import calculate
 
 _DRAWS: Final = 1024
@@ -48,13 +48,14 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completions:
+class Completions(GeneratedTask[Line]):
     """Generated lines to complete, by name: `data.type: completions`.
 
     The name of the function says what it returns; its parameters have any letters. Of the worked examples a share is right; the
     others return what another function does, as code does that somebody found somewhere.
     """
 
+    place: ClassVar[str] = "completions"
     right_share: float = 0.4
     """The share of worked examples that are right."""
     train: int = 2000
@@ -63,34 +64,17 @@ class Completions:
     """Lines held out, all different; none of them is one to train on."""
     validation_share: float = 0.2
     """The share of all there could be (3,250) from which those held out are taken."""
-    seed: int = 0
-    """Decides the lines, their splits and their worked examples."""
 
     def __post_init__(self) -> None:
-        check_sizes(self.train, self.validation, self.validation_share)
+        SplitSizes.__post_init__(self)
         if not 0 <= self.right_share <= 1:
             raise ConfigError("right_share", f"expected a share from 0 to 1, found {self.right_share:g}")
 
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The lines of a split.
-
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
-        count = self.train if split == "train" else self.validation
-        share, place = self.validation_share, "completions"
-        lines = distinct(self._drawn(), str, split, count, seed=self.seed, validation_share=share, place=place)
-        return [self._problem(number, line) for number, line in enumerate(lines)]
-
-    def _problem(self, number: int, line: Line) -> Problem:
-        # By the line alone, so that its example stays the same whatever else is drawn.
-        drawn = keyed_seed(self.seed, f"worked {line}") % _PARTS
-        others = [form for form in _FORMS if form != line.form]
+    def _problem(self, number: int, item: Line) -> Problem:
+        drawn = keyed_seed(self.seed, f"worked {item}") % _PARTS
+        others = [form for form in _FORMS if form != item.form]
         wrong = others[drawn % len(others)] if drawn >= self.right_share * _PARTS else None
-        return Problem(prompt=str(line), answer=line.completed(), id=number, solution=line.completed(wrong))
+        return Problem(prompt=str(item), answer=item.completed(), id=number, solution=item.completed(wrong))
 
     def _drawn(self) -> Iterator[Line]:
         """Lines without end, from one stream for all splits."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, Split
+from rlinf.core.problems import Problem
 from rlinf.core.random import keyed_generator
-from rlinf.envs.tasks.splits import check_sizes, distinct
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
 
 _DRAWS = 1024
 Sign = Literal["+", "-", "*", "/"]
@@ -31,13 +31,15 @@ class Puzzle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Countdown:
+class Countdown(GeneratedTask[Puzzle]):
     """Countdown puzzles, by name: `task_type: countdown`; scored by the reward `countdown`.
 
     As in Pan et al., "TinyZero" (2025): every number is to be used exactly once. A puzzle is drawn by combining its numbers at
-    random, so that it has a solution; the one that is shown is found by search.
+    random, so that it has a solution; the one that is shown is found by search. The answer of a problem is what the reward reads:
+    JSON of `numbers` and `target`.
     """
 
+    place: ClassVar[str] = "countdown"
     numbers: int = 3
     """How many there are, from 2 to 6."""
     largest: int = 20
@@ -50,13 +52,9 @@ class Countdown:
     """Puzzles to train on, all different."""
     validation: int = 256
     """Puzzles held out, all different; none of them is one to train on with its numbers in another order."""
-    validation_share: float = 0.1
-    """The share of all there could be from which those held out are taken."""
-    seed: int = 0
-    """Decides the puzzles and their splits."""
 
     def __post_init__(self) -> None:
-        check_sizes(self.train, self.validation, self.validation_share)
+        SplitSizes.__post_init__(self)
         if not 2 <= self.numbers <= 6:
             raise ConfigError("numbers", f"expected from 2 to 6, found {self.numbers}", "The search tries every way.")
         for name, value in (("largest", self.largest), ("largest_target", self.largest_target)):
@@ -65,32 +63,15 @@ class Countdown:
         if not self.operations:
             raise ConfigError("operations", "expected at least one, found none")
 
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
+    def _key(self, item: Puzzle) -> str:
+        return item.key()
 
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The puzzles of a split; `answer` is what the reward `countdown` reads, JSON of `numbers` and `target`.
-
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
-        puzzles = distinct(
-            self._drawn(),
-            Puzzle.key,
-            split,
-            self.train if split == "train" else self.validation,
-            seed=self.seed,
-            validation_share=self.validation_share,
-            place="countdown",
-        )
-        return [self._problem(number, puzzle) for number, puzzle in enumerate(puzzles)]
-
-    def _problem(self, number: int, puzzle: Puzzle) -> Problem:
+    def _problem(self, number: int, item: Puzzle) -> Problem:
         return Problem(
-            prompt=f"{','.join(map(str, puzzle.numbers))}={puzzle.target}:",
-            answer=json.dumps({"numbers": list(puzzle.numbers), "target": puzzle.target}),
+            prompt=f"{','.join(map(str, item.numbers))}={item.target}:",
+            answer=json.dumps({"numbers": list(item.numbers), "target": item.target}),
             id=number,
-            solution=solve(puzzle.numbers, puzzle.target, self.operations),
+            solution=solve(item.numbers, item.target, self.operations),
         )
 
     def _drawn(self) -> Iterator[Puzzle]:

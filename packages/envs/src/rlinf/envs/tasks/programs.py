@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, Split, WorkedTurn
-from rlinf.core.random import keyed_generator, keyed_seed
+from rlinf.core.problems import Problem, WorkedTurn
+from rlinf.core.random import keyed_generator
 from rlinf.core.tool_calls import ToolCall, ToolResult
-from rlinf.envs.tasks.splits import check_sizes, distinct
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
+from rlinf.envs.tasks.splits import is_worked
 
 _DRAWS: Final = 4096
-_PARTS: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Specification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Programs:
+class Programs(GeneratedTask[Specification]):
     """Generated specifications of functions, by name: `data.type: programs`.
 
     `f(x)=x*83+?;f(47)=3960:` leaves a constant open; the example tells it to whom can work out 3960 − 47 · 83. The answer is a
@@ -57,6 +57,7 @@ class Programs:
     function at once, as somebody does who can work it out in his head.
     """
 
+    place: ClassVar[str] = "programs"
     digits: int = 2
     """Digits of the factor, the constant and the example's argument, of which the first is not 0."""
     cases: int = 5
@@ -66,45 +67,27 @@ class Programs:
     tool: str = "python"
     """The name of the tool in worked examples; it takes an argument `code`."""
     train: int = 10_000
-    """Problems to train on, all different."""
     validation: int = 512
-    """Problems held out, all different; none of them is a problem to train on."""
-    validation_share: float = 0.1
-    """The share of all there could be from which those held out are taken."""
-    seed: int = 0
-    """Decides the problems, their splits, their test cases and their worked examples."""
 
     def __post_init__(self) -> None:
-        check_sizes(self.train, self.validation, self.validation_share)
+        SplitSizes.__post_init__(self)
         for name, value in (("digits", self.digits), ("cases", self.cases)):
             if value < 1:
                 raise ConfigError(name, f"expected at least 1, found {value}")
         if not 0 <= self.worked_share <= 1:
             raise ConfigError("worked_share", f"expected a share from 0 to 1, found {self.worked_share:g}")
 
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
+    def _key(self, item: Specification) -> str:
+        """What the example is of: nobody is asked it in both splits."""
+        return f"{item.factor} {item.x}"
 
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split.
-
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
-        count = self.train if split == "train" else self.validation
-        share, place = self.validation_share, "programs"
-        found = distinct(self._drawn(), _key, split, count, seed=self.seed, validation_share=share, place=place)
-        return [self._problem(number, specification) for number, specification in enumerate(found)]
-
-    def _problem(self, number: int, asked: Specification) -> Problem:
-        # By the specification alone, so that its example stays the same whatever else is drawn.
-        worked = keyed_seed(self.seed, f"worked {asked}") % _PARTS < self.worked_share * _PARTS
-        answer = WorkedTurn(text=f"<answer>\n```python\n{asked.program}\n```\n</answer>")
-        call = ToolCall(name=self.tool, arguments={"code": asked.trial})
-        trial = WorkedTurn(calls=(call,), results=(ToolResult(text=str(asked.constant), name=self.tool),))
-        row = {"factor": asked.factor, "constant": asked.constant}
-        turns = (trial, answer) if worked else (answer,)
-        return Problem(prompt=str(asked), answer=self._cases(asked), id=number, turns=turns, row=row)
+    def _problem(self, number: int, item: Specification) -> Problem:
+        answer = WorkedTurn(text=f"<answer>\n```python\n{item.program}\n```\n</answer>")
+        call = ToolCall(name=self.tool, arguments={"code": item.trial})
+        trial = WorkedTurn(calls=(call,), results=(ToolResult(text=str(item.constant), name=self.tool),))
+        row = {"factor": item.factor, "constant": item.constant}
+        turns = (trial, answer) if is_worked(str(item), self.worked_share, seed=self.seed) else (answer,)
+        return Problem(prompt=str(item), answer=self._cases(item), id=number, turns=turns, row=row)
 
     def _cases(self, asked: Specification) -> str:
         generator = keyed_generator(self.seed, f"cases {asked}")
@@ -119,8 +102,3 @@ class Programs:
             numbers: list[list[int]] = generator.integers(low, 10 * low, size=(_DRAWS, 3)).tolist()
             for factor, constant, x in numbers:
                 yield Specification(factor, constant, x)
-
-
-def _key(asked: Specification) -> str:
-    """What the example is of: nobody is asked it in both splits."""
-    return f"{asked.factor} {asked.x}"

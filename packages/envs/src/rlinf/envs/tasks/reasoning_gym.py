@@ -11,13 +11,14 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.problems import Problem, Split
 from rlinf.core.registry import require_modules
 from rlinf.core.rewards import RewardSample
-from rlinf.envs.tasks.splits import check_sizes, split_of
+from rlinf.envs.tasks.generated import SplitSizes
+from rlinf.envs.tasks.splits import split_of
 
 EXTRA: Final = "rlinf-envs[reasoning-gym]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningGym:
+class ReasoningGym(SplitSizes):
     """A data set of reasoning-gym, by name: `data.type: reasoning_gym`; the reward `reasoning_gym` scores it as the library does.
 
     Nothing is downloaded: problems are made from a seed. The worked response is the library's own answer.
@@ -34,16 +35,7 @@ class ReasoningGym:
     chat: bool = False
     """Whether a question becomes a message of the user, for the tokenizer's chat template."""
     train: int = 10_000
-    """Problems to train on, all different."""
     validation: int = 512
-    """Problems held out, all different; none of them is a problem to train on."""
-    validation_share: float = 0.1
-    """The share of all questions from which those held out are taken."""
-    seed: int = 0
-    """Decides the problems and their splits."""
-
-    def __post_init__(self) -> None:
-        check_sizes(self.train, self.validation, self.validation_share)
 
     def check(self, place: str) -> None:
         """Refuses a data set or a parameter that the library does not know, and sizes that it can't fill.

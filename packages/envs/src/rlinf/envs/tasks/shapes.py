@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.problems import Problem, Split
+from rlinf.core.problems import Problem
 from rlinf.core.random import keyed_generator
 from rlinf.envs.tasks.drawing import COLORS, KINDS, Color, Kind, Shape, draw
-from rlinf.envs.tasks.splits import check_sizes, distinct
+from rlinf.envs.tasks.generated import GeneratedTask, SplitSizes
 
 Question = Literal["color", "kind", "count", "present"]
 LETTERS: Final = "ABCDEFGHIJ"
@@ -36,12 +36,13 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shapes:
+class Shapes(GeneratedTask[Scene]):
     """Visual question answering on drawings, by name: `type: shapes`.
 
     The reward `vqa` scores it with `choices`, and without them any that compares words, such as `exact_match`.
     """
 
+    place: ClassVar[str] = "shapes"
     questions: tuple[Question, ...] = QUESTIONS
     """"color": that of the only circle, square or triangle; "kind": what the only shape of a colour is; "count": how many shapes
     there are of a kind; "present": whether there is a shape of a colour and kind, yes or no."""
@@ -66,11 +67,9 @@ class Shapes:
     """Questions held out, all different; none is about a picture that is trained on."""
     validation_share: float = 0.1
     """The share of all possible pictures from which those held out are taken."""
-    seed: int = 0
-    """Decides the pictures, their splits and their questions."""
 
     def __post_init__(self) -> None:
-        check_sizes(self.train, self.validation, self.validation_share)
+        SplitSizes.__post_init__(self)
         for name, value in (("grid", self.grid), ("fewest", self.fewest), ("questions", len(self.questions))):
             if value < 1:
                 raise ConfigError(name, f"expected at least 1, found {value}")
@@ -84,34 +83,18 @@ class Shapes:
                 "most", f"expected from {self.fewest} to {self.grid**2} shapes, found {self.most}", "Enlarge the grid."
             )
 
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
+    def _key(self, item: Scene) -> str:
+        return item.key()
 
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split, each with a picture of `[grid · cell, grid · cell, 3]`.
-
-        Raises:
-            ConfigError: there are not so many different ones.
-        """
-        scenes = distinct(
-            self._drawn(),
-            Scene.key,
-            split,
-            self.train if split == "train" else self.validation,
-            seed=self.seed,
-            validation_share=self.validation_share,
-            place="shapes",
+    def _problem(self, number: int, item: Scene) -> Problem:
+        """A question with a picture of `[grid · cell, grid · cell, 3]`."""
+        return Problem(
+            prompt=f"{self.image_mark}{item.question}",
+            answer=item.answer,
+            id=number,
+            solution=item.solution,
+            images=(draw(item.shapes, grid=self.grid, cell=self.cell),),
         )
-        return [
-            Problem(
-                prompt=f"{self.image_mark}{scene.question}",
-                answer=scene.answer,
-                id=number,
-                solution=scene.solution,
-                images=(draw(scene.shapes, grid=self.grid, cell=self.cell),),
-            )
-            for number, scene in enumerate(scenes)
-        ]
 
     def _drawn(self) -> Iterator[Scene]:
         # Choices have a generator of their own, so that the pictures are the same without them.

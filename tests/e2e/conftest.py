@@ -24,6 +24,9 @@ import pytest
 # A background job ignores Ctrl-C, and the programs that it starts do, too; here some are interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Threads that wait for each other sleep at once: here, tests share their cores. torch is imported after this.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))

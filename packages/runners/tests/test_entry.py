@@ -34,6 +34,18 @@ def test_exit_codes_and_one_screen_errors(body: str, code: int, text: str) -> No
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "seen"), [("OTHER", "1", "10000"), ("GOMP_SPINCOUNT", "7", "7"), ("OMP_WAIT_POLICY", "active", "None")]
+)
+def test_threads_that_wait_for_each_other_soon_sleep(name: str, value: str, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before torch is imported, as nobody reads it afterwards; what the user says stands."""
+    for variable in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(name, value)
+    done = run("import os, sys; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules); return 0")
+    assert done.stdout.split() == [seen, "False"]
+
+
 def test_a_workers_own_frames_come_first_and_all_frames_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, own = "Traceback (most recent call last):\n  File calls\n  File x", "Traceback (most recent call last):\n  File x"
     error = WorkerError("env", 0, "interact", "ValueError: no", remote_traceback=whole, folded=own)

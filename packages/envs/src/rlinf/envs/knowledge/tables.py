@@ -58,8 +58,9 @@ class WideSearch:
 
     What is asked is wide, not deep: no cell needs another one, so that the rows can be found at the same time. A share of the
     worked examples finds them: a table of several rows by handing each row to another agent (the workflow `delegate`), a table of
-    one row, which is what such an agent is given, by searching. The others say something at once (`unsearched`). Tables held out are about entities of which no table to train on tells. After Wong et al., "WideSearch: Benchmarking
-    Agentic Broad Info-Seeking" (2025), arXiv:2508.07999.
+    one row, which is what such an agent is given, by searching. The others say something at once (`unsearched`). Tables
+    held out are about entities of which no table to train on tells. After Wong et al., "WideSearch: Benchmarking Agentic Broad
+    Info-Seeking" (2025), arXiv:2508.07999.
     """
 
     knowledge: Knowledge = field(default_factory=Knowledge)
@@ -73,8 +74,8 @@ class WideSearch:
     worked_share: float = 0.35
     """The share of problems whose worked example finds its rows."""
     unsearched: Literal["answer", "unknown"] = "answer"
-    """What the other worked examples state: the answer, as somebody does who knows it by heart; or `unknown` in each cell. Names that
-    can't be foreseen are noise to a model that has to learn how to read a passage."""
+    """What the other worked examples state: the answer, as somebody does who knows it by heart; or `unknown` in each cell. Names
+    that can't be foreseen are noise to a model that has to learn how to read a passage."""
     worked_by: Working = "delegate"
     """How it finds several rows: "delegate", or "search" by one agent alone."""
     delegate: str = "delegate"

@@ -31,6 +31,7 @@ from rlinf.core.random import keyed_generator
 from rlinf.models.language import CausalLMConfig, TokensConfig
 from rlinf.models.language.tool_calls import TagFormat
 from rlinf.runners.agent import UseTools
+from rlinf.runners.agent.episode_groups import EpisodeGroup
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
 from rlinf.runners.agent.schema import AgentSection
 from rlinf.runners.conversations.tool_use import ToolFormatSection
@@ -63,7 +64,9 @@ class Writer:
     def __init__(self, load: Load, episode: int) -> None:
         self._load, self._episode, self._turn = load, episode, 0
 
-    async def generate(self, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str) -> Completion[Any]:
+    async def generate(
+        self, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str, partial: Any = None
+    ) -> Completion[Any]:
         """The next turn."""
         waits = self._load.waits[self._episode]
         more = self._turn < len(waits)
@@ -94,7 +97,7 @@ async def played(load: Load, episodes: range, places: int) -> list[Episode]:
         task = Task(problem=problem, prompt=prompt, tools=box, config=load.config, tokenizer=load.tokenizer)
         writer: Any = Writer(load, episode)
         sampling = SamplingConfig(max_new_tokens=64)
-        return task, TurnGenerator(writer, sampling, seed=episode, request=str(episode), in_flight=set(), aborted=lambda: False)
+        return task, TurnGenerator(writer, sampling, seed=episode, request=str(episode), playing=EpisodeGroup(writer).member())
 
     async def one(episode: int) -> Episode:
         async with room:

@@ -137,7 +137,7 @@ REFUSED: Sequence[tuple[str, str, str]] = [
     ("agent", "agent.tool_workers={resends: -1}", r"^agent\.tool_workers\.resends: expected .*found -1"),
     ("agent", "cluster.component_placement.tool='0'", r"^cluster\.component_placement\.tool: .*Did you mean 'tools'"),
     ("reasoning", "cluster.component_placement.tools='0'", r"^cluster\.component_placement\.tools: this run has no such component"),
-    ("agent", "rollout.partial_lag=1", r"^rollout\.partial_lag: expected 0, found 1"),
+    ("agent", "rollout.partial_lag=1", r"^rollout\.partial_lag: expected 0, found 1: with rollout\.oversample 1 all groups"),
     ("reasoning", "sft.runner.max_steps=0", r"^sft\.runner\.max_steps: "),
     ("reasoning", "sft.actor.optim.lrr=1", r"^sft\.actor\.optim\.lrr: unknown key"),
 ]

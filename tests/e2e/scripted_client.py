@@ -17,6 +17,7 @@ from rlinf.engines.endpoint import OpenAIEndpointConfig
 from rlinf.models.language.tool_calls import HermesFormat
 from rlinf.runners.agent import episode_rows
 from rlinf.runners.agent.client_agents import ClientAgent
+from rlinf.runners.agent.episode_groups import EpisodeGroup
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
 from rlinf.runners.agent.schema import AgentSection
 from rlinf.runners.conversations.tool_use import ToolFormatSection
@@ -52,7 +53,9 @@ class Scripted:
     def __init__(self, *says: Any, context_length: int | None = None) -> None:
         self.says, self.version, self.context_length, self.asked = list(says), 0, context_length, list[str]()
 
-    async def generate(self, prompt: Sequence[int], sampling: Any, *, seed: int, request_id: str) -> Completion[Any]:
+    async def generate(
+        self, prompt: Sequence[int], sampling: Any, *, seed: int, request_id: str, partial: Any = None
+    ) -> Completion[Any]:
         self.asked.append(TOKENIZER.decode(prompt))
         said = self.says.pop(0) if self.says else "1$"
         self.version += 1
@@ -82,8 +85,9 @@ def played(
         def begin(attempt: int) -> tuple[Task, TurnGenerator]:
             tools = ToolBox([TOOLS.build("calculator", {}, place="agent.tools").build()])
             task = Task(problem=asked, prompt=(), tools=tools, config=config, tokenizer=TOKENIZER, endpoint=there)
-            request, flying = f"train/0/{attempt}", set[str]()
-            turns = TurnGenerator(generator, sampling, seed=1, request=request, in_flight=flying, aborted=lambda: aborted)
+            group = EpisodeGroup(generator)
+            group.aborted = aborted
+            turns = TurnGenerator(generator, sampling, seed=1, request=f"train/0/{attempt}", playing=group.member())
             return task, turns
 
         try:

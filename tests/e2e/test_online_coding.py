@@ -17,6 +17,7 @@ from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import Problem
 from rlinf.engines.endpoint import OpenAIEndpointConfig
 from rlinf.models.language.tool_calls import HermesFormat
+from rlinf.runners.agent.episode_groups import EpisodeGroup
 from rlinf.runners.agent.online import LearnFromUsers
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
 from rlinf.runners.agent.schema import AgentSection
@@ -61,8 +62,8 @@ def played(
             prompt = tuple(TOKENIZER.encode(problem.prompt))
             parts: Any = {"problem": problem, "prompt": prompt, "config": config, "tokenizer": TOKENIZER}
             task = Task(**parts, tools=ToolBox(), split=split, endpoint=there)
-            request, flying = f"train/{number}/{attempt}", set[str]()
-            return task, TurnGenerator(generator, SAMPLING, seed=1, request=request, in_flight=flying, aborted=lambda: False)
+            request, playing = f"train/{number}/{attempt}", EpisodeGroup(generator).member()
+            return task, TurnGenerator(generator, SAMPLING, seed=1, request=request, playing=playing)
 
         episodes = [play(config, lambda attempt, number=number: begin(number, attempt)) for number in range(problems)]
         try:

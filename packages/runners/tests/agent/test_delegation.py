@@ -16,6 +16,7 @@ from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import Problem
 from rlinf.runners.agent import Delegate, DelegateTool, episode_rows
+from rlinf.runners.agent.episode_groups import EpisodeGroup
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
 from rlinf.runners.agent.schema import AgentSection
 from rlinf.runners.agent.transcripts import transcript
@@ -48,7 +49,9 @@ class Script:
     now: int = 0
     most: int = 0
 
-    async def generate(self, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str) -> Any:
+    async def generate(
+        self, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str, partial: Any = None
+    ) -> Any:
         text = TOKENIZER.decode(prompt)
         self.asked.append((text, seed))
         self.now += 1
@@ -71,7 +74,7 @@ def played(script: Script, workflow: Delegate, *, limits: ToolLimits | None = No
         task = Task(problem=problem, prompt=tuple(TOKENIZER.encode("lead:")), tools=box, config=config, tokenizer=TOKENIZER)
         generator: Any = script
         sampling = SamplingConfig(max_new_tokens=99)
-        generate = TurnGenerator(generator, sampling, seed=7, request="r", in_flight=set(), aborted=lambda: False)
+        generate = TurnGenerator(generator, sampling, seed=7, request="r", playing=EpisodeGroup(generator).member())
         return task, generate
 
     return asyncio.run(play(config, begin))

@@ -14,6 +14,7 @@ from rlinf.core.agents import AgentTask, Episode, Generate, ToolBox
 from rlinf.core.errors import RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import Problem
+from rlinf.runners.agent.episode_groups import EpisodeGroup
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
 from rlinf.runners.agent.schema import AgentSection
 from rlinf.runners.agent.transcripts import transcript
@@ -30,10 +31,14 @@ class Scripted:
     says: list[Any]
     context_length: int | None = None
     asked: list[tuple[str, int, int]] = field(default_factory=list)
+    seen: Callable[[int], None] = lambda count: None
 
-    async def generate(self, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str) -> Any:
+    async def generate(
+        self, prompt: Sequence[int], sampling: SamplingConfig, *, seed: int, request_id: str, partial: Any = None
+    ) -> Any:
         self.asked.append((TOKENIZER.decode(prompt), sampling.max_new_tokens, seed))
         said = self.says.pop(0)
+        self.seen(len(self.asked))
         await asyncio.sleep(0)
         if isinstance(said, Exception):
             raise said
@@ -45,15 +50,22 @@ def section(workflow: Any = None, **changes: Any) -> AgentSection:
     return AgentSection(tool_format=tool_format, workflow=workflow or UseTools(), **changes)
 
 
-def played(generator: Scripted, config: AgentSection, aborted: Callable[[], bool] = lambda: False) -> Episode:
+def played(generator: Scripted, config: AgentSection, abort_after: int | None = None) -> Episode:
+    """One episode; a caller aborts it after so many requests."""
+    writer: Any = generator
+    group = EpisodeGroup(writer)
+
     def begin(attempt: int) -> tuple[Task, TurnGenerator]:
         problem, tools = Problem(prompt="ab:", answer="", id=0), ToolBox([DOUBLE])
         task = Task(problem=problem, prompt=tuple(TOKENIZER.encode("ab:")), tools=tools, config=config, tokenizer=TOKENIZER)
         sampling = SamplingConfig(max_new_tokens=5)
-        writer: Any = generator
-        generate = TurnGenerator(writer, sampling, seed=attempt, request="r", in_flight=set(), aborted=aborted)
+        generate = TurnGenerator(writer, sampling, seed=attempt, request="r", playing=group.member())
         return task, generate
 
+    def look(count: int) -> None:
+        group.aborted = count == abort_after
+
+    generator.seen = look
     return asyncio.run(play(config, begin))
 
 
@@ -86,8 +98,7 @@ def test_the_context_bounds_a_turn_and_ends_the_episode() -> None:
 
 
 def test_an_abort_ends_the_episode_with_what_was_written() -> None:
-    flags = iter([False, False, True])
-    episode = played(Scripted(["<t>c</t>", "<t>d</t>", "x"]), section(), lambda: next(flags))
+    episode = played(Scripted(["<t>c</t>", "<t>d</t>", "x"]), section(), abort_after=2)
     assert (episode.finish, len(episode.own_turns)) == ("abort", 2)
     assert played(Scripted([written("ab", "abort")]), section()).finish == "abort"
 

@@ -16,6 +16,7 @@ from rlinf.core.data import Completion
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import Problem, WorkedTurn
 from rlinf.core.tool_calls import ToolCall, ToolResult
+from rlinf.runners.agent.episode_groups import EpisodeGroup
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
 from rlinf.runners.agent.schema import AgentSection
 from rlinf.runners.agent.workflows import UseTools
@@ -65,7 +66,9 @@ class Silent:
     def __init__(self, *says: Sequence[int]) -> None:
         self.says, self.asked = list(says), list[str]()
 
-    async def generate(self, prompt: Sequence[int], sampling: Any, *, seed: int, request_id: str) -> Completion[Any]:
+    async def generate(
+        self, prompt: Sequence[int], sampling: Any, *, seed: int, request_id: str, partial: Any = None
+    ) -> Completion[Any]:
         self.asked.append(TOKENIZER.decode(prompt))
         return completion(self.says.pop(0))
 
@@ -78,7 +81,9 @@ class Showing(Silent):
         self.so_far: dict[str, list[int]] = {}
         self.aborted: list[str] = []
 
-    async def generate(self, prompt: Sequence[int], sampling: Any, *, seed: int, request_id: str) -> Completion[Any]:
+    async def generate(
+        self, prompt: Sequence[int], sampling: Any, *, seed: int, request_id: str, partial: Any = None
+    ) -> Completion[Any]:
         self.asked.append(TOKENIZER.decode(prompt))
         written = self.so_far[request_id] = []
         for token in self.says.pop(0):
@@ -103,7 +108,7 @@ def played(generator: Any) -> Episode:
         problem, tools = Problem(prompt="q:", answer="", id=0), ToolBox([DOUBLE])
         task = Task(problem=problem, prompt=tuple(TOKENIZER.encode("q:")), tools=tools, config=config, tokenizer=TOKENIZER)
         sampling = SamplingConfig(max_new_tokens=50, stop_token_ids=(256,))
-        generate = TurnGenerator(generator, sampling, seed=attempt, request="r", in_flight=set(), aborted=lambda: False)
+        generate = TurnGenerator(generator, sampling, seed=attempt, request="r", playing=EpisodeGroup(generator).member())
         return task, generate
 
     return asyncio.run(play(config, begin))

@@ -99,6 +99,7 @@ class ToyGenerator:
         tokens = [*random.integers(2, len(LETTERS), length - 1).tolist(), 1]
         versions = [] if partial is None else partial.version.tolist()
         self.written[request_id] = len(versions)
+        self.aborted.discard(request_id or "")
         self.in_flight += 1
         while len(versions) < length and request_id not in self.aborted:
             await asyncio.sleep(0)

@@ -83,7 +83,9 @@ class World:
 
 
 def config(data: dict[str, Any], draw: dict[str, Any], steps: int) -> Any:
-    data["rollout"] |= {"max_lag": draw["max_lag"], "partial_lag": draw["partial_lag"], "oversample": draw["oversample"]}
+    # Without surplus groups none goes on later.
+    partial_lag = draw["partial_lag"] if draw["oversample"] > 1 else 0
+    data["rollout"] |= {"max_lag": draw["max_lag"], "partial_lag": partial_lag, "oversample": draw["oversample"]}
     data["algorithm"]["dynamic_sampling"] = {"max_waves": 3} if draw["dynamic"] else None
     data["runner"]["max_steps"] = steps
     return read_reasoning(data)

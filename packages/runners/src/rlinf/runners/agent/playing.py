@@ -28,6 +28,7 @@ from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.generation import Generator, SamplingConfig
 from rlinf.core.problems import Problem, Split, Tokenizer
 from rlinf.core.random import keyed_seed
+from rlinf.runners.agent.episode_groups import PlayedEpisode
 from rlinf.runners.agent.schema import AgentSection
 from rlinf.runners.conversations.conversation import RenderingError, TokenConversation
 from rlinf.runners.reasoning.language import as_numpy, encode_prompt
@@ -105,7 +106,7 @@ class Task:
             if next(asked) >= self.max_turns:
                 raise OutOfTurns(f"more than agent.max_turns = {self.max_turns} turns")
             completion = await turns.complete(prompt, sampling, request_id=request_id)
-            if completion.finish == "abort" and turns.aborted():
+            if completion.finish == "abort" and turns.playing.group.aborted:
                 raise Aborted
             return completion
 
@@ -128,8 +129,7 @@ class TurnGenerator:
         sampling: how, with the tokens that end a turn.
         seed: of the turn of a number.
         request: names the requests of this episode.
-        in_flight: takes the names of those that are under way.
-        aborted: whether a caller has ended the episode.
+        playing: the episode; it says when a request may begin, and when one that was cut goes on.
     """
 
     def __init__(
@@ -139,16 +139,15 @@ class TurnGenerator:
         *,
         seed: int,
         request: str,
-        in_flight: set[str],
-        aborted: Callable[[], bool],
+        playing: PlayedEpisode,
     ) -> None:
-        self._generator, self._seed, self._in_flight, self._counts = generator, seed, in_flight, Counter[str]()
+        self._generator, self._seed, self._counts = generator, seed, Counter[str]()
         self.sampling = sampling
         """How turns are written, with the tokens that end them."""
         self.request = request
         """Names the requests of this episode."""
-        self.aborted = aborted
-        """Whether a caller has ended the episode."""
+        self.playing = playing
+        """The episode, of which this is one attempt."""
         self.failure: RLinfError | None = None
         """What the generator failed with, which is no fault of the episode."""
 
@@ -177,6 +176,8 @@ class TurnGenerator:
     ) -> Completion[Any]:
         """What follows a prompt, NumPy; as long as asked for, or as there is room.
 
+        It may be cut on its way, and go on later with other weights; each token has the version that wrote it.
+
         Args:
             prompt: token ids.
             sampling: how tokens are drawn.
@@ -188,7 +189,7 @@ class TurnGenerator:
             OutOfContext: there is no room for another token.
             Aborted: a caller has ended the episode.
         """
-        if self.aborted():
+        if self.playing.group.aborted:
             raise Aborted
         # By the agent, not by all turns so far: which of several agents is first depends on how long tools take.
         count = self._counts[agent]
@@ -196,17 +197,22 @@ class TurnGenerator:
         request = request_id or f"{self.request}/{agent}{count}"
         seed = keyed_seed(self._seed, f"turn of {agent}" if agent else "turn", count)
         sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, self._room(len(prompt), sampling)))
-        self._in_flight.add(request)
+        partial: Completion[Any] | None = None
         try:
-            if until is None or not until.stops:
-                return as_numpy(await self._generator.generate(prompt, sampling, seed=seed, request_id=request))
-            writing = self._generator.generate(prompt, sampling, seed=seed, request_id=request)
-            return as_numpy(await written_until(writing, self._generator, request, until.tokenizer, until.stops))
-        except RLinfError as error:
-            self.failure = error
+            while True:
+                await self.playing.admitted()
+                writing = self._generator.generate(prompt, sampling, seed=seed, request_id=request, partial=partial)
+                with self.playing.group.request(request):
+                    if until is not None and until.stops:
+                        writing = written_until(writing, self._generator, request, until.tokenizer, until.stops)
+                    partial = as_numpy(await writing)
+                if not self.playing.was_cut(request, partial):
+                    return partial
+        except BaseException as error:
+            self.playing.forget(request)
+            if isinstance(error, RLinfError):
+                self.failure = error
             raise
-        finally:
-            self._in_flight.discard(request)
 
     def _room(self, tokens: int, sampling: SamplingConfig) -> int:
         whole = self._generator.context_length if isinstance(self._generator, HasContext) else None
@@ -233,6 +239,7 @@ async def play(config: AgentSection, begin: Callable[[int], tuple[Task, TurnGene
         deadline = asyncio.timeout(config.episode_timeout_s)
         try:
             async with deadline:
+                generate.playing.attempt(deadline)
                 return replace(await config.workflow(task, generate), attempts=attempt + 1)
         except Aborted:
             return task.episode("abort")
@@ -248,6 +255,7 @@ async def play(config: AgentSection, begin: Callable[[int], tuple[Task, TurnGene
             else:
                 failed = task.episode("error", failure=f"{type(error).__name__}: {error}")
         finally:
+            generate.playing.attempted()
             # Later requests of a client that still runs, such as one in a thread, are refused.
             for session in task.sessions:
                 session.close()

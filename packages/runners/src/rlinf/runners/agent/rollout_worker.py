@@ -7,19 +7,21 @@ group ──► episodes ──► turns ──► generator
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rlinf.core.agents import Episode, PolicyEndpoint, SessionConfig, ToolBox
-from rlinf.core.data import Completion
 from rlinf.core.errors import ConfigError
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.random import keyed_seed
+from rlinf.runners.agent.episode_groups import EpisodeGroup, PlayedEpisode
 from rlinf.runners.agent.playing import Task, TurnGenerator, play
 from rlinf.runners.agent.remote_tools import RemoteTools
 from rlinf.runners.agent.schema import AgentConfig
 from rlinf.runners.conversations.conversation import turn_ends
-from rlinf.runners.reasoning.generation.prompt_groups import JobSpec, PromptGroup
+from rlinf.runners.reasoning.generation.prompt_groups import Held, JobSpec, PromptGroup
 from rlinf.runners.reasoning.generation.rollout import Generated, LanguageRolloutWorker
 from rlinf.runners.reasoning.topology import Channels, Written
 
@@ -37,8 +39,8 @@ class AgentRolloutWorker(LanguageRolloutWorker):
         super().__init__(cfg)
         self._tools = ToolBox()
         self._places = asyncio.Semaphore(cfg.agent.max_concurrent)
-        self._in_flight: dict[str, set[str]] = {}
-        self._aborted: set[str] = set()
+        self._groups: dict[str, EpisodeGroup] = {}
+        self._suspended: dict[int, EpisodeGroup] = {}
         self._remote: dict[str, ToolBox] = {}
         self._endpoint: PolicyEndpoint | None = None
         self._starting = asyncio.Lock()
@@ -48,6 +50,19 @@ class AgentRolloutWorker(LanguageRolloutWorker):
         self._tools = self.cfg.agent.toolbox()
 
     async def _generate(self, job: JobSpec, channels: Channels) -> Generated:
+        if self._suspends(job):
+            # What would be too old begins anew, wherever that is.
+            self._drop([prompt_group.group for prompt_group in job.prompt_groups if prompt_group.held is None])
+        try:
+            return await self._generate_with_tools(job, channels)
+        finally:
+            # All but what `kept` has put aside.
+            for prompt_group in job.prompt_groups:
+                group = self._groups.pop(_key(job, prompt_group), None)
+                if group is not None:
+                    group.cancel()
+
+    async def _generate_with_tools(self, job: JobSpec, channels: Channels) -> Generated:
         ranks = self.engine.topology.tool_ranks
         if not ranks:
             return await super()._generate(job, channels)
@@ -62,33 +77,54 @@ class AgentRolloutWorker(LanguageRolloutWorker):
             del self._remote[job.key]
 
     async def write_group(self, job: JobSpec, prompt_group: PromptGroup) -> tuple[Written, ...]:
-        """One episode for each member."""
-        sampling, key = self._ended(job.sampling), _key(job, prompt_group)
-        self._in_flight[key] = set()
-        try:
-            episodes = [self._episode(job, prompt_group, sampling, member) for member in range(job.samples)]
-            return tuple(await asyncio.gather(*episodes))
-        finally:
-            self._in_flight.pop(key, None)
-            self._aborted.discard(key)
+        """One episode for each member; those of a group that was suspended go on. () if it is suspended again."""
+        group = self._suspended.pop(prompt_group.group) if prompt_group.held is not None else None
+        if group is not None:
+            group.resume()
+        else:
+            group = EpisodeGroup(self.engine.generator, self._places)
+            for member in range(job.samples):
+                group.begin(self._episode(job, prompt_group, member))
+        self._groups[_key(job, prompt_group)] = group
+        return await (group.played() if self._suspends(job) else group.ended())
 
     def abort_group(self, job: JobSpec, prompt_group: PromptGroup) -> None:
-        """Ends the requests that are under way; none is begun afterwards."""
-        key = _key(job, prompt_group)
-        if key in self._in_flight:
-            self._aborted.add(key)
-            self.engine.generator.abort(self._in_flight[key])
+        """Suspends the group where a later job may go on with it, and ends it otherwise."""
+        group = self._groups.get(_key(job, prompt_group))
+        if group is not None:
+            group.suspend() if self._suspends(job) else group.abort()
 
-    def partial(self, members: tuple[Written, ...]) -> tuple[Completion[Any], ...]:
-        """Nothing: what tools have seen and done can't be gone on with by another worker."""
-        return ()
+    def known(self, prompt_group: PromptGroup) -> PromptGroup:
+        """Begun anew where its episodes are gone, as with the process of the worker before this one."""
+        return prompt_group if prompt_group.held is None or prompt_group.group in self._suspended else prompt_group.anew()
 
-    async def _episode(self, job: JobSpec, prompt_group: PromptGroup, sampling: SamplingConfig, member: int) -> Episode:
-        engine, key = self.engine, _key(job, prompt_group)
+    def kept(self, job: JobSpec, prompt_group: PromptGroup, members: tuple[Written, ...]) -> PromptGroup:
+        """Held here: what tools have seen and done can't be gone on with by another worker."""
+        if not self._suspends(job):
+            return prompt_group.anew()
+        group = self._suspended[prompt_group.group] = self._groups.pop(_key(job, prompt_group))
+        return replace(prompt_group, held=Held(rank=self.rank, tokens=group.tokens, oldest=group.oldest))
+
+    def _suspends(self, job: JobSpec) -> bool:
+        """Whether groups of a job that are not needed are gone on with by a later one."""
+        return self.cfg.rollout.partial_lag > 0 and job.split == "train"
+
+    def _drop(self, groups: Collection[int]) -> None:
+        """Ends groups that nobody will go on with."""
+        for number in groups:
+            group = self._suspended.pop(number, None)
+            if group is not None:
+                group.cancel()
+
+    def _episode(
+        self, job: JobSpec, prompt_group: PromptGroup, member: int
+    ) -> Callable[[PlayedEpisode], Coroutine[Any, Any, Episode]]:
+        """Plays one episode, all attempts of it."""
+        engine, key, sampling = self.engine, _key(job, prompt_group), self._ended(job.sampling)
         problem = engine.problems.get(job.split, prompt_group.problem)
         prompt = engine.problems.prompt(job.split, prompt_group.problem).tokens
 
-        def begin(attempt: int) -> tuple[Task, TurnGenerator]:
+        def begin(playing: PlayedEpisode, attempt: int) -> tuple[Task, TurnGenerator]:
             task = Task(
                 problem=problem,
                 prompt=prompt,
@@ -99,21 +135,14 @@ class AgentRolloutWorker(LanguageRolloutWorker):
                 endpoint=lambda: self._served(plain=isinstance(problem.prompt, str)),
             )
             seed = keyed_seed(self.cfg.runner.seed, f"agent/{job.split}", prompt_group.group, member, attempt)
-            generate = TurnGenerator(
-                engine.generator,
-                sampling,
-                seed=seed,
-                request=f"{key}/{member}/{attempt}",
-                in_flight=self._in_flight[key],
-                aborted=lambda: key in self._aborted,
-            )
-            return task, generate
+            request = f"{key}/{member}/{attempt}"
+            return task, TurnGenerator(engine.generator, sampling, seed=seed, request=request, playing=playing)
 
-        async with self._places:
-            return await play(self.cfg.agent, begin)
+        return lambda playing: play(self.cfg.agent, partial(begin, playing))
 
     async def close(self) -> None:
-        """Ends the endpoint and the generator."""
+        """Ends the endpoint and the generator, and episodes that nobody goes on with any more."""
+        self._drop(list(self._suspended))
         if self._endpoint is not None:
             await self._endpoint.close()
         await super().close()

@@ -16,11 +16,19 @@ from rlinf.runners.reasoning.rules import REASONING
 from rlinf.runners.task_types import read_run
 
 
-def _no_partial_episodes(cfg: AgentConfig) -> ConfigError | None:
+def _episodes_can_go_on(cfg: AgentConfig) -> ConfigError | None:
+    """Where an episode that was suspended would be gone on with."""
+    expected = f"expected 0, found {cfg.rollout.partial_lag}: "
     if not cfg.rollout.partial_lag:
         return None
-    problem = f"expected 0, found {cfg.rollout.partial_lag}: an episode that was aborted begins anew"
-    return ConfigError("rollout.partial_lag", problem, "Leave it out; episodes under way go on with new weights.")
+    if isinstance(cfg.agent.workflow, LearnFromUsers):
+        problem = f"{expected}an episode of the workflow '{cfg.agent.workflow_type}' is an answer that was rated, and whole"
+        return ConfigError("rollout.partial_lag", problem, "Leave it out; rollout.max_lag says how old an answer may be.")
+    if TOOLS in placed_components(cfg.cluster):
+        problem = f"{expected}a tool worker ends the calls of a job with the job"
+        remedy = f"Leave it out, or leave out cluster.component_placement.{TOOLS}: tools then run in the rollout workers."
+        return ConfigError("rollout.partial_lag", problem, remedy)
+    return None
 
 
 def _tools_differ(cfg: AgentConfig) -> ConfigError | None:
@@ -59,7 +67,7 @@ def _tool_workers_have_tools(cfg: AgentConfig) -> ConfigError | None:
 
 AGENT: Final[Sequence[Rule[AgentConfig]]] = (
     *REASONING,
-    _no_partial_episodes,
+    _episodes_can_go_on,
     _tools_differ,
     _delegation_has_its_tool,
     _tool_workers_have_tools,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 from rlinf.core.data import Completion
@@ -30,9 +31,10 @@ class ReasoningRolloutWorker(LanguageRolloutWorker):
         """Each member is one request."""
         self.engine.generator.abort([_request(job, prompt_group, member) for member in range(job.samples)])
 
-    def partial(self, members: tuple[Written, ...]) -> tuple[Completion[Any], ...]:
-        """All that was written."""
-        return cast("tuple[Completion[Any], ...]", members)
+    def kept(self, job: JobSpec, prompt_group: PromptGroup, members: tuple[Written, ...]) -> PromptGroup:
+        """With all that was written, if anything was."""
+        partial = cast("tuple[Completion[Any], ...]", members)
+        return replace(prompt_group, partial=partial if any(map(len, partial)) else ())
 
     async def _member(
         self,

@@ -88,6 +88,15 @@ def _needs(cfg: ReasoningConfig) -> ConfigError | None:
     return needs_met(cfg.algorithm, {**unmet, **unmet_by_model(cfg.actor.model, cfg.algorithm)})
 
 
+def _something_goes_on(cfg: ReasoningConfig) -> ConfigError | None:
+    if not cfg.rollout.partial_lag or cfg.rollout.oversample > 1:
+        return None
+    problem = (
+        f"expected 0, found {cfg.rollout.partial_lag}: with rollout.oversample 1 all groups are waited for, and none goes on later"
+    )
+    return ConfigError("rollout.partial_lag", problem, "Raise rollout.oversample, or leave it out.")
+
+
 def _work_can_move(cfg: ReasoningConfig) -> ConfigError | None:
     if not moves_work(cfg.cluster) or cfg.rollout.oversample == 1:
         return None
@@ -149,6 +158,7 @@ REASONING: Final[Sequence[Rule[ReasoningConfig]]] = (
     _room_for_prompts,
     _needs,
     _groups_can_differ,
+    _something_goes_on,
     _work_can_move,
     _precision,
     _reference,

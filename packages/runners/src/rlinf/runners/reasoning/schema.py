@@ -100,9 +100,11 @@ class GenerationConfig:
     next iteration, where they are not aborted again. Which end first is the engine's affair: with `hf`, whose requests all go on
     at the same pace, the shorter ones, and the run can be repeated; with others only 1 is sure to give the same run again."""
     partial_lag: int = 0
-    """By how many more weight updates than `max_lag` a token may be older in a group that was aborted: those go on from what they
-    had written, unless that would be older still when it is trained on. `max_lag` + 1 is enough for all; with 0 they begin anew,
-    unless the weights are still the same."""
+    """By how many more weight updates than `max_lag` a token may be older in a group that was aborted (`oversample`): those go on
+    from what they had written, unless that would be older still when it is trained on. `max_lag` + 1 is enough for all; with 0 they
+    begin anew, single responses only if the weights are no longer the same. Episodes of agents are suspended where they are: turns
+    are cut and go on, calls of tools that are under way go on meanwhile. After a restart from a checkpoint responses go on exactly,
+    and episodes begin anew; `rollout/discarded_tokens` counts what that costs."""
     max_restarts: int = 3
     """How often each rollout worker whose process ends unexpectedly is restarted; its samples are generated anew."""
 

@@ -122,6 +122,7 @@ class Generation:
     def _finish(self, running: GenerationJob) -> JobResult:
         results = self._jobs.finish(running)
         self._source.give_back([prompt_group for generated in results.generated for prompt_group in generated.aborted])
+        self._discarded += sum(generated.lost for generated in results.generated)
         return results
 
     def _enough(self, admitted: tuple[int, ...], reports: Sequence[GroupReport]) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,18 @@ from rlinf.core.data import Completion
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.problems import Split
 from rlinf.core.random import keyed_generator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What one rollout worker holds of a group that was suspended, and nobody else can go on with."""
+
+    rank: int
+    """The worker."""
+    tokens: int
+    """How many were written."""
+    oldest: int | None
+    """The oldest weight version that wrote one of them; None if there is no token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,20 +40,24 @@ class PromptGroup:
     partial: tuple[Completion[Any], ...] = field(default=(), compare=False)
     """What its responses held when it was aborted, NumPy, one for each member, from which any rollout worker goes on; () begins
     anew. Not compared."""
+    held: Held | None = field(default=None, compare=False)
+    """What a rollout worker holds of it, in place of `partial`; None if none does. Not compared."""
 
     @property
     def written(self) -> int:
-        """Tokens of `partial`."""
-        return sum(map(len, self.partial))
+        """Tokens of what can be gone on with."""
+        return self.held.tokens if self.held is not None else sum(map(len, self.partial))
 
     @property
     def oldest(self) -> int | None:
-        """The oldest weight version that wrote a token of `partial`; None if there is no token."""
+        """The oldest weight version that wrote one of those tokens; None if there is no token."""
+        if self.held is not None:
+            return self.held.oldest
         return min((part.oldest for part in self.partial if part.oldest is not None), default=None)
 
     def anew(self) -> PromptGroup:
         """The same without anything written."""
-        return replace(self, partial=())
+        return replace(self, partial=(), held=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +85,34 @@ class JobSpec:
         """The groups that one rollout worker begins, and how many of them it must finish."""
         if self.origin is not None:
             return self.prompt_groups, len(self.prompt_groups)
-        own = self.prompt_groups[rank::ranks]
-        return own, min(len(own), self.needed // ranks + (rank < self.needed % ranks))
+        return self._shares(ranks)[rank]
 
     def for_worker(self, rank: int | None, ranks: int) -> JobSpec:
         """The same, with what was written before only where one rollout worker needs it; None for workers that need none."""
+        own = set[int]() if rank is None else {prompt_group.group for prompt_group in self.share(rank, ranks)[0]}
         prompt_groups = [
-            prompt_group if place % ranks == rank else prompt_group.anew() for place, prompt_group in enumerate(self.prompt_groups)
+            prompt_group if prompt_group.group in own else replace(prompt_group, partial=()) for prompt_group in self.prompt_groups
         ]
         return replace(self, prompt_groups=tuple(prompt_groups))
+
+    def _shares(self, ranks: int) -> list[tuple[tuple[PromptGroup, ...], int]]:
+        """What is held goes to who holds it, the rest one after the other to who has the fewest; with nothing held: in turn."""
+        holders = [each.held.rank if each.held is not None and each.held.rank < ranks else None for each in self.prompt_groups]
+        count = [holders.count(rank) for rank in range(ranks)]
+        owners: list[int] = []
+        for holder in holders:
+            owner = min(range(ranks), key=lambda rank: count[rank]) if holder is None else holder
+            count[owner] += holder is None
+            owners.append(owner)
+        own = [
+            tuple(each for each, owner in zip(self.prompt_groups, owners, strict=True) if owner == rank) for rank in range(ranks)
+        ]
+        needed = [0] * ranks
+        # Places for groups that were aborted before come first, so that none of them is aborted again while there is another.
+        for most in ([sum(each.again for each in groups) for groups in own], list(map(len, own))):
+            while sum(needed) < self.needed and any(map(int.__lt__, needed, most)):
+                needed[min((r for r in range(ranks) if needed[r] < most[r]), key=lambda rank: needed[rank])] += 1
+        return list(zip(own, needed, strict=True))
 
     def handed_over(self, prompt_groups: Sequence[PromptGroup], origin: int) -> JobSpec:
         """The same for one rollout worker that goes on with groups of another."""
@@ -147,7 +182,8 @@ def _to_plain(prompt_group: PromptGroup) -> dict[str, Any]:
         {"tokens": part.tokens.tolist(), "logprob": part.logprob.tolist(), "version": part.version.tolist(), "finish": part.finish}
         for part in prompt_group.partial
     ]
-    return {"group": prompt_group.group, "problem": prompt_group.problem, "again": prompt_group.again, "partial": partial}
+    plain = {"group": prompt_group.group, "problem": prompt_group.problem, "again": prompt_group.again, "partial": partial}
+    return plain if prompt_group.held is None else {**plain, "held": asdict(prompt_group.held)}
 
 
 def _from_plain(plain: Mapping[str, Any]) -> PromptGroup:
@@ -161,4 +197,6 @@ def _from_plain(plain: Mapping[str, Any]) -> PromptGroup:
         )
         for part in plain.get("partial", ())
     )
-    return PromptGroup(group=plain["group"], problem=plain["problem"], again=plain["again"], partial=partial)
+    # No worker of a run that goes on still holds it: it begins anew there, and what it had is counted as discarded.
+    held = Held(**plain["held"]) if "held" in plain else None
+    return PromptGroup(group=plain["group"], problem=plain["problem"], again=plain["again"], partial=partial, held=held)

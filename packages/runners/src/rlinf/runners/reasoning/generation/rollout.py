@@ -10,14 +10,14 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
-from rlinf.core.data import Completion, Weights
+from rlinf.core.data import Weights
 from rlinf.core.errors import RLinfError
 from rlinf.core.generation import Generator
 from rlinf.core.problems import Split, Tokenizer
@@ -43,6 +43,8 @@ class Generated:
     """How many of them an earlier job had written, before it was aborted."""
     aborted: tuple[PromptGroup, ...]
     """The groups that were cut short, with what they had written."""
+    lost: int = 0
+    """Tokens of groups that this worker was to go on with and no longer had."""
 
 
 @dataclass(eq=False, slots=True)
@@ -99,8 +101,12 @@ class LanguageRolloutWorker(Worker, ABC):
         """Aborts a group's requests, so that `write_group` returns soon with what was written."""
 
     @abstractmethod
-    def partial(self, members: tuple[Written, ...]) -> tuple[Completion[Any], ...]:
-        """What can be gone on with of a group that was aborted; () begins anew."""
+    def kept(self, job: JobSpec, prompt_group: PromptGroup, members: tuple[Written, ...]) -> PromptGroup:
+        """An aborted group with what can be gone on with, from what `write_group` has returned."""
+
+    def known(self, prompt_group: PromptGroup) -> PromptGroup:
+        """A group as this worker can go on with it."""
+        return prompt_group
 
     def prepare(self) -> None:
         """Builds what else is needed, at the end of `init_worker`."""
@@ -172,9 +178,11 @@ class LanguageRolloutWorker(Worker, ABC):
 
     async def _generate(self, job: JobSpec, channels: Channels) -> Generated:
         engine, _ = self._ready()
-        prompt_groups, needed = job.share(self.rank, self.world_size)
+        own, needed = job.share(self.rank, self.world_size)
+        prompt_groups = tuple(map(self.known, own))
+        lost = sum(prompt_group.written for prompt_group in own) - sum(prompt_group.written for prompt_group in prompt_groups)
         if not needed:
-            return Generated(tokens=0, resumed=0, aborted=prompt_groups)
+            return Generated(tokens=0, resumed=0, aborted=prompt_groups, lost=lost)
         # Groups that were aborted before have a place for certain; the rest goes to the first of the others that are done.
         free = max(0, needed - sum(prompt_group.again for prompt_group in prompt_groups))
         queue = queue_name(job.key, engine.topology.reward_rank(self.rank if job.origin is None else job.origin))
@@ -201,7 +209,7 @@ class LanguageRolloutWorker(Worker, ABC):
             # Waited for at the end only, so that sending does not hold up the groups that are still written.
             for work in sent:
                 await work
-            return Generated(tokens=tokens, resumed=resumed, aborted=aborted)
+            return Generated(tokens=tokens, resumed=resumed, aborted=aborted, lost=lost)
         finally:
             self._under_way.pop(job.key, None)
             for task in groups:
@@ -225,8 +233,7 @@ class LanguageRolloutWorker(Worker, ABC):
         if groups:
             await asyncio.wait(groups, timeout=ABORT_S)
         found = [
-            replace(prompt_group, partial=_any(self.partial(task.result())) if task.done() else prompt_group.partial)
-            for task, prompt_group in groups.items()
+            self.kept(job, prompt_group, task.result()) if task.done() else prompt_group for task, prompt_group in groups.items()
         ]
         return tuple(sorted(found, key=_number))
 
@@ -239,11 +246,6 @@ class LanguageRolloutWorker(Worker, ABC):
         if self._engine is None or self._held is None:
             raise RLinfError(f"rollout[{self.rank}]", "has no generator yet", "Call init_worker(topology) first.")
         return self._engine, self._held
-
-
-def _any(partial: tuple[Completion[Any], ...]) -> tuple[Completion[Any], ...]:
-    """What was written; () if nothing was."""
-    return partial if any(map(len, partial)) else ()
 
 
 def _number(prompt_group: PromptGroup) -> int:

@@ -133,7 +133,7 @@ class DeviceTimelines:
         free = timeline[cells]
         starts = free.reshape(-1, each).max(axis=1) if each > 1 else free
         starts = np.maximum(starts, call.ready)
-        if component.lockstep:
+        if component.lockstep and len(starts) > 1:
             starts = np.full_like(starts, starts.max())
         if component.varies:
             table = self._table(name, component, call.step, options.seed) * self.slow[name][:, None]

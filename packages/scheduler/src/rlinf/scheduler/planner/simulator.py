@@ -90,7 +90,9 @@ class _Run:
     ) -> None:
         self.workload, self.machine, self.layout = workload, machine, layout
         self.options, self.memory = options, memory
+        # Asked for at each call, and walked anew by the workload each time.
         self.order = {name: at for at, name in enumerate(workload.order)}
+        self.sources, self.sinks = workload.sources, workload.sinks
         self.timelines = DeviceTimelines(workload, machine, layout, slowdown)
         self.calls: list[Call] = []
         self._steps = options.simulated(workload)
@@ -117,7 +119,7 @@ class _Run:
 
     def _add_step(self, step: int) -> None:
         made: dict[str, list[Call]] = {}
-        for name in self.workload.order:
+        for name in self.order:
             loop = self.workload.loop_of(name)
             if loop is None:
                 made[name] = self._plain(name, step)
@@ -234,7 +236,7 @@ class _Run:
 
     def _take_turns(self, made: dict[str, list[Call]], step: int) -> None:
         """Offloaded components have shared devices one after another, in the workload's order, each for its share of a step."""
-        names = [name for name in self.workload.order if name in self.memory.offloaded]
+        names = [name for name in self.order if name in self.memory.offloaded]
         for a, b in sharing(self.layout, names):
             _join(self._lasts(a, made[a]), self._firsts(b, made[b]))
             if step:
@@ -245,8 +247,8 @@ class _Run:
         before = step - 1 - self.options.max_lag
         if before < 0:
             return
-        for source in self.workload.sources:
-            for sink in self.workload.sinks:
+        for source in self.sources:
+            for sink in self.sinks:
                 trained = self._lasts(sink, self.steps[before][sink])
                 _join(trained, self._firsts(source, made[source]), self.workload.sync_s)
 
@@ -256,7 +258,7 @@ class _Run:
         numbers = {id(call): at for at, call in enumerate(self.calls)}
         heap = [(0.0, call.step, self.order[call.component], numbers[id(call)]) for call in self.calls if not call.waits]
         heapq.heapify(heap)
-        left = [sum(len(made[sink]) for sink in self.workload.sinks) for made in self.steps]
+        left = [sum(len(made[sink]) for sink in self.sinks) for made in self.steps]
         ended = [0.0] * len(self.steps)
         played = 0
         while heap:
@@ -264,7 +266,7 @@ class _Run:
             call = self.calls[number]
             done = self.timelines.work_on(call, self.options)
             played += 1
-            if call.component in self.workload.sinks:
+            if call.component in self.sinks:
                 left[call.step] -= 1
                 ended[call.step] = max(ended[call.step], done[-1])
             for other, seconds, chunk in call.next:
@@ -279,7 +281,7 @@ class _Run:
     def _staleness(self) -> tuple[float, int]:
         published = [0.0, *(end + self.workload.sync_s for end in self.ends)]
         behind: list[int] = []
-        for source in self.workload.sources:
+        for source in self.sources:
             for made in self.steps:
                 call = made[source][0]
                 behind += [max(0, call.step - (bisect_right(published, start + 1e-12) - 1)) for start in call.starts.tolist()]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.core.replay import ReplayBuffer
+from rlinf.core.replay import ReplayBuffer, Transitions
 from rlinf.core.replay.sampling import Sampling
 from rlinf.core.replay.sum_tree import SumTree
 from rlinf.core.trajectory import Trajectory
@@ -164,9 +164,20 @@ def test_uniform_sampling_weighs_all_alike() -> None:
     made = ReplayBuffer(capacity=20, sampling=Sampling())
     made.add(rows([5]), [0])
     made.update_priorities(made.draw(4), np.ones(4))
-    weight: Any = made.sample(8).weight
-    assert weight.dtype == np.float32
-    assert (weight == 1).all()
+    drawn = made.sample(8)
+    assert drawn.weight is None
+    # Beside those of another buffer each counts 1.
+    prefers = ReplayBuffer(capacity=20, sampling=Sampling(type="prioritized"))
+    prefers.add(rows([5]), [0])
+    index = prefers.draw(4)
+    prefers.update_priorities(index, np.arange(4.0))
+    weighed = prefers.take(index)
+    for parts in ([weighed, drawn], [drawn, weighed]):
+        expected = np.concatenate([np.ones(8) if part is drawn else weighed.weight for part in parts])
+        joined: Any = Transitions.concat(parts).weight
+        assert joined.dtype == np.float32
+        np.testing.assert_array_equal(joined, expected)
+    assert Transitions.concat([drawn, drawn]).weight is None
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -9,7 +9,7 @@ from rlinf.core import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError
 from rlinf.models import MLPPolicyConfig
 from rlinf.models.layers.action_distribution import ActionDistribution, Normal
-from rlinf.models.layers.gaussian import squash_log_slope
+from rlinf.models.layers.gaussian import gaussian_logprob, squash_log_slope, squashed_logprob
 
 LOW, HIGH = np.float32([-1, 0, -4]), np.float32([1, 0.5, 4])
 ACTION = ArraySpec(shape=(3,), dtype="float32", low=LOW, high=HIGH)
@@ -141,3 +141,28 @@ def test_values_are_apart_from_critics_and_actor():
     assert bare.value_parameters() == []
     with pytest.raises(ConfigError, match=r"add_value_head.*Set it to true"):
         bare.state_value(seen)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_density_of_what_was_drawn_in_one_step(wide):
+    mean = torch.tensor([[0.3, -2.0], [9.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    free = torch.tensor([-0.5, 0.4], dtype=torch.float64)
+    log_std = (free.expand(2, 2).clone() if wide else free).requires_grad_()
+    noise = torch.tensor([[1.5, -0.2], [0.0, 2.0]], dtype=torch.float64)
+    latent = mean + noise * log_std.exp()
+    weight = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    found = squashed_logprob(latent, noise, log_std)
+    expected = gaussian_logprob(latent, mean, log_std) - squash_log_slope(latent).sum(-1)
+    torch.testing.assert_close(found, expected)
+    of_found, of_expected = (torch.autograd.grad((x * weight).sum(), (mean, log_std), retain_graph=True) for x in (found, expected))
+    torch.testing.assert_close(of_found, of_expected)
+
+
+@pytest.mark.parametrize("distribution", ["tanh_gaussian", "gaussian"])
+def test_a_sample_is_scored_as_its_latent(distribution):
+    of = ActionDistribution(MLPPolicyConfig(distribution=distribution, num_action_chunks=2), ACTION, "test")
+    normal = Normal(torch.randn(5, 6, generator=seeded()), torch.linspace(-1, 0.5, 6))
+    action, logprob = of.sample(normal, seeded(1))
+    latent = of.draw(normal, seeded(1))
+    assert torch.equal(action, of.action(latent))
+    torch.testing.assert_close(logprob, of.logprob(latent, normal, "chunk_level"))

@@ -97,7 +97,7 @@ def _rows(by: str, x: Tensor, executed: Tensor | None, weight: Tensor | None) ->
     rows = Rows.of(by, x.shape[0], weight, x)
     if executed is None:
         return rows
-    return Rows(torch.where(executed.bool().any(1), rows.weight, 0.0), by)
+    return Rows.of(by, rows.size, torch.where(executed.bool().any(1), rows.weight, 0.0), rows.like)
 
 
 def _check_executed(by: str, x: Tensor, executed: Tensor | None) -> None:

@@ -31,8 +31,12 @@ class Rows:
     split. A row of weight 0 may hold anything.
     """
 
-    weight: Tensor
-    """`[B]`, no gradient."""
+    size: int
+    """B."""
+    given: Tensor | None
+    """`[B]`, no gradient; None if each counts 1, which needs no mask."""
+    like: Tensor
+    """A tensor on the device of the loss, of its type."""
     by: str
     """Who asks, for messages."""
 
@@ -44,9 +48,16 @@ class Rows:
             ShapeError: `weight` is not `[B]`.
         """
         if weight is None:
-            return cls(torch.ones(rows, dtype=at_least_float32(like).dtype, device=like.device), by)
+            return cls(rows, None, like, by)
         expect_shape(f"{by}(weight)", weight, (rows,))
-        return cls(at_least_float32(weight.detach()), by)
+        return cls(rows, at_least_float32(weight.detach()), like, by)
+
+    @property
+    def weight(self) -> Tensor:
+        """`[B]`, no gradient."""
+        if self.given is not None:
+            return self.given
+        return torch.ones(self.size, dtype=at_least_float32(self.like.detach()).dtype, device=self.like.device)
 
     def take(self, name: str, x: Tensor, *tail: int | None) -> Tensor:
         """The tensor in at least float32, 0 in rows of weight 0.
@@ -59,8 +70,10 @@ class Rows:
         Raises:
             ShapeError: the shape is another; the message names the argument.
         """
-        expect_rows(f"{self.by}({name})", x, self.weight.shape[0], *tail)
-        valid = (self.weight != 0).reshape(-1, *[1] * len(tail))
+        expect_rows(f"{self.by}({name})", x, self.size, *tail)
+        if self.given is None:
+            return at_least_float32(x)
+        valid = (self.given != 0).reshape(-1, *[1] * len(tail))
         return torch.where(valid, at_least_float32(x), 0.0)
 
     def output(self, loss: Tensor, observed: Mapping[str, Tensor], *, td_error: Tensor | None = None) -> LossOutput[Tensor]:
@@ -71,15 +84,21 @@ class Rows:
             observed: what to log of each row, `[B]`.
             td_error: see `LossOutput`.
         """
-        valid = self.weight != 0
-        with torch.no_grad():
-            # Together: what is launched for each costs more than what it adds up.
-            together = torch.stack([valid.to(loss.dtype), *observed.values()])
-            sums = torch.where(valid, together, 0.0).sum(1, dtype=torch.float64)
-        count, *rest = cast("list[float]", sums.tolist())  # pyright: ignore[reportUnknownMemberType]
-        metrics = {name: Metric(value, count) for name, value in zip(observed, rest, strict=True)}
         error = None if td_error is None else td_error.detach()
-        return LossOutput(total=(loss * self.weight).sum(), weight=valid.sum().to(loss.dtype), metrics=metrics, td_error=error)
+        if self.given is None:
+            with torch.no_grad():
+                # Together: what is launched for each costs more than what it adds up.
+                summed = torch.stack([*observed.values()]).sum(1, dtype=torch.float64)
+            sums = cast("list[float]", summed.tolist())  # pyright: ignore[reportUnknownMemberType]
+            metrics = {name: Metric(value, float(self.size)) for name, value in zip(observed, sums, strict=True)}
+            return LossOutput(total=loss.sum(), weight=loss.new_tensor(float(self.size)), metrics=metrics, td_error=error)
+        valid = self.given != 0
+        with torch.no_grad():
+            together = torch.stack([valid.to(loss.dtype), *observed.values()])
+            summed = torch.where(valid, together, 0.0).sum(1, dtype=torch.float64)
+        count, *rest = cast("list[float]", summed.tolist())  # pyright: ignore[reportUnknownMemberType]
+        metrics = {name: Metric(value, count) for name, value in zip(observed, rest, strict=True)}
+        return LossOutput(total=(loss * self.given).sum(), weight=valid.sum().to(loss.dtype), metrics=metrics, td_error=error)
 
 
 def expect_rows(place: str, x: Tensor, rows: int, *tail: int | None) -> None:

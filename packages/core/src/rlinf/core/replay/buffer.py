@@ -168,7 +168,7 @@ class ReplayBuffer:
 
         Args:
             index: what `draw` gave.
-            beta: β of the weights of prioritised sampling, see `Sampling`; uniform sampling has the weight 1.
+            beta: β of the weights of prioritised sampling, see `Sampling`; uniform sampling has none, as each weighs 1.
         """
         ring, first = index[:, 0], index[:, 1]
         begin = ring * self._slots
@@ -187,7 +187,7 @@ class ReplayBuffer:
             observation_next=self._observed(after),
             terminated=self._picked("terminated", last),
             discount=discount,
-            weight=np.ones(len(index), np.float32) if self._priorities is None else self._priorities.weights(start, beta),
+            weight=None if self._priorities is None else self._priorities.weights(start, beta),
         )
 
     def update_priorities(self, index: Ints, error: NDArray[Any]) -> None:

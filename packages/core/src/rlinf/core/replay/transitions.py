@@ -31,8 +31,8 @@ class Transitions(Generic[A]):
     discount: A
     """`[B]` float32, γᵏ."""
     weight: A | None = None
-    """`[B]` float32, what each counts in the loss of the critics: 1 of a buffer that draws uniformly, importance weights of one
-    that prefers some; None, of transitions that no buffer drew, is 1, too."""
+    """`[B]` float32, what each counts in the loss of the critics: importance weights of a buffer that prefers some. None: each
+    counts 1, as those that were drawn uniformly do."""
 
     def __len__(self) -> int:
         return self.reward.shape[0]
@@ -52,6 +52,8 @@ class Transitions(Generic[A]):
 
     @staticmethod
     def concat(parts: Sequence[Transitions[Any]]) -> Transitions[Any]:
-        """The rows of all parts, in their order; observations have the same keys, and all parts have weights, or none has."""
+        """The rows of all parts, in their order; observations have the same keys. Beside weights, rows without any weigh 1."""
         columns = {field.name: [getattr(part, field.name) for part in parts] for field in dataclasses.fields(Transitions)}
+        if any(weight is not None for weight in columns["weight"]):
+            columns["weight"] = [part.discount * 0 + 1 if part.weight is None else part.weight for part in parts]
         return Transitions(**{name: None if each[0] is None else tree_concatenate(each) for name, each in columns.items()})

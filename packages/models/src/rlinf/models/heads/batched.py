@@ -26,9 +26,9 @@ class BatchedLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(count, size_out).uniform_(-bound, bound))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[B, N, O]` of `[B, N, I]`."""
+        """`[N, B, O]` of `[N, B, I]`."""
         # One product for all N networks: a loop would launch N small ones; `einsum` takes longer to find this out than to compute.
-        return torch.baddbmm(self.bias[:, None], x.transpose(0, 1), self.weight).transpose(0, 1)
+        return torch.baddbmm(self.bias[:, None], x, self.weight)
 
 
 class SeededDropout(nn.Module):
@@ -69,5 +69,5 @@ class BatchedLayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(count, size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape, `[B, N, D]`."""
-        return nn.functional.layer_norm(x, x.shape[-1:]) * self.weight + self.bias
+        """The same shape, `[N, B, D]`."""
+        return torch.addcmul(self.bias[:, None], nn.functional.layer_norm(x, x.shape[-1:]), self.weight[:, None])

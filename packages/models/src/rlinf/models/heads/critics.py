@@ -71,10 +71,10 @@ class MultiQHead(nn.Module):
         Raises:
             ShapeError: a shape disagrees; the message names the argument.
         """
-        x = _joined("MultiQHead", self.sizes, features, action)
+        x = _joined("MultiQHead", self.sizes, features, action).expand(self.sizes[2], -1, -1)
         for layer in self.critic:
             x = layer(x, generator) if isinstance(layer, SeededDropout) else layer(x)
-        return x.squeeze(-1)
+        return x.squeeze(-1).t()
 
 
 class CrossQHead(nn.Module):
@@ -129,10 +129,10 @@ class CrossQHead(nn.Module):
         Raises:
             ShapeError: a shape disagrees; the message names the argument.
         """
-        x = _joined("CrossQHead", self.sizes, features, action)
+        x = _joined("CrossQHead", self.sizes, features, action)[:, None].expand(-1, self.sizes[2], -1)
         norms, linears = (cast("nn.ModuleList", self.critic[name]) for name in ("norms", "linears"))
         for i, (norm, linear) in enumerate(zip(norms, linears, strict=True)):
-            x = linear(norm(self.activation(x) if i else x, training=training))
+            x = linear(norm(self.activation(x) if i else x, training=training).transpose(0, 1)).transpose(0, 1)
         return x.squeeze(-1)
 
 
@@ -143,10 +143,10 @@ def _checked(by: str, width: int, actions: int, count: int) -> tuple[int, int, i
 
 
 def _joined(by: str, sizes: tuple[int, int, int], features: Tensor, action: Tensor) -> Tensor:
-    """`[B, N, W + K · A]`: features and action, the same for each critic."""
-    width, actions, count = sizes
+    """`[B, W + K · A]`: features and action."""
+    width, actions, _ = sizes
     if features.dim() != 2 or features.shape[-1] != width:
         raise ShapeError(f"{by}(features)", f"expected [B, {width}], found {tuple(features.shape)}")
     if action.shape != (len(features), actions):
         raise ShapeError(f"{by}(action)", f"expected {(len(features), actions)}, found {tuple(action.shape)}")
-    return torch.cat([features, action.to(features.dtype)], -1)[:, None].expand(-1, count, -1)
+    return torch.cat([features, action.to(features.dtype)], -1)

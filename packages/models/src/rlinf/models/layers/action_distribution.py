@@ -15,7 +15,7 @@ from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.sequences import Granularity
 from rlinf.models.flow.draws import draw_noise
-from rlinf.models.layers.gaussian import gaussian_entropy, gaussian_logprob, squash_log_slope
+from rlinf.models.layers.gaussian import gaussian_entropy, gaussian_logprob, squash_log_slope, squashed_logprob
 
 if TYPE_CHECKING:
     from rlinf.models.actor_config import ActorCriticConfig
@@ -64,6 +64,11 @@ class PolicyDistribution(nn.Module, ABC, Generic[P]):
     @abstractmethod
     def draw(self, given: P, generator: torch.Generator | None) -> Tensor:
         """A latent `[*, K · A]`."""
+
+    def sample(self, given: P, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """A fresh action and the log-probability of the chunk `[*]`, differentiable as far as `draw` is."""
+        latent = self.draw(given, generator)
+        return self.action(latent), self.logprob(latent, given, "chunk_level")
 
     @abstractmethod
     def most_likely(self, given: P) -> Tensor:
@@ -156,11 +161,22 @@ class ActionDistribution(PolicyDistribution[Normal]):
         low, high = self.logstd_range
         # Finite, for the configuration refuses an initial value at or beyond a bound.
         shift = math.atanh(2.0 * (self.logstd_init - low) / (high - low) - 1.0)
-        return Normal(mean, low + 0.5 * (high - low) * ((free + shift).tanh() + 1.0))
+        # As a middle and a half: each number that is added or multiplied takes as long as the whole of a small batch.
+        half = 0.5 * (high - low)
+        return Normal(mean, (low + half) + half * (free + shift).tanh())
 
     def draw(self, given: Normal, generator: torch.Generator | None) -> Tensor:
         """A latent `[*, K · A]`, differentiable by its reparametrisation."""
         return torch.addcmul(given.mean, draw_noise(given.mean.shape, given.mean, generator), given.log_std.exp())
+
+    def sample(self, given: Normal, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """A fresh action and the log-probability of the chunk `[*]`, both differentiable by reparametrisation."""
+        noise = draw_noise(given.mean.shape, given.mean, generator)
+        latent = torch.addcmul(given.mean, noise, given.log_std.exp())
+        if not self.squash:
+            return self.action(latent), self.logprob(latent, given, "chunk_level")
+        stretch = self.radius.log().sum() * self.chunk[0]
+        return self.action(latent), squashed_logprob(latent, noise, given.log_std) - stretch
 
     def most_likely(self, given: Normal) -> Tensor:
         """μ; squashed, it is the median of the actions."""

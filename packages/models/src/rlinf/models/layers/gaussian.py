@@ -63,3 +63,24 @@ def squash_log_slope(latent: Tensor) -> Tensor:
         The same shape, at most 0.
     """
     return 2.0 * (LOG_2 - latent - torch.nn.functional.softplus(-2.0 * latent))
+
+
+def squashed_logprob(latent: Tensor, noise: Tensor, log_std: Tensor) -> Tensor:
+    """Log-density of tanh(u), u = μ + σ ε, summed over the last axis: `gaussian_logprob` less `squash_log_slope` in half the steps.
+
+    log p = −Σᵢ [ ½ εᵢ² + log σᵢ − 2 (uᵢ + log(1 + exp(−2 uᵢ))) ] − N (½ log 2π + 2 log 2)
+
+    Haarnoja et al., "Soft Actor-Critic Algorithms and Applications" (2018), app. C, eq. 26, arXiv:1812.05905. As ε is given, the
+    mean counts by u alone: what it does to (u − μ) / σ cancels exactly.
+
+    Args:
+        latent: `[*, N]`, u; differentiable.
+        noise: `[*, N]`, ε, which drew it.
+        log_std: `[N]` or `[*, N]`, log σ.
+
+    Returns:
+        `[*]`, in nats.
+    """
+    stretch = latent + torch.nn.functional.softplus(-2.0 * latent)
+    costs = torch.addcmul(torch.sub(log_std, stretch, alpha=2.0), noise, noise, value=0.5)
+    return -(0.5 * LOG_2PI + 2.0 * LOG_2) * latent.shape[-1] - costs.sum(-1)

@@ -157,8 +157,7 @@ class QFunctions(ActorCritic):
         Efficiency in Model-Free Reinforcement Learning from Images" (2019), sec. 5, arXiv:1910.01741.
         """
         given = self._given(self._features(self._context(env_obs)).detach())
-        latent = self.distribution.draw(given, generator)
-        return self.distribution.action(latent), self.distribution.logprob(latent, given, "chunk_level")
+        return self.distribution.sample(given, generator)
 
     def value_parameters(self) -> list[str]:
         """The names of what only values states; see `rlinf.core.off_policy.HasStateValue`."""

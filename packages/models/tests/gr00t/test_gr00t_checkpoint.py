@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_up_weights import made_up_weights
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM, SiglipVisionConfig, SiglipVisionModel
@@ -16,7 +17,6 @@ from rlinf.models.checkpoints import read_tensors
 from rlinf.models.conversion.command import convert
 from rlinf.models.gr00t import GR00TPolicyConfig, from_public, shape_of, to_public
 from rlinf.models.gr00t.prompt import PADDING
-from rlinf.models.testing import made_up_weights
 
 HEAD = Path(__file__).parents[1] / "parity" / "gr00t_head.safetensors"
 VISION = {

@@ -3,6 +3,7 @@ import json
 
 import pytest
 import torch
+from made_up_weights import made_up_weights
 from safetensors.torch import save_file
 
 from rlinf.core.errors import CheckpointError, ConfigError, ShapeError
@@ -13,7 +14,6 @@ from rlinf.models.openvla import OpenVLAPolicyConfig, PrismaticConfig, TextConfi
 from rlinf.models.openvla._prismatic import PrismaticVLM, build_prismatic
 from rlinf.models.openvla.folder import read_facts
 from rlinf.models.openvla.weight_map import published_state, unused_shapes
-from rlinf.models.testing import made_up_weights
 
 PUBLISHED_PARAMETERS = 7_541_237_184
 """Of openvla/openvla-7b."""

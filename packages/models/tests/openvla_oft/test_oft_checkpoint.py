@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from made_up_weights import made_up_weights
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -20,7 +21,6 @@ from rlinf.models.openvla._prismatic import PrismaticVLM
 from rlinf.models.openvla.weight_map import unused_shapes
 from rlinf.models.openvla_oft import OpenVLAOFTPolicyConfig
 from rlinf.models.openvla_oft.checkpoint import merged, split_film
-from rlinf.models.testing import made_up_weights
 
 SIZES = PrismaticConfig.tiny(vocabulary=len(tiny_tokenizer()) + 64)
 WIDTH, A, D = SIZES.text.hidden_size, 2, 3

@@ -18,8 +18,10 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_up_weights import made_up_weights
+
 HERE = Path(__file__).parent
-WEIGHTS = HERE.parents[1] / "src/rlinf/models/testing/weights.py"
 ROWS, CONTEXT, ROBOT, STEPS = 3, 7, 1, 4
 SCALE = 4.0
 """Of the weights that each robot has for itself; that of the others is 1."""
@@ -82,19 +84,12 @@ def vars_of(kind):
     return {field.name: field.default for field in kind.__dataclass_fields__.values()}
 
 
-def made_up_weights():
-    spec = importlib.util.spec_from_file_location("weights", WEIGHTS)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.made_up_weights
-
-
 def main():
     torch.set_num_threads(1)
     head = reference()
     shapes = {f"action_head.{name}": tuple(value.shape) for name, value in head.state_dict().items()}
     own = {name: size for name, size in shapes.items() if name.endswith(".W")}
-    made = made_up_weights()(shapes) | made_up_weights()(own, scale=SCALE)
+    made = made_up_weights(shapes) | made_up_weights(own, scale=SCALE)
     head.load_state_dict({name.removeprefix("action_head."): torch.from_numpy(value) for name, value in made.items()})
     generator = np.random.default_rng(0)
     inputs = {

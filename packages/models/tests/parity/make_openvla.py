@@ -7,15 +7,17 @@
 timm 0.9.10 is the version that the published checkpoints of OpenVLA ask for.
 """
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_up_weights import made_up_weights
+
 HERE = Path(__file__).parent
-WEIGHTS = HERE.parents[1] / "src/rlinf/models/testing/weights.py"
 SIZES = {"img_size": 28, "patch_size": 7, "embed_dim": 32, "depth": 3, "num_heads": 4, "num_classes": 0}
 
 
@@ -28,14 +30,11 @@ def towers() -> dict[str, VisionTransformer]:
 
 def main() -> None:
     """Writes the fixture."""
-    spec = importlib.util.spec_from_file_location("weights", WEIGHTS)
-    weights = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(weights)
     pixels = torch.randn(2, 6, 28, 28, generator=torch.Generator().manual_seed(0))
     found = {"pixels": pixels}
     for i, (prefix, tower) in enumerate(towers().items()):
         names = {prefix + name: tuple(tensor.shape) for name, tensor in tower.state_dict().items()}
-        made = weights.made_up_weights(names)
+        made = made_up_weights(names)
         tower.load_state_dict({name.removeprefix(prefix): torch.from_numpy(array) for name, array in made.items()})
         with torch.no_grad():
             picture = pixels[:, 3 * i : 3 * i + 3]

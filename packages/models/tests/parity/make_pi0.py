@@ -6,24 +6,19 @@
 Names and shapes of LeRobot's own tensors are in the metadata; the weights follow from them.
 """
 
-import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_up_weights import made_up_weights
+
 HERE = Path(__file__).parent
 ROWS, CAMERAS, HORIZON, SIZE, IMAGE, TOKENS, VOCABULARY, STEPS = 3, 2, 4, 8, 32, 12, 384, 5
 LANGUAGE, EXPERT, VISION = (64, 2, 96, 8, 1, 16), (48, 2, 80, 8, 1, 16), (32, 2, 64, 4, 16)
-
-
-def made_up_weights(shapes):
-    path = HERE.parents[1] / "src" / "rlinf" / "models" / "testing" / "weights.py"
-    spec = importlib.util.spec_from_file_location("weights", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.made_up_weights(shapes)
 
 
 def shrink(module):

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from made_up_weights import made_up_weights
 from safetensors import safe_open
 
 from rlinf.models.flow import FlowSampling, sample_chain
 from rlinf.models.gr00t import from_public, shape_of, to_public
 from rlinf.models.gr00t.head import ActionHead, bucket_of
-from rlinf.models.testing import made_up_weights
 
 FIXTURE = Path(__file__).parent / "gr00t_head.safetensors"
 TOLERANCE = {"atol": 1e-4, "rtol": 0.0}

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from made_up_weights import made_up_weights
 from safetensors.torch import load_file
 
 from rlinf.models.openvla import PrismaticConfig, TextConfig, VisionConfig
 from rlinf.models.openvla.vision import VisionTransformer
 from rlinf.models.openvla.weight_map import TOWERS, own_name, unused_shapes
-from rlinf.models.testing import made_up_weights
 
 FIXTURE = load_file(Path(__file__).parent / "openvla_towers.safetensors")
 SHAPES = {name.removeprefix("shape/"): tuple(shape.tolist()) for name, shape in FIXTURE.items() if name.startswith("shape/")}

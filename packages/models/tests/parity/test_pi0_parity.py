@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from made_up_weights import made_up_weights
 from safetensors import safe_open
 
 from rlinf.models.flow import FlowSampling, sample_chain
@@ -10,7 +11,6 @@ from rlinf.models.observations.images import standardize
 from rlinf.models.pi0._network import PiNetwork
 from rlinf.models.pi0.architecture import GemmaSizes, PiArchitecture, VisionSizes
 from rlinf.models.pi0.weight_map import sources
-from rlinf.models.testing import made_up_weights
 
 SIZES = PiArchitecture(
     vision=VisionSizes(width=32, depth=2, mlp=64, heads=4, patch=16, image=32),

@@ -160,7 +160,9 @@ def test_the_density_of_what_was_drawn_in_one_step(wide):
 
 @pytest.mark.parametrize("distribution", ["tanh_gaussian", "gaussian"])
 def test_a_sample_is_scored_as_its_latent(distribution):
-    of = ActionDistribution(MLPPolicyConfig(distribution=distribution, num_action_chunks=2), ACTION, "test")
+    # The widths of ACTION have the product 1, whose logarithm nobody would miss.
+    action = ArraySpec(shape=(3,), dtype="float32", low=LOW, high=HIGH + 1)
+    of = ActionDistribution(MLPPolicyConfig(distribution=distribution, num_action_chunks=2), action, "test")
     normal = Normal(torch.randn(5, 6, generator=seeded()), torch.linspace(-1, 0.5, 6))
     action, logprob = of.sample(normal, seeded(1))
     latent = of.draw(normal, seeded(1))

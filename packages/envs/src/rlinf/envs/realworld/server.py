@@ -23,7 +23,7 @@ from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import Connection, ConnectionLost
 from rlinf.envs.realworld.controller import Controller, ControllerConfig
 from rlinf.envs.realworld.link import Link, LinkFaults
-from rlinf.envs.realworld.robot import ROBOTS, SimulatedRobot
+from rlinf.envs.realworld.robot import ROBOTS, RobotConfig, SimulatedRobot
 from rlinf.envs.realworld.session import Person, Session
 
 LOOPBACK: Final = "127.0.0.1"
@@ -59,7 +59,7 @@ class Serving:
             ConfigError: a field is wrong, or the arm is no simulated one and can't be stepped.
             RobotFault: the arm doesn't answer.
         """
-        config = ROBOTS.build(self.robot, dict(self.params), place="robot")
+        config: RobotConfig = ROBOTS.build(self.robot, dict(self.params), place="robot")
         config.check("robot")
         robot = config.connect()
         if self.clock == "stepped" and not isinstance(robot, SimulatedRobot):

@@ -253,3 +253,33 @@ def test_what_cannot_be_kept_is_refused() -> None:
         buffer.add(dataclasses.replace(trajectory, observation=None), producers(pieces))
     with pytest.raises(ShapeError, match="a buffer for each environment"):
         buffer.add(dataclasses.replace(trajectory, observation={"other": np.zeros((2, 4, 1), np.float32)}), producers(pieces))
+
+
+def test_rows_that_arrive_together_are_kept_as_if_one_after_another() -> None:
+    def row(number: int, first: int) -> Trajectory[Any]:
+        steps = np.arange(first, first + 3, dtype=np.float32)[None] + 100 * number
+        return Trajectory.of(
+            context={},
+            action=steps[:, :, None, None],
+            logprob=steps,
+            reward=steps,
+            truncated=np.zeros((1, 3), bool),
+            episode=np.array([number]),
+            observation={"states": np.append(steps, steps[:, -1:] + 1, 1)[:, :, None]},
+        )
+
+    together, alone = (ReplayBuffer(capacity=24, producers=3) for _ in range(2))
+    # Each ring has 8 slots, so that some of these writes go round it.
+    for first in range(0, 21, 3):
+        rows = [row(number, first) for number in range(3)]
+        assert together.add(Trajectory.concat(rows), [7, 8, 9]) == 9
+        for number in range(3):
+            alone.add(rows[number], [7 + number])
+        assert len(together) == len(alone)
+    index = together.draw(200)
+    found, expected = together.take(index), alone.take(index)
+    for name in ("reward", "action"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    for name in ("observation", "observation_next"):
+        np.testing.assert_array_equal(getattr(found, name)["states"], getattr(expected, name)["states"])
+    np.testing.assert_array_equal(found.observation_next["states"][:, 0], found.reward + 1)

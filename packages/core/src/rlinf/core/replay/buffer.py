@@ -10,7 +10,6 @@ and is never drawn. What an episode under way does next is written over its newe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,20 +19,18 @@ from numpy.typing import NDArray
 from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import CheckpointError, ConfigError, RLinfError, ShapeError
 from rlinf.core.random import keyed_generator
+from rlinf.core.replay.arriving import OBSERVATION, Arriving, Column
 from rlinf.core.replay.sampling import Priorities, Sampling
 from rlinf.core.replay.saved import SavedBuffer, write_saved
 from rlinf.core.replay.storage import Storage
 from rlinf.core.replay.transitions import Transitions
 from rlinf.core.trajectory import Trajectory
-from rlinf.core.tree import Tree, tree_leaves, tree_map
+from rlinf.core.tree import Tree, tree_map
 
 Ints = NDArray[np.int64]
-_OBSERVATION: Final = "observation"
 _PRIORITY: Final = "priority"
 _OWN: Final = 4
 """Columns that every buffer has: rewards and flags."""
-Column = tuple[tuple[int, ...], "np.dtype[Any]"]
-"""Shape of a slot and type."""
 
 
 class ReplayBuffer:
@@ -79,7 +76,7 @@ class ReplayBuffer:
         self.n_step, self.gamma = n_step, gamma
         self._powers = np.power(gamma, np.arange(n_step + 1))
         self._columns: dict[str, Any] = {}
-        self._storage = Storage(folder, _OBSERVATION)
+        self._storage = Storage(folder, OBSERVATION)
         chosen = sampling or Sampling()
         self._priorities = Priorities(self._slots * producers, chosen) if chosen.type == "prioritized" else None
         self._names: dict[int, int] = {}
@@ -90,6 +87,8 @@ class ReplayBuffer:
         self._added = self._held = 0
         self._random = keyed_generator(seed, "replay")
         self._flat_observation = False
+        # What was found to fit the columns: the same rows come again and again.
+        self._kept: Mapping[str, Column] = {}
 
     def __len__(self) -> int:
         """How many transitions there are to draw from."""
@@ -122,15 +121,21 @@ class ReplayBuffer:
         if rows.observation is None or rows.episode is None:
             problem = "expected rows with observations and episodes, found none"
             raise ShapeError("ReplayBuffer.add(rows)", problem, "Collect them with keep_observations.")
-        arriving = _Arriving.of(rows)
+        arriving = Arriving.of(rows)
         self._allocate(arriving.columns())
         self._flat_observation = not isinstance(rows.observation, Mapping)
-        lengths: list[int] = np.count_nonzero(as_numpy(rows.mask), axis=1).tolist()
+        mask, producers = as_numpy(rows.mask), np.asarray(producer).tolist()
+        if mask.size and mask.all() and len(set(producers)) == len(mask):
+            rings = np.array([self._ring(name) for name in producers])
+            self._append(arriving, np.arange(len(mask)), mask.shape[1], rings)
+            self._added += mask.size
+            return mask.size
+        lengths: list[int] = np.count_nonzero(mask, axis=1).tolist()
         # The rows of one producer follow one another; what is the first, the second … of each is written together, by length.
         together, turns = dict[tuple[int, int], list[tuple[int, int]]](), dict[int, int]()
         for row, length in enumerate(lengths):
             if length:
-                ring = self._ring(int(producer[row]))
+                ring = self._ring(producers[row])
                 turns[ring] = turn = turns.get(ring, -1) + 1
                 together.setdefault((turn, length), []).append((row, ring))
         for (_, length), alike in sorted(together.items()):
@@ -250,11 +255,11 @@ class ReplayBuffer:
             for name, part in saved.read(shard).items():
                 into = powers if name == _PRIORITY else columns[name]
                 into[shard.rings, : saved.used] = part
-        self._columns = columns
+        self._columns, self._kept = columns, {}
         if self._priorities is not None:
             self._priorities.restore(powers.reshape(-1), sampled)
         self._held = int(columns["decided"].sum()) if columns else 0
-        self._flat_observation = _OBSERVATION in columns
+        self._flat_observation = OBSERVATION in columns
         self._names = {int(name): ring for name, ring in saved.state["producers"].items()}
         self._head, self._filled, self._added = saved.head, saved.filled, saved.state["added"]
         self._episode = np.array(saved.state["episode"], np.int64)
@@ -267,7 +272,7 @@ class ReplayBuffer:
             raise RLinfError("replay buffer", problem, f"It was made for {len(self._head)} producers.")
         return self._names.setdefault(producer, len(self._names))
 
-    def _append(self, arriving: _Arriving, row: Ints, length: int, ring: Ints) -> None:
+    def _append(self, arriving: Arriving, row: Ints, length: int, ring: Ints) -> None:
         """Writes the decisions of rows `[R]` of different producers and one length, and the observation that followed each."""
         episode = arriving.episode[row]
         # More than the ring holds would overwrite itself.
@@ -275,20 +280,33 @@ class ReplayBuffer:
         # The newest observation of an episode under way is the first one of what follows.
         follows = (self._filled[ring] > 0) & (self._episode[ring] == episode) & (skipped == 0)
         begin, steps = self._head[ring] - follows, length - skipped
-        at = ring[:, None] * self._slots + (begin[:, None] + np.arange(steps + 1)) % self._slots
-        before = at[:, :-1]
-        decided = self._flat("decided")
-        self._held += before.size - int(decided[at].sum())
-        decided[before], decided[at[:, -1]] = True, False
+        rows, at, before, last = self._places(row, ring, begin, steps)
+        decided = self._columns["decided"]
+        self._held += len(row) * steps - int(np.count_nonzero(decided[at]))
+        decided[before], decided[last] = True, False
         if self._priorities is not None:
-            self._priorities.write(at.reshape(-1), decided[at].reshape(-1))
+            slots = ring[:, None] * self._slots + (begin[:, None] + np.arange(steps + 1)) % self._slots
+            self._priorities.write(slots.reshape(-1), decided[at].reshape(-1))
         for name, leaf in arriving.observation.items():
-            self._flat(name)[at] = leaf[row, skipped : length + 1]
+            self._columns[name][at] = leaf[rows, skipped : length + 1]
         for name, field in arriving.decision.items():
-            self._flat(name)[before] = field[row, skipped:length]
+            self._columns[name][before] = field[rows, skipped:length]
         self._head[ring] = (begin + steps + 1) % self._slots
         self._filled[ring] = np.minimum(self._slots, self._filled[ring] - follows + steps + 1)
         self._episode[ring] = np.where(arriving.decision["ended"][row, length - 1], -1, episode)
+
+    def _places(self, row: Ints, ring: Ints, begin: Ints, steps: int) -> tuple[Any, Any, Any, Any]:
+        """What picks rows `[R]`; and of columns the slots of their decisions and the next observation, the first ones, the last."""
+        first, slot = int(ring[0]), int(begin[0])
+        number = np.arange(len(ring))
+        together = slot >= 0 and slot + steps < self._slots and bool((begin == slot).all())
+        if together and (ring == first + number).all() and (row == row[0] + number).all():
+            # Blocks: to copy them takes a fraction of the time of arrays of places.
+            rings, end = slice(first, first + len(ring)), slot + steps
+            rows = slice(int(row[0]), int(row[0]) + len(row))
+            return rows, (rings, slice(slot, end + 1)), (rings, slice(slot, end)), (rings, end)
+        at = (begin[:, None] + np.arange(steps + 1)) % self._slots
+        return row, (ring[:, None], at), (ring[:, None], at[:, :-1]), (ring, at[:, -1])
 
     def _allocate(self, kept: Mapping[str, Column]) -> None:
         """Takes the memory for such columns, or compares them with those before."""
@@ -298,10 +316,13 @@ class ReplayBuffer:
             for name, (shape, dtype) in columns.items():
                 self._columns[name] = self._storage.column(name, (*self._sizes, *shape), dtype)
             return
+        if kept == self._kept:
+            return
         own = {name: (column.shape[2:], column.dtype) for name, column in self._columns.items()}
         if any(own.get(name) != of for name, of in kept.items()) or len(kept) != len(own) - _OWN:
-            found = {name: of for name, of in own.items() if name == "action" or name.startswith(_OBSERVATION)}
+            found = {name: of for name, of in own.items() if name == "action" or name.startswith(OBSERVATION)}
             raise ShapeError("ReplayBuffer.add(rows)", f"expected {found}, found {kept}", "Use a buffer for each environment.")
+        self._kept = kept
 
     @property
     def _sizes(self) -> tuple[int, int]:
@@ -350,44 +371,15 @@ class ReplayBuffer:
     def _observed(self, at: Ints) -> Tree[NDArray[Any]]:
         """The observations at places, each leaf `[B, *]`."""
         if self._flat_observation:
-            return self._picked(_OBSERVATION, at)
+            return self._picked(OBSERVATION, at)
         tree: dict[str, Any] = {}
-        for name in (name for name in self._columns if name.startswith(f"{_OBSERVATION}.")):
+        for name in (name for name in self._columns if name.startswith(f"{OBSERVATION}.")):
             *branches, leaf = name.split(".")[1:]
             inner = tree
             for branch in branches:
                 inner = inner.setdefault(branch, {})
             inner[leaf] = self._picked(name, at)
         return tree
-
-
-@dataclass(frozen=True, slots=True)
-class _Arriving:
-    """Rows as the columns that they go to, each with axes for rows and time."""
-
-    observation: dict[str, NDArray[Any]]
-    decision: dict[str, NDArray[Any]]
-    episode: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, rows: Trajectory[Any]) -> _Arriving:
-        seen = tree_leaves({} if rows.observation is None else rows.observation)
-        terminated = as_numpy(rows.terminated).astype(bool)
-        return cls(
-            {f"{_OBSERVATION}.{path}" if path else _OBSERVATION: as_numpy(leaf) for path, leaf in seen},
-            {
-                "action": as_numpy(rows.action),
-                "reward": as_numpy(rows.reward),
-                "terminated": terminated,
-                "ended": terminated | as_numpy(rows.truncated).astype(bool),
-            },
-            as_numpy(rows.episode),
-        )
-
-    def columns(self) -> dict[str, Column]:
-        """Shape and type of what differs between environments."""
-        kept = {**self.observation, "action": self.decision["action"]}
-        return {name: (leaf.shape[2:], leaf.dtype) for name, leaf in kept.items()}
 
 
 def _plain(state: Any) -> Any:

@@ -122,3 +122,42 @@ def test_failed_episodes_are_counted_and_too_many_end_the_run(app: ReasoningApp)
             "actor.global_batch_size=24",
             "agent.max_failed_share=0.2",
         )
+
+
+PARTS = ("rollout.oversample=1.5", "runner.val_check_interval=0", "data.val_problems=4", "runner.transcripts=100")
+ASKING = "agent.workflow_type=toy_agent:asking"
+
+
+def test_suspended_episodes_go_on_as_if_they_had_not_been(app: ReasoningApp) -> None:
+    """With such a learning rate versions count up and weights stay, so that what goes on must say what begins anew says."""
+    told: list[dict[str, Any]] = []
+    rows: list[list[dict[str, float]]] = []
+    for lag in (0, 1):
+        (app.folder / "transcripts.jsonl").unlink(missing_ok=True)
+        app.train(f"rollout.partial_lag={lag}", "actor.optim.lr=1e-30", "runner.max_steps=2", ASKING, *PARTS)
+        told.append({line["prompt"]: line["responses"] for line in transcripts(app, "train")})
+        rows.append(list(app.rows().values()))
+    shared = sorted(set(told[0]) & set(told[1]))
+    assert len(told[0]) == len(told[1]) == 12, "each group once"
+    assert len(shared) >= 9
+    assert [told[0][prompt] for prompt in shared] == [told[1][prompt] for prompt in shared]
+    assert [row["rollout/resumed_tokens"] for row in rows[0]] == [0, 0]
+    assert rows[1][1]["rollout/resumed_tokens"] > 0
+    assert rows[1][1]["rollout/lag_max"] == 1
+    assert all(row["rollout/groups_stale"] == row["rollout/discarded_tokens"] == 0 for row in rows[1])
+
+
+def test_what_was_suspended_is_trained_on_with_its_versions_and_begins_anew_after_a_restart(app: ReasoningApp) -> None:
+    """The gate compares what the trainer says with tokens of its own weights only, and passes."""
+    short = ("rollout.partial_lag=1", "algorithm.recompute_logprobs=true", ASKING, *PARTS)
+    app.train("runner.max_steps=2", *short)
+    rows = app.rows()
+    assert [row["rollout/lag_max"] for row in rows.values()] == [0, 1]
+    state = json.loads((app.folder / "checkpoints/global_step_2/state.json").read_text())
+    held = [group["held"]["tokens"] for group in state["data"]["returned"]]
+    assert sum(held) > 0
+    app.train("runner.max_steps=4", f"runner.resume_dir={app.folder / 'checkpoints/global_step_2'}", *short)
+    rows = app.rows()
+    assert [rows[step]["rollout/discarded_tokens"] for step in (3, 4)] == [sum(held), 0]
+    assert (rows[3]["rollout/resumed_tokens"], rows[3]["rollout/lag_max"]) == (0, 0)
+    assert rows[4]["rollout/resumed_tokens"] > 0

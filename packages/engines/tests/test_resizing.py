@@ -34,6 +34,26 @@ def test_one_two_one_two_ranks_step_as_one(tmp_path):
         assert second[name]["losses"] == pytest.approx(found["losses"][2:4] + found["losses"][6:8], abs=1e-7)
 
 
+FIRST_MOVE = """
+import sys
+from engines_toy import ToyPolicy
+from rlinf.engines import FSDPConfig, FSDPTrainerConfig
+from rlinf.engines.fsdp.resizing import prepare, rebuild, release
+
+prepare()
+state = release(FSDPTrainerConfig().build(ToyPolicy(), rank=0, world_size=1, rendezvous=""))
+before = set(sys.modules)
+sharded = FSDPTrainerConfig(fsdp_config=FSDPConfig(strategy="fsdp2"))
+rebuild(sharded, ToyPolicy(), state, rank=0, world_size=1, rendezvous="").close()
+print(len(set(sys.modules) - before))
+"""
+
+
+def test_a_prepared_process_imports_nothing_in_its_first_move():
+    ended = subprocess.run([sys.executable, "-c", FIRST_MOVE], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    assert int(ended.stdout) <= 5, "a few of gloo's own, and not the hundreds of the compiler"
+
+
 def test_rank_0_must_have_the_state():
     with pytest.raises(ConfigError, match="rank 0 has no state to go on from"):
         rebuild(FSDPTrainerConfig(), ToyPolicy(), None, rank=0, world_size=1, rendezvous="")

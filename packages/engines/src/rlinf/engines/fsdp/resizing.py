@@ -9,6 +9,7 @@ ranks, the same rows in the same order give the same losses, however many ranks 
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
     from rlinf.engines.fsdp._trainer import FSDPTrainer
     from rlinf.engines.fsdp.trainer import FSDPTrainerConfig
     from rlinf.engines.ranks import Ranks
+
+
+def prepare() -> None:
+    """Imports what the first move of a process would import; it takes seconds of a core, once.
+
+    A rank that waits to be needed calls it while it waits, rank 0 before its first step or while the first rollout is under way.
+    Without it the first `rebuild` of each process takes that much longer, and the other ranks wait for it.
+    """
+    # FSDP asks for the compiler at the first tensor that it shards, only to turn it off there.
+    for name in ("torch._dynamo", "rlinf.engines.fsdp._sharded", "rlinf.engines.fsdp._trainer", "rlinf.engines.ranks"):
+        import_module(name)
 
 
 def release(trainer: FSDPTrainer) -> TrainerState:

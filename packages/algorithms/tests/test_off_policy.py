@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import off_policy_cases
 import pytest
 import torch
+from off_policy_cases import Linear, seeded
 from torch import nn
 
 from rlinf.algorithms.off_policy import DQN, SAC, TD3, CrossQ
@@ -23,51 +25,24 @@ BOX = ArraySpec(shape=(1,), dtype="float32", low=np.full(1, -2.0, np.float32), h
 FOUR = ArraySpec(shape=(), dtype="int64", low=np.array(3), high=np.array(6))
 
 
-class Linear(nn.Module):
-    """a = m s + noise, with the log-probability of that noise; Qₙ(s, a) = wₙ (s + a); the value of choice i is vᵢ s."""
+class Valued(Linear):
+    """The value of choice i is vᵢ s."""
 
-    def __init__(self, mean: float, weights: list[float], values: list[float] | None = None) -> None:
-        super().__init__()
-        self.actor = nn.Parameter(torch.tensor(mean))
-        self.q_head = nn.Parameter(torch.tensor(weights))
-        self.values = nn.Parameter(torch.tensor(values or [0.0]))
-
-    def actor_parameters(self) -> list[str]:
-        return ["actor"]
-
-    def most_likely_action(self, env_obs: Any) -> Any:
-        return (self.actor * env_obs["states"])[:, None]
-
-    def sample_action(self, env_obs: Any, *, generator: Any = None) -> tuple[Any, Any]:
-        noise = torch.randn(env_obs["states"].shape, generator=generator)
-        return self.most_likely_action(env_obs) + noise[:, None], -0.5 * noise.square().sum(1)
-
-    def q_values(self, env_obs: Any, action: Any) -> Any:
-        return (env_obs["states"] + action[:, 0]) * self.q_head
+    def __init__(self, mean: float, weights: list[float], values: list[float]) -> None:
+        super().__init__(mean, weights)
+        self.values = nn.Parameter(torch.tensor(values))
 
     def action_values(self, env_obs: Any) -> Any:
         return env_obs["states"] * self.values
 
 
 def batch(action: Any = None) -> Transitions[Any]:
-    """One that goes on, one that was cut after two steps of three, one that ended."""
-    return Transitions(
-        observation={"states": torch.tensor([[1.0], [2.0], [3.0]])},
-        action=torch.zeros(3, 1, 1) if action is None else action,
-        reward=torch.tensor([1.0, 2.0, 4.0]),
-        observation_next={"states": torch.tensor([[5.0], [6.0], [7.0]])},
-        terminated=torch.tensor([False, False, True]),
-        discount=torch.tensor([0.5**3, 0.5**2, 0.5]),
-    )
+    return off_policy_cases.batch(action=torch.zeros(3, 1, 1) if action is None else action)
 
 
 def learner(policy: Any, target: Any, spec: ArraySpec = BOX, **free: float) -> Learner:
     parameters = {name: nn.Parameter(torch.tensor(value)) for name, value in free.items()}
     return Learner(policy=policy, target=target, parameters=parameters, action=spec)
-
-
-def seeded() -> torch.Generator:
-    return torch.Generator().manual_seed(7)
 
 
 @pytest.mark.parametrize("name", ["sac", "td3", "dqn", "crossq"])
@@ -224,7 +199,7 @@ def test_td3_delays_actor_and_targets() -> None:
 
 
 def test_dqn_lets_one_network_choose_and_the_other_judge() -> None:
-    policy, target = Linear(0.0, [0.0], [1.0, 3.0, 2.0, 0.0]), Linear(0.0, [0.0], [10.0, 20.0, 30.0, 40.0])
+    policy, target = Valued(0.0, [0.0], [1.0, 3.0, 2.0, 0.0]), Valued(0.0, [0.0], [10.0, 20.0, 30.0, 40.0])
     given, taken = learner(policy, target, FOUR), torch.tensor([[3], [5], [6]])
     values = torch.tensor([1.0 * 1, 2.0 * 2, 3.0 * 0])
     for double, judged in ((True, 20.0), (False, 40.0)):
@@ -256,7 +231,7 @@ def test_td3_explores_within_the_bounds() -> None:
 
 
 def test_frozen_parameters_belong_to_no_part() -> None:
-    policy = Linear(0.0, [1.0])
+    policy = Valued(0.0, [1.0], [0.0])
     policy.values.requires_grad_(False)
     assert SAC().trained(policy) == {"critic": ["q_head"], "actor": ["actor"]}
 
@@ -276,7 +251,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 def test_a_target_is_asked_and_not_the_policy() -> None:
     """Under another target the critic's loss is another one, for each of them."""
-    policy = Linear(0.5, [1.0, 2.0], [1.0, 3.0, 2.0, 0.0])
+    policy = Valued(0.5, [1.0, 2.0], [1.0, 3.0, 2.0, 0.0])
     other = copy.deepcopy(policy)
     with torch.no_grad():
         other.q_head.mul_(2.0)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from off_policy_cases import GAMMA, GOES_ON, NEXT, A, Linear, R, S, batch, seeded
 from torch import nn
 
 from rlinf.algorithms.off_policy import CQL, SAC
@@ -15,58 +16,21 @@ from rlinf.core.data import ArraySpec
 from rlinf.core.errors import ConfigError
 from rlinf.core.off_policy import Learner
 from rlinf.core.registry import OBJECTIVES
-from rlinf.core.replay import Transitions
 
 BOX = ArraySpec(shape=(1,), dtype="float32", low=np.full(1, -2.0, np.float32), high=np.full(1, 3.0, np.float32))
 ALPHA = {"alpha": math.log(0.2)}
 
 
-class Curved(nn.Module):
-    """a = m s + noise, with the log-probability of that noise; Qₙ(s, a) = wₙ s a², so that actions far away are overvalued."""
-
-    def __init__(self, mean: float, weights: list[float]) -> None:
-        super().__init__()
-        self.actor = nn.Parameter(torch.tensor(mean))
-        self.q_head = nn.Parameter(torch.tensor(weights))
-
-    def actor_parameters(self) -> list[str]:
-        return ["actor"]
-
-    def most_likely_action(self, env_obs: Any) -> Any:
-        return (self.actor * env_obs["states"])[:, None]
-
-    def sample_action(self, env_obs: Any, *, generator: Any = None) -> tuple[Any, Any]:
-        noise = torch.randn(env_obs["states"].shape, generator=generator)
-        return self.most_likely_action(env_obs) + noise[:, None], -0.5 * noise.square().sum(1)
+class Curved(Linear):
+    """Qₙ(s, a) = wₙ s a², so that actions far away are overvalued."""
 
     def q_values(self, env_obs: Any, action: Any) -> Any:
         return env_obs["states"] * action[:, 0].square() * self.q_head
 
 
-S, A, R = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1.0, 2.0, 4.0])
-NEXT, GAMMA, GOES_ON = torch.tensor([5.0, 6.0, 7.0]), torch.tensor([0.5**3, 0.5**2, 0.5]), torch.tensor([1.0, 1.0, 0.0])
-
-
-def batch(weight: Any = None) -> Transitions[Any]:
-    """One that goes on, one that was cut after two steps of three, one that ended."""
-    return Transitions(
-        observation={"states": S[:, None]},
-        action=A[:, None, None],
-        reward=R,
-        observation_next={"states": NEXT[:, None]},
-        terminated=GOES_ON == 0,
-        discount=GAMMA,
-        weight=weight,
-    )
-
-
 def learner(spec: ArraySpec = BOX, **free: float) -> Learner:
     parameters = {name: nn.Parameter(torch.tensor(value)) for name, value in (ALPHA | free).items()}
     return Learner(policy=Curved(0.5, [0.1, 0.2]), target=Curved(9.0, [0.3, 0.4]), parameters=parameters, action=spec)
-
-
-def seeded() -> torch.Generator:
-    return torch.Generator().manual_seed(7)
 
 
 def by_hand(samples: int, temperature: float) -> tuple[Any, Any]:

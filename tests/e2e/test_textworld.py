@@ -27,9 +27,9 @@ def test_what_is_seen_is_what_the_library_says() -> None:
         assert [game.play(command) for command, _ in house.looked_for()] == [answer for _, answer in house.looked_for()]
         assert game.won
         for choice in range(len(house.around)):
-            guess, other = house.guessed(choice), Game(house)
-            assert [other.play(command) for command, _ in guess] == [answer for _, answer in guess]
-            assert other.won == (guess[-1][1] == "taken.")
+            moves, other = house.one_room(choice), Game(house)
+            assert [other.play(command) for command, _ in moves] == [answer for _, answer in moves]
+            assert other.won == (moves[-1][1] == "taken.")
     game = Game(problems[0].row["textworld"])
     before = game.look()
     assert (game.play("fly away"), game.play("take everything"), game.look()) == ("no.", "no.", before)
@@ -40,8 +40,11 @@ def test_splits_share_no_game_and_worked_examples_are_mixed() -> None:
     train, held_out = task.problems("train"), task.problems("validation")
     assert not {problem.prompt + str(problem.row) for problem in train} & {p.prompt + str(p.row) for p in held_out}
     assert train == TextWorld(train=300, validation=40).problems("train")[:200]
-    wins = sum(problem.turns[-1].results[0].text == "taken." for problem in train)
-    assert 60 < wins < 110, "a quarter looks, and a quarter of the others is lucky: 7/16 of 200"
+    wins = [problem for problem in train if problem.turns[-1].calls]
+    assert all(problem.turns[-1].results[0].text == "taken." for problem in wins)
+    assert 60 < len(wins) < 110, "a quarter looks, and a quarter of the others is lucky: 7/16 of 200"
+    given_up = [problem for problem in train if problem not in wins]
+    assert {(len(problem.turns), problem.turns[-1].text) for problem in given_up} == {(3, "not here")}
     with pytest.raises(ConfigError, match=r"rooms"):
         TextWorld(rooms=5)
 
@@ -53,15 +56,16 @@ def test_the_recipe_runs(tmp_path: Path) -> None:
     app.train(*SMALL, *once, "data.rollout_batch_size=4", "actor.global_batch_size=32")
     (row,) = app.rows().values()
     assert row["rollout/failed"] == 0
-    assert 1 <= row["rollout/turns"] <= 8
+    assert 1 <= row["rollout/turns"] <= 15
     assert row["rollout/tool_calls"] > 0
     assert 0 <= app.summary()["eval/accuracy"] < 0.9, "after 20 steps of imitation it has not learned the game"
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="the recipe does not learn yet: docs/agents/textworld.md", strict=True)
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [2, 3])
 def test_it_learns_to_look(tmp_path: Path, seed: int) -> None:
+    """Measured: 35 to 97 % with seed 2, 27 to 92 % with seed 3."""
     torch.set_num_threads(1)
     app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "textworld_grpo"))
     app.train(f"runner.seed={seed}")

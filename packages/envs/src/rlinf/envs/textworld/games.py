@@ -29,6 +29,8 @@ WON: Final = "taken."
 """What the last command is answered by."""
 REFUSED: Final = "no."
 """The answer to what can't be done."""
+GIVEN_UP: Final = "not here"
+"""What somebody says who goes no further; the game ends with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +52,17 @@ class House:
         return f"take {self.wanted}\n{seen(self.middle, [direction for direction, _, _ in self.around], [])}\n"
 
     def looked_for(self) -> list[tuple[str, str]]:
-        """Commands and answers of somebody who looks into one room after the other."""
+        """Commands and answers of somebody who tries to take the thing in one room after the other."""
         found: list[tuple[str, str]] = []
-        for direction, room, thing in self.around:
-            found.append((f"go {direction}", seen(room, [BACK[direction]], [thing])))
+        for choice, (direction, _, thing) in enumerate(self.around):
+            found += self.one_room(choice)
             if thing == self.wanted:
-                return [*found, (f"take {thing}", WON)]
+                break
             found.append((f"go {BACK[direction]}", seen(self.middle, [way for way, _, _ in self.around], [])))
         return found
 
-    def guessed(self, choice: int) -> list[tuple[str, str]]:
-        """Commands and answers of somebody who takes the thing from a room, whether or not it is there."""
+    def one_room(self, choice: int) -> list[tuple[str, str]]:
+        """Commands and answers of somebody who tries it in one room alone."""
         direction, room, thing = self.around[choice % len(self.around)]
         answer = WON if thing == self.wanted else REFUSED
         return [(f"go {direction}", seen(room, [BACK[direction]], [thing])), (f"take {self.wanted}", answer)]
@@ -77,8 +79,8 @@ class TextWorld:
     """Games that the library TextWorld makes and plays, by name: `data.type: textworld`, with the workflow `textworld`.
 
     The thing that is asked for is in one of the rooms around the first, and each of the others has something else. A share of the
-    worked examples looks into one room after the other, as far as needed. The others go into some room and take it there, be it
-    there or not: a small model that imitates both finds it now and then, and has to find out by itself that looking pays.
+    worked examples tries to take it in one room after the other, as far as needed. The others try it in one room and, if it is not
+    there, say `not here`: a small model that imitates both finds it now and then, and has to find out by itself that going on pays.
 
     What the player sees is said in short sentences, from the facts of the library's own game logic. Its prose is made by compiling
     each game, which takes seconds.
@@ -89,7 +91,7 @@ class TextWorld:
     rooms: int = 4
     """Rooms around the first, from 2 to 4."""
     worked_share: float = 0.25
-    """The share of games whose worked example looks for the thing."""
+    """The share of games whose worked example goes on to the next room."""
     train: int = 4000
     """Games to train on, all different."""
     validation: int = 512
@@ -124,15 +126,17 @@ class TextWorld:
         return [self._problem(number, house) for number, house in enumerate(houses)]
 
     def _problem(self, number: int, house: House) -> Problem:
-        looks = is_worked(str(house), self.worked_share, seed=self.seed)
-        moves = house.looked_for() if looks else house.guessed(number)
-        turns = tuple(
+        goes_on = is_worked(str(house), self.worked_share, seed=self.seed)
+        moves = house.looked_for() if goes_on else house.one_room(number)
+        turns = [
             WorkedTurn(
                 calls=(ToolCall(name=COMMAND, arguments={"command": command}),), results=(ToolResult(text=answer, name=COMMAND),)
             )
             for command, answer in moves
-        )
-        return Problem(prompt=house.begins(), answer=house.wanted, id=number, turns=turns, row={"textworld": house})
+        ]
+        if moves[-1][1] != WON:
+            turns.append(WorkedTurn(text=GIVEN_UP))
+        return Problem(prompt=house.begins(), answer=house.wanted, id=number, turns=tuple(turns), row={"textworld": house})
 
     def _drawn(self) -> Iterator[House]:
         """Houses without end, from one stream for all splits."""

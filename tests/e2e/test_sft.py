@@ -133,6 +133,40 @@ def test_a_warm_start_is_made_once_and_again_when_something_changes(tmp_path: Pa
         assert len(launched) == 3
 
 
+def test_a_stage_of_a_warm_start_goes_on_from_the_one_before_it(tmp_path: Path) -> None:
+    sft = recipe(tmp_path, max_steps=1)
+    source: dict[str, Any] = {
+        "runner": {"seed": 5, "logger": sft["runner"]["logger"]},
+        "data": sft["data"],
+        "actor": {"model": sft["actor"]["model"]},
+        "sft": {
+            "runner": {"max_steps": 1, "steps_per_iteration": 2},
+            "data": {"max_length": 48},
+            "actor": {"global_batch_size": 16, "optim": {"lr": 1e-12}},
+            "before": {"data": {"terms": 4}, "actor": {"optim": {"lr": 3e-3}}},
+        },
+    }
+    launched: list[Any] = []
+    with Cluster(cluster_cfg=sft["cluster"]) as cluster:
+
+        def launch(cfg: Any) -> Any:
+            launched.append(cfg)
+            return SFTActor.create_group(cfg).launch(cluster, name="sft")
+
+        last = warm_start(source, launch)
+        assert [cfg.data.task.terms for cfg in launched] == [4, 3]
+        assert all(cfg.actor.global_batch_size == 16 and cfg.data.max_length == 48 for cfg in launched)
+        first = Path(launched[1].runner.ckpt_path)
+        learned, kept = (load_file(folder / "actor/model.safetensors") for folder in (first, last))
+        assert all(torch.allclose(kept[name], tensor, rtol=0, atol=1e-9) for name, tensor in learned.items()), "it learns no more"
+        source["sft"]["before"]["runner"] = {"max_steps": 2}
+        assert warm_start(source, launch) != last
+        assert [cfg.runner.max_steps for cfg in launched[2:]] == [2, 1], "another first stage makes another warm start"
+    source["sft"]["before"]["data"] = {"term": 4}
+    with pytest.raises(ConfigError, match=r"^before\.data\.term: .*terms"):
+        warm_start(source, launch)
+
+
 def test_faults_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.packed: .*packing"):
         read_sft({**recipe(tmp_path), "data": {"type": "arithmetic", "packed": True}})

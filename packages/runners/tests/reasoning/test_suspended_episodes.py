@@ -161,7 +161,6 @@ def scene(reasoning_data: dict[str, Any], new_queue: Any) -> Callable[..., None]
             made = Scene(agent_data(reasoning_data, **agent), new_queue)
             await play(made)
             await made.worker.close()
-            await asyncio.sleep(0)
             assert len(asyncio.all_tasks()) == 1, "nothing is left behind"
 
         asyncio.run(whole())

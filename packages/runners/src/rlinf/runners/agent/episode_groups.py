@@ -78,6 +78,8 @@ class EpisodeGroup:
         """The episodes, as soon as all have ended; () as soon as the group is suspended and none of its requests is under way."""
         if self._ended is None:
             self._ended = asyncio.gather(*(member.task for member in self.members if member.task is not None))
+            # Nobody asks how episodes ended that were dropped, and asyncio would complain.
+            self._ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         still = asyncio.ensure_future(self._still.wait())
         try:
             await asyncio.wait([self._ended, still], return_when=asyncio.FIRST_COMPLETED)
@@ -109,11 +111,12 @@ class EpisodeGroup:
         for member in self.members:
             member.resume()
 
-    def cancel(self) -> None:
-        """Ends its episodes, wherever they are."""
-        for member in self.members:
-            if member.task is not None:
-                member.task.cancel()
+    def cancel(self) -> list[asyncio.Task[Episode]]:
+        """Ends its episodes, wherever they are; returns those of them that have yet to notice."""
+        playing = [member.task for member in self.members if member.task is not None and not member.task.done()]
+        for task in playing:
+            task.cancel()
+        return playing
 
     @contextmanager
     def request(self, name: str) -> Generator[None]:

@@ -22,7 +22,7 @@ from rlinf.runners.agent.remote_tools import RemoteTools
 from rlinf.runners.agent.schema import AgentConfig
 from rlinf.runners.conversations.conversation import turn_ends
 from rlinf.runners.reasoning.generation.prompt_groups import Held, JobSpec, PromptGroup
-from rlinf.runners.reasoning.generation.rollout import Generated, LanguageRolloutWorker
+from rlinf.runners.reasoning.generation.rollout import ABORT_S, Generated, LanguageRolloutWorker
 from rlinf.runners.reasoning.topology import Channels, Written
 
 
@@ -109,12 +109,10 @@ class AgentRolloutWorker(LanguageRolloutWorker):
         """Whether groups of a job that are not needed are gone on with by a later one."""
         return self.cfg.rollout.partial_lag > 0 and job.split == "train"
 
-    def _drop(self, groups: Collection[int]) -> None:
-        """Ends groups that nobody will go on with."""
-        for number in groups:
-            group = self._suspended.pop(number, None)
-            if group is not None:
-                group.cancel()
+    def _drop(self, groups: Collection[int]) -> list[asyncio.Task[Episode]]:
+        """Ends groups that nobody will go on with; see `EpisodeGroup.cancel`."""
+        dropped = [self._suspended.pop(number) for number in groups if number in self._suspended]
+        return [task for group in dropped for task in group.cancel()]
 
     def _episode(
         self, job: JobSpec, prompt_group: PromptGroup, member: int
@@ -142,7 +140,9 @@ class AgentRolloutWorker(LanguageRolloutWorker):
 
     async def close(self) -> None:
         """Ends the endpoint and the generator, and episodes that nobody goes on with any more."""
-        self._drop(list(self._suspended))
+        ending = self._drop(list(self._suspended))
+        if ending:
+            await asyncio.wait(ending, timeout=ABORT_S)
         if self._endpoint is not None:
             await self._endpoint.close()
         await super().close()

@@ -50,7 +50,8 @@ print(len(set(sys.modules) - before))
 
 
 def test_a_prepared_process_imports_nothing_in_its_first_move():
-    ended = subprocess.run([sys.executable, "-c", FIRST_MOVE], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", FIRST_MOVE]
+    ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=240)
     assert int(ended.stdout) <= 5, "a few of gloo's own, and not the hundreds of the compiler"
 
 

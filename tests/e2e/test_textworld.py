@@ -13,7 +13,14 @@ from rlinf.envs.textworld import TextWorld
 from rlinf.envs.textworld.games import House
 
 pytest.importorskip("textworld", reason="needs rlinf-envs[textworld], whose dependency jericho is built by a C compiler")
-SMALL = ("sft.runner.max_steps=1", "sft.runner.steps_per_iteration=20", "data.val_problems=16", "data.final_problems=16")
+SMALL = (
+    "sft.runner={max_steps: 1, steps_per_iteration: 20}",
+    "sft.actor.global_batch_size=32",
+    "data.train=400",
+    "data.validation=32",
+    "data.val_problems=16",
+    "data.final_problems=16",
+)
 
 
 def test_what_is_seen_is_what_the_library_says() -> None:
@@ -63,9 +70,9 @@ def test_the_recipe_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_it_learns_to_look(tmp_path: Path, seed: int) -> None:
-    """Measured: 35 to 97 % with seed 2, 27 to 92 % with seed 3."""
+    """Measured: 39 to 98 %, 35 to 97 % and 27 to 92 %."""
     torch.set_num_threads(1)
     app = ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "textworld_grpo"))
     app.train(f"runner.seed={seed}")

@@ -82,7 +82,7 @@ def test_packed_is_padded(loss, limit, left) -> None:
     for _ in range(2):
         expected, found = padded.step([batch], loss), packed.step([batch], loss)
         for name in ("loss", "grad_norm"):
-            assert found[name].mean == pytest.approx(expected[name].mean, abs=1e-6)
+            assert found[name].mean == pytest.approx(expected[name].mean, rel=2e-6, abs=1e-6)
         assert found["loss"].weight == expected["loss"].weight
     for name, tensor in padded.weights().tensors.items():
         torch.testing.assert_close(packed.weights().tensors[name], tensor, atol=1e-6, rtol=0)

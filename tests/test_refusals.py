@@ -220,6 +220,12 @@ def test_tool_workers_without_tools_are_refused() -> None:
     agent("cluster.component_placement.tools='0'")
 
 
+def test_an_answer_that_is_rated_is_whole() -> None:
+    online = compose_recipe(APPS / "agent/config", "online_coding", ("rollout.oversample=1.5", "rollout.partial_lag=1"))
+    with pytest.raises(ConfigError, match=r"rollout\.partial_lag: expected 0, found 1: .*'online' is an answer that was rated"):
+        read_agent(online.data)
+
+
 def test_all_faults_are_told_together() -> None:
     with pytest.raises(ConfigError) as caught:
         reasoning(

@@ -248,7 +248,7 @@ class ReasoningConfig(RunConfig):
     algorithm: ReasoningAlgorithmConfig
     eval: ReasoningEvalConfig
     sft: Mapping[str, Any] | None
-    """The warm start that comes before the run; read by `rlinf.runners.sft`. Null for none."""
+    """The warm start that comes before the run, read by `rlinf.runners.sft`; `before` in it is an earlier stage. Null for none."""
 
     @property
     def optional_components(self) -> tuple[str, ...]:

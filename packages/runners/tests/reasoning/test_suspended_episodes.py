@@ -155,13 +155,30 @@ def test_what_begins_anew_leaves_nothing_of_the_episode_before(scene: Callable[.
 
     async def play(made: Scene) -> None:
         first, _ = await made.write(job("first", fresh(5), 4))
-        assert len(asyncio.all_tasks()) > 1
+        before = asyncio.all_tasks() - {asyncio.current_task()}
+        assert before
         await made.update(3)
         Waiting.open.set()
         second, late = await made.write(job("second", [group.anew() for group in first.aborted], 1))
         assert (second.resumed, second.lost) == (0, 0)
         assert {v for e in late[4] for turn in e.own_turns for v in turn.completion.version.tolist()} == {3}
         assert Waiting.calls.count(SLOW) == 4
+        assert all(task.done() for task in before), "those that were begun first have ended"
+
+    scene(play)
+
+
+def test_a_job_that_is_ended_from_outside_ends_its_episodes(scene: Callable[..., None]) -> None:
+    async def play(made: Scene) -> None:
+        before = asyncio.all_tasks()
+        writing = asyncio.ensure_future(made.worker.generate(job("first", fresh(5), 5), made.channels))
+        while Waiting.calls.count(SLOW) < 2:
+            await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.wait([writing])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= before
 
     scene(play)
 
@@ -205,8 +222,8 @@ def test_a_suspended_episode_takes_no_place(scene: Callable[..., None]) -> None:
         assert len(first.aborted) == 4
         _, evaluated = await made.write(job("eval", fresh(3), 3, split="validation"))
         assert sorted(evaluated) == [0, 1, 2]
-        _, late = await made.write(job("second", first.aborted, 4))
-        assert len(late) == 4
+        second, late = await made.write(job("second", first.aborted, 4))
+        assert (len(late), second.lost) == (4, 0), "the evaluation's groups have numbers of their own"
         assert made.worker._places._value == 2, "every place was given back once"
 
     scene(play, max_concurrent=2)

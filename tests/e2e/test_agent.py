@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ def test_episodes_are_played_trained_on_and_shown(app: ReasoningApp) -> None:
     summary = app.summary()
     assert summary["protocol"]["agent"]["workflow_type"] == "tools"
     assert summary["eval/problems"] == 8
+    report = (app.folder / "report.html").read_text()
+    assert f"{summary['eval/accuracy']:.1%}" in report
+    (first,) = (line for line in transcripts(app, "eval") if line["problem"] == 0 and line["step"] == 2)
+    assert escape(first["responses"][0]["text"]) in report
 
 
 def test_a_checkpoint_is_evaluated_as_it_was_trained(app: ReasoningApp) -> None:

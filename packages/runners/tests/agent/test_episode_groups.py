@@ -33,32 +33,35 @@ def test_an_attempt_that_begins_in_a_suspended_group_has_all_its_time_later() ->
         one = group()
         member = one.member()
         one.suspend()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05) as deadline:
-                member.attempt(deadline)
-                await asyncio.sleep(0.15)
-                assert not deadline.expired()
-                one.resume()
-                await asyncio.sleep(30)
+        async with asyncio.timeout(0.05) as deadline:
+            member.attempt(deadline)
+            await asyncio.sleep(0.15)
+            assert not deadline.expired()
+            one.resume()
+            await asyncio.sleep(30)
 
-    asyncio.run(asyncio.wait_for(play(), 10))
+    with pytest.raises(TimeoutError):
+        asyncio.run(play())
 
 
 def test_a_clock_that_stood_still_runs_on_from_where_it_stood() -> None:
+    left: list[float] = []
+
     async def play() -> None:
         one = group()
         member = one.member()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2) as deadline:
-                member.attempt(deadline)
-                one.suspend()
-                await asyncio.sleep(0.4)
-                begun = asyncio.get_running_loop().time()
-                one.resume()
-                assert 0.0 < (deadline.when() or 0.0) - begun <= 0.2
-                await asyncio.sleep(30)
+        async with asyncio.timeout(1.0) as deadline:
+            member.attempt(deadline)
+            one.suspend()
+            await asyncio.sleep(1.2)
+            begun = asyncio.get_running_loop().time()
+            one.resume()
+            left.append((deadline.when() or 0.0) - begun)
+            await asyncio.sleep(30)
 
-    asyncio.run(asyncio.wait_for(play(), 10))
+    with pytest.raises(TimeoutError):
+        asyncio.run(play())
+    assert 0.0 < left[0] <= 1.0
 
 
 def test_agents_of_one_episode_share_its_place() -> None:

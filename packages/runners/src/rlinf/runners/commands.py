@@ -18,6 +18,7 @@ from rlinf.runners.config.schema import RunConfig, TrainingConfig
 from rlinf.runners.entry import run_app
 from rlinf.runners.evaluation.command import parse_evaluation, told
 from rlinf.runners.evaluation.tables import SuiteReport, table
+from rlinf.runners.reporting.report.page import write_page
 from rlinf.runners.task_types import StartEvaluation, explain_run, task_type_of
 
 
@@ -144,6 +145,10 @@ def run_recipe(composition: Composition) -> int:
             folder.discard()
             raise
         loop.run()
+    # Loops of others may log nothing.
+    if folder.metrics.is_file():
+        write_page([folder.path], folder.report)
+        sys.stderr.write(f"report     {folder.report}\n")
     return 0
 
 

@@ -67,6 +67,11 @@ class RunFolder:
         """The result of the run."""
         return self.path / "summary.json"
 
+    @property
+    def report(self) -> Path:
+        """All of this as a page for people, written by `rlinf report` and at the end of the run."""
+        return self.path / "report.html"
+
 
 def run_folder(cfg: RunConfig) -> RunFolder:
     """The folder of a run, whether or not it exists."""

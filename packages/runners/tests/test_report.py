@@ -1,0 +1,174 @@
+"""What `rlinf report` says of a run, by folders that were written by hand."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.core.errors import ConfigError
+from rlinf.runners.reporting.report import page
+from rlinf.runners.reporting.report.command import report
+from rlinf.runners.reporting.report.curves import panel, short
+from rlinf.runners.reporting.report.measured_run import MeasuredRun
+
+SUMMARY: dict[str, Any] = {
+    "experiment": "push",
+    "seed": 3,
+    "metric": "success_once",
+    "eval/success_once": 0.75,
+    "eval/success_once_ci95": [0.5, 0.9],
+    "eval/episodes": 128,
+    "time/wall_s": 61.4,
+    "versions": {"torch": "2.13.0"},
+    "protocol": {"hash": "abc123", "seeds": [3], "episodes": 128},
+}
+
+
+def run_folder(folder: Path, rows: list[dict[str, float]], summary: dict[str, Any] | None = None) -> Path:
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if summary is not None:
+        (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def written(*folders: Path) -> str:
+    target = folders[0].parent / "page.html"
+    return page.write_page(folders, target).read_text()
+
+
+def test_numbers_of_a_step_are_one_row_and_the_last_ones_count(tmp_path: Path) -> None:
+    """An evaluation comes later than its iteration, and a resumed run repeats what followed its checkpoint."""
+    rows = [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0}, {"step": 2, "eval/a": 9.0}, {"step": 3, "a": 3.0}, {"step": 3, "a": 4.0}]
+    run = MeasuredRun.read(run_folder(tmp_path / "run", rows))
+    assert run.rows == ({"step": 1, "a": 1.0}, {"step": 2, "a": 2.0, "eval/a": 9.0}, {"step": 3, "a": 4.0})
+    assert run.points("a", "step") == [(1.0, 1.0), (2.0, 2.0), (3.0, 4.0)]
+    assert run.mean("a") == pytest.approx(7 / 3)
+
+
+def test_what_is_not_finite_is_left_out(tmp_path: Path) -> None:
+    rows = [{"step": 1, "a": 1.0}, {"step": 2, "a": float("nan")}, {"step": 3, "a": float("inf")}]
+    run = MeasuredRun.read(run_folder(tmp_path / "run", rows))
+    assert run.points("a", "step") == [(1.0, 1.0)]
+
+
+def test_the_result_has_its_interval_its_count_and_its_protocol(tmp_path: Path) -> None:
+    found = written(run_folder(tmp_path / "run", [{"step": 1, "env/steps": 1600.0}], SUMMARY))
+    for part in ("push, seed 3", "success_once 75.0%", "95 %: 50.0% to 90.0%", "128 episodes", "abc123", "1,600", "61 s"):
+        assert f">{part}<" in found, part
+
+
+def test_a_run_that_goes_on_has_no_result_yet(tmp_path: Path) -> None:
+    assert ">not ended<" in written(run_folder(tmp_path / "run", [{"step": 1, "a": 1.0}]))
+
+
+def test_numbers_of_other_protocols_are_called_so_and_those_of_other_seeds_are_not(tmp_path: Path) -> None:
+    rows: list[dict[str, float]] = [{"step": 1, "a": 1.0}]
+    one = run_folder(tmp_path / "one", rows, SUMMARY)
+    seed = {**SUMMARY, "seed": 4, "protocol": {"hash": "def", "seeds": [4], "episodes": 128}}
+    fewer = {**SUMMARY, "protocol": {"hash": "ghi", "seeds": [3], "episodes": 16}}
+    assert "not comparable" not in written(one, run_folder(tmp_path / "seed", rows, seed))
+    assert "not comparable" in written(one, run_folder(tmp_path / "fewer", rows, fewer))
+
+
+def test_a_line_is_where_its_numbers_are() -> None:
+    """Along 0 to 4, up 0 to 8: the picture is 278 wide and 132 high, from (52, 24)."""
+    drawn = panel("a", [[(1.0, 0.0), (2.0, 8.0), (4.0, 2.0)]], axis="iteration")
+    assert 'points="121.5,156.0 191.0,24.0 330.0,123.0"' in drawn
+    assert "<title>8 at iteration 2</title>" in drawn
+
+
+def test_a_long_line_is_drawn_by_means_of_neighbours() -> None:
+    drawn = panel("a", [[(float(x), float(x)) for x in range(900)]], axis="iteration")
+    assert drawn.count("<circle") == 300
+    assert "<title>1 at iteration 1</title>" in drawn, "the mean of 0, 1 and 2"
+
+
+def test_what_never_moves_is_a_number_and_no_picture(tmp_path: Path) -> None:
+    found = written(run_folder(tmp_path / "run", [{"step": s, "env/still": 2.0, "env/moves": float(s)} for s in (1, 2)]))
+    assert "Constant: env/still 2" in found
+    assert found.count("<svg") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(0.01234, "0.01234"), (160000.0, "160k"), (1.25e6, "1.25M"), (2e9, "2G"), (-4.5, "-4.5")]
+)
+def test_numbers_are_short(value: float, told: str) -> None:
+    assert short(value) == told
+
+
+def test_transcripts_are_those_of_the_last_evaluation_and_are_no_markup(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", [{"step": 1, "a": 1.0}])
+    response = {"text": "<script>alert(1)</script>", "reward": 1.0, "right": True, "tokens": 4, "finish": "stop"}
+    entry = {"kind": "eval", "problem": 0, "answer": "2", "responses": [response]}
+    entries = [
+        {**entry, "step": 5, "prompt": "earlier"},
+        {**entry, "step": 9, "prompt": "1+1="},
+        {**entry, "step": 9, "prompt": "2+0="},
+    ]
+    (folder / "transcripts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in entries))
+    found = written(folder)
+    assert "earlier" not in found
+    assert "1+1=" in found
+    assert "2+0=" in found
+    assert "<script>" not in found
+    assert "&lt;script&gt;alert(1)" in found
+
+
+def test_films_are_inside_as_long_as_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run_folder(tmp_path / "run", [{"step": 1, "a": 1.0}])
+    (folder / "video" / "failures").mkdir(parents=True)
+    (folder / "video" / "eval.mp4").write_bytes(b"film")
+    (folder / "video" / "failures" / "one.mp4").write_bytes(b"x" * 2**20)
+    monkeypatch.setattr(page, "FILMS_MIB", 1)
+    found = written(folder)
+    assert base64.b64encode(b"film").decode() in found
+    assert "failures/one.mp4 has no room" in found
+
+
+def test_of_several_recipes_the_keys_that_differ_come_first(tmp_path: Path) -> None:
+    folders: list[Path] = []
+    for name, lr in (("one", 1e-3), ("two", 2e-3)):
+        folder = run_folder(tmp_path / name, [{"step": 1, "a": 1.0}])
+        checkpoint = folder / "checkpoints" / "global_step_1"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "manifest.json").write_text("{}")
+        (checkpoint / "config.json").write_text(json.dumps({"actor": {"optim": {"lr": lr}}, "same": 1}))
+        folders.append(folder)
+    found = written(*folders)
+    assert "<td>actor.optim.lr</td><td>0.001</td><td>0.002</td>" in found
+    assert "<td>same</td>" not in found
+
+
+def test_the_command_writes_into_the_run_or_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_folder(tmp_path / "run", [{"step": 1, "a": 1.0}])
+    assert report([str(folder)]) == 0
+    assert capsys.readouterr().out.strip() == str(folder / "report.html")
+    assert report([str(folder), str(folder), "--out", str(tmp_path / "x.html")]) == 0
+    assert (tmp_path / "x.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "a run is missing"),
+        (["--ot", "x"], "unknown option '--ot'"),
+        (["nowhere"], "'nowhere' holds no metrics.jsonl"),
+        (["run", "--out"], "a file is missing"),
+    ],
+)
+def test_what_is_mistyped_is_refused(args: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        report(args)
+
+
+def test_a_damaged_file_is_named_with_its_line(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", [{"step": 1, "a": 1.0}])
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "a"\n')
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl:2: expected a JSON object"):
+        MeasuredRun.read(folder)

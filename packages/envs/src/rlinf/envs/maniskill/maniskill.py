@@ -43,6 +43,7 @@ _SENTENCES: Mapping[str, str] = {
     "StackGreenCubeOnYellowCubeBakedTexInScene-v1": "stack the green block on the yellow block",
 }
 _PUT_ON_PLATE_ROBOT = "widowx250s"
+INSTALL_VULKAN = "Install mesa-vulkan-drivers 25 or later"
 _ICD_FOLDERS = ("/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "~/.local/share/vulkan/icd.d")
 
 
@@ -118,9 +119,9 @@ class ManiSkill:
                 remedy = did_you_mean(self.task_id, sorted(known), label="Tasks")
                 raise ConfigError(f"{place}.task_id", f"ManiSkill has no task '{self.task_id}'", remedy)
             _refuse_missing_assets(self.task_id, known[self.task_id].assets, place)
-        if self.obs_mode != "state" and not _has_vulkan_driver():
+        if self.obs_mode != "state" and not has_vulkan_driver():
             what = f"'{self.obs_mode}' needs a Vulkan driver, found none"
-            raise ConfigError(f"{place}.obs_mode", what, "Install mesa-vulkan-drivers 25 or later, or use obs_mode: state.")
+            raise ConfigError(f"{place}.obs_mode", what, f"{INSTALL_VULKAN}, or use obs_mode: state.")
         if self.arrays == "torch" and self.sim_backend == "cpu":
             raise ConfigError(f"{place}.arrays", "tensors are for the GPU path", "Use arrays: numpy, or sim_backend: gpu.")
 
@@ -176,7 +177,7 @@ def _refuse_missing_assets(task_id: str, assets: tuple[str, ...], place: str) ->
         raise ConfigError(f"{place}.task_id", f"'{task_id}' needs assets that are not in {where}", f"Fetch them: {fetch}.")
 
 
-def _has_vulkan_driver() -> bool:
+def has_vulkan_driver() -> bool:
     """Whether any driver is installed; whether it works is known when it is used."""
     if os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES") or find_library("GLX_nvidia"):
         return True

@@ -16,6 +16,10 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("packages/*/*.md"), *ROOT.glo
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)|(?:src|href)=\"([^\"#]+)\"")
+PLACE = re.compile(r"\[[^\]]*\]\(([^)#\s]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+COMMAND = re.compile(r"^    (?:pip|uv) .*?(?=\s+#|$)", re.MULTILINE)
+CHINESE = ROOT / "README.zh-CN.md"
 
 
 def name(path: Path) -> str:
@@ -54,3 +58,31 @@ def test_links_lead_somewhere(document: Path) -> None:
     targets = [match[1] or match[2] for match in LINK.finditer(text)]
     files = [target for target in targets if not re.match(r"[a-z]+:", target)]
     assert [target for target in files if not (document.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_links_into_pages_lead_to_a_heading(document: Path) -> None:
+    lost: list[str] = []
+    for target, place in PLACE.findall(FENCE.sub("", document.read_text(encoding="utf-8"))):
+        page = document.parent / target if target else document
+        if page.suffix == ".md" and page.exists():
+            headings = HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+            lost += [f"{target}#{place}"] if place not in map(anchor, headings) else []
+    assert lost == []
+
+
+def anchor(heading: str) -> str:
+    """By which a heading is linked to, as GitHub makes it."""
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+def test_the_chinese_readme_has_the_commands_and_recipes_of_the_english_one() -> None:
+    chinese, english = CHINESE.read_text(encoding="utf-8"), (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = COMMAND.findall(chinese)
+    assert len(commands) > 8
+    assert [command for command in commands if command.strip() not in english] == []
+    recipes = {
+        name for row in chinese.splitlines() if row.startswith("|") for name in re.findall(r"`([a-z0-9_]+_[a-z0-9_]+)`", row)
+    }
+    assert [name for name in sorted(recipes) if not list(ROOT.glob(f"apps/*/config/{name}.yaml"))] == []

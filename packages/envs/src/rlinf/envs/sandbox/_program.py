@@ -33,6 +33,7 @@ MEMORY, PROCESSES = b"M", b"P"
 _OPEN_FILES: Final = 256
 _SOURCE: Final = "program.py"
 _REFUSALS: Final = 3
+_FAILED: Final = 1
 MiB: Final = 1 << 20
 
 
@@ -57,7 +58,13 @@ def become_program(
         os.write(refusals, f"{type(error).__name__}: {error}".encode())
         os._exit(1)
     os.close(refusals)
-    os._exit(_finished(_run(source, note)))
+    # Of its own, as a program may put another function in its place.
+    end, status = os._exit, _FAILED
+    try:
+        status = _finished(_run(source, note))
+    finally:
+        # What a program left may raise whenever it is touched, and nothing of the server may run on in here.
+        end(status)
 
 
 def _take_over(files: list[int], refusals: int) -> bytes:
@@ -141,7 +148,7 @@ def _run(source: bytes, note: mmap.mmap) -> int:
 
 def _status(code: object) -> int:
     if code is None or isinstance(code, int):
-        return (code or 0) & 0xFF
+        return int.__and__(0 if code is None else code, 0xFF)  # a program may have numbers of its own
     print(code, file=sys.stderr)
     return 1
 

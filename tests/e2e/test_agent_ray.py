@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -54,6 +55,36 @@ def test_a_tool_worker_that_is_killed_amid_a_call_is_replaced_and_its_calls_are_
     assert rows[3]["rollout/restarts"] == 0, "it was no rollout worker"
     assert sum(row["rollout/tool_resends"] for row in rows.values()) > 0
     expect_the_same(app, undisturbed)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("shared_ray")
+def test_suspended_episodes_go_on_in_their_rollout_workers(tmp_path: Path) -> None:
+    """Weights that leave the device, arrive and stay the same in between: what goes on says what one that was never cut says."""
+    asking = "agent.workflow_type=toy_agent:asking"
+    often = ("runner.val_check_interval=0", "data.val_problems=2", "runner.transcripts=100", "rollout.oversample=1.5", asking)
+    short = ("runner.max_steps=3", "actor.optim.lr=1e-30", *often)
+    whole = ReasoningApp(tmp_path / "whole", app="agent", recipe=TOY)
+    whole.train(*short)
+    app = ReasoningApp(tmp_path / "suspended", app="agent", recipe=TOY)
+    app.train(*short, "rollout.partial_lag=1", "actor.offload=true", backend="ray")
+    rows = list(app.rows().values())
+    assert sum(row["rollout/resumed_tokens"] for row in rows) > 0
+    assert max(row["rollout/lag_max"] for row in rows) == 1
+    assert sum(row["rollout/groups_stale"] + row["rollout/discarded_tokens"] for row in rows) == 0
+    told = responses(app)
+    assert len(told) == 18, "each group once"
+    expected = responses(whole)
+    shared = sorted(set(told) & set(expected))
+    assert len(shared) >= 9
+    assert [told[prompt] for prompt in shared] == [expected[prompt] for prompt in shared]
+
+
+def responses(app: ReasoningApp) -> dict[str, Any]:
+    """What was trained on, by the prompt of its group."""
+    lines = map(json.loads, (app.folder / "transcripts.jsonl").read_text().splitlines())
+    return {line["prompt"]: line["responses"] for line in lines if line["kind"] == "train"}
 
 
 def kill_a_caller(processes: Any, pids: Path) -> None:

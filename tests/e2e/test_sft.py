@@ -167,6 +167,38 @@ def test_a_stage_of_a_warm_start_goes_on_from_the_one_before_it(tmp_path: Path) 
         warm_start(source, launch)
 
 
+def test_a_stage_ends_when_its_loss_is_low_enough_and_is_found_again(tmp_path: Path) -> None:
+    """The loss falls below 4 within 5 of its 50 iterations; another bound is another warm start."""
+    sft = recipe(tmp_path, max_steps=1)
+    runner = {"max_steps": 50, "steps_per_iteration": 2, "val_check_interval": 1, "until_loss": 4.0}
+    source: dict[str, Any] = {
+        "runner": {"seed": 5, "logger": sft["runner"]["logger"]},
+        "data": sft["data"],
+        "actor": {"model": sft["actor"]["model"]},
+        "sft": {"runner": runner, "data": {"max_length": 48}, "actor": {"global_batch_size": 16, "optim": {"lr": 3e-3}}},
+    }
+    launched: list[Any] = []
+    with Cluster(cluster_cfg=sft["cluster"]) as cluster:
+
+        def launch(cfg: Any) -> Any:
+            launched.append(cfg)
+            return SFTActor.create_group(cfg).launch(cluster, name="sft")
+
+        made = warm_start(source, launch)
+        folder = made.parents[1]
+        losses = [row["eval/loss"] for row in metrics(folder) if "eval/loss" in row]
+        step = int(made.name.removeprefix("global_step_"))
+        assert step < 50
+        assert [loss <= 4.0 for loss in losses] == [*[False] * (step - 1), True, True], "the last one is that of the end"
+        assert warm_start(source, launch) == made
+        assert len(launched) == 1
+        runner["until_loss"] = 1e9
+        assert warm_start(source, launch).name == "global_step_1"
+    runner["val_check_interval"] = 0
+    with pytest.raises(ConfigError, match=r"^runner\.until_loss: .*nobody looks"):
+        warm_start(source, launch)
+
+
 def test_faults_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.packed: .*packing"):
         read_sft({**recipe(tmp_path), "data": {"type": "arithmetic", "packed": True}})

@@ -2,7 +2,7 @@
 
 grow            actor …      of DAgger: more examples, see `Growth`
 train_steps     actor        `steps_per_iteration` optimizer steps, each on `global_batch_size` examples
-validate        actor        now and then: the loss of examples held out
+validate        actor        now and then: the loss of examples held out, which may end the run (`until_loss`)
 save, export    actor        a checkpoint to resume from, and a folder for transformers, vLLM and SGLang
 evaluate                     at the end: what the last checkpoint achieves, where somebody can say
 """
@@ -77,6 +77,7 @@ class SFTRunner:
         self._evaluate, self._growth = evaluate, growth
         self.folder = folder or open_run_folder(cfg)
         self.step = 0
+        self.learned = False
         self.examples = 0
         self.phases = Phases(cfg.runner.timeout_s)
         self.checkpoints = Checkpointer(cfg, self.folder, write_actor=self._write_actor, state=self._state)
@@ -97,7 +98,7 @@ class SFTRunner:
         config = self.cfg.runner
         with recorded(self.cfg, self.folder, self.checkpoints, step=self.step) as record:
             with self.checkpoints.stoppable(record.progress.note):
-                while self.step < config.max_steps:
+                while self.step < config.max_steps and not self.learned:
                     self._train(record)
                 record.skipped.check()
                 checkpoint = self.checkpoints.save_last()
@@ -113,6 +114,8 @@ class SFTRunner:
             (per_rank,) = self.phases.wait(self.actor.validate())
         # All ranks say the same, as they have added up.
         found = means(per_rank[0], "eval/")
+        bound = self.cfg.runner.until_loss
+        self.learned = bound is not None and found["eval/loss"] <= bound
         if self._growth is None:
             self.checkpoints.evaluated("eval/loss", found["eval/loss"], protocol=self._protocol()["hash"], lower_is_better=True)
         return found
@@ -178,7 +181,7 @@ class SFTRunner:
             record.progress.note(f"eval/{report}")
         record.log.write(self.step, scalars)
         write_measured(self.folder, self.cfg.runner, scalars, self._protocol())
-        steps = self.cfg.optimizer_steps
+        steps = self.step * self.cfg.runner.steps_per_iteration
         record.progress.note(f"eval/loss {scalars['eval/loss']:.4f} after {steps:,} optimizer steps on {self.examples:,} examples")
         paths = {"checkpoint": checkpoint, "best": self.checkpoints.best, "summary": self.folder.summary}
         record.progress.paths(paths)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rlinf.core.errors import ConfigError
 from rlinf.core.problems import TaskConfig
 from rlinf.core.registry import TASKS
 from rlinf.runners.config.schema import RunConfig, RunnerConfig, TrainingConfig, chosen, positive
@@ -19,10 +20,16 @@ class FineTuningRunnerConfig(RunnerConfig):
 
     steps_per_iteration: int = 10
     """Optimizer steps in one iteration."""
+    until_loss: float | None = None
+    """Ends the run before `max_steps`, once the loss of the examples held out is at most this; `val_check_interval` says how often
+    that is looked at. null: never. A learning rate that falls does so over `max_steps` all the same."""
 
     def __post_init__(self) -> None:
         RunnerConfig.__post_init__(self)
         positive(steps_per_iteration=self.steps_per_iteration)
+        if self.until_loss is not None and not self.val_check_interval:
+            problem = f"expected null where val_check_interval is 0, found {self.until_loss:g}: nobody looks at the loss"
+            raise ConfigError("until_loss", problem, "Set val_check_interval.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from rlinf.core.errors import CheckpointError, ConfigError
 from rlinf.core.evaluation import canonical_hash
 from rlinf.core.protocols import WorkerGroup
 from rlinf.core.registry import TASKS
+from rlinf.core.weight_files import newest_checkpoint
 from rlinf.runners.checkpoints.checkpoint import read_checkpoint
 from rlinf.runners.checkpoints.run_folder import open_run_folder, run_folder
 from rlinf.runners.config.rules import below
@@ -58,7 +59,8 @@ def warm_start(source: Section, launch: Callable[[SFTConfig], WorkerGroup[SFTAct
     earlier = _before(source)
     if earlier is not None:
         cfg = replace(cfg, runner=replace(cfg.runner, ckpt_path=str(warm_start(earlier, launch))))
-    sys.stderr.write(f"warm start: {cfg.optimizer_steps:,} steps of supervised fine-tuning, kept in {run_folder(cfg).path}\n")
+    most = "" if cfg.runner.until_loss is None else "at most "
+    sys.stderr.write(f"warm start: {most}{cfg.optimizer_steps:,} steps of supervised fine-tuning, kept in {run_folder(cfg).path}\n")
     actors = launch(cfg)
     runner = SFTRunner(cfg=cfg, actor=actors, folder=open_run_folder(cfg))
     runner.init_workers()
@@ -139,8 +141,11 @@ def _digest(cfg: SFTConfig, *, earlier: str | None) -> str:
 
 def finished(cfg: SFTConfig) -> Path | None:
     """The last checkpoint of a warm start that ran to its end; None if it did not, or is damaged."""
+    folder = run_folder(cfg)
+    last = folder.checkpoints / f"global_step_{cfg.runner.max_steps}"
+    if cfg.runner.until_loss is not None and folder.summary.exists():  # it may have ended earlier; then a summary tells its end
+        last = newest_checkpoint(folder.checkpoints) or last
     try:
-        checkpoint = read_checkpoint(run_folder(cfg).checkpoints / f"global_step_{cfg.runner.max_steps}")
+        return read_checkpoint(last).folder
     except CheckpointError:
         return None
-    return checkpoint.folder

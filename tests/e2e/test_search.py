@@ -31,7 +31,9 @@ QUICK = (
     "runner.max_steps=1",
     "runner.val_check_interval=0",
     "runner.transcripts=8",
-    "sft.runner={max_steps: 1, steps_per_iteration: 120}",
+    "sft.runner={max_steps: 1, steps_per_iteration: 50}",
+    "sft.before.runner={max_steps: 2, until_loss: null}",
+    "sft.before.before.runner={max_steps: 2, until_loss: null}",
     "sft.actor.global_batch_size=16",
 )
 
@@ -83,8 +85,10 @@ def test_what_a_model_reads_is_what_the_knowledge_base_says(app: ReasoningApp) -
 
 
 @pytest.mark.slow
-def test_it_learns_to_search_before_it_answers(app: ReasoningApp) -> None:
-    """36.7 % after the warm start; 98.8 % [96.6, 99.6] was measured in the end, with this seed; see docs/agents/search.md."""
-    app.train("runner.seed=1")
-    assert app.metrics()[0]["eval/accuracy"] <= 0.5
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_it_learns_to_search_before_it_answers(app: ReasoningApp, seed: int) -> None:
+    """Measured: 36 to 95 %, 34 to 93 % and 31 to 96 %; see docs/agents/search.md."""
+    app.train(f"runner.seed={seed}")
+    assert app.metrics()[0]["eval/accuracy"] <= 0.4
     assert app.summary()["eval/accuracy"] >= 0.85

@@ -25,6 +25,13 @@ def difference(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(a.isneginf() & b.isneginf(), 0.0, at_least_float32(a) - at_least_float32(b))
 
 
+def distance(error: Tensor, huber_delta: float | None) -> Tensor:
+    """ℓ(e) = ½ e², or with δ Huber's: ½ e² if |e| ≤ δ, else δ (|e| − ½ δ)."""
+    if huber_delta is None:
+        return 0.5 * error.square()
+    return torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=huber_delta)
+
+
 def keep(x: Tensor, mask: Tensor) -> Tensor:
     """`x`, and 0 without a gradient where `mask` is False, whatever stands there.
 

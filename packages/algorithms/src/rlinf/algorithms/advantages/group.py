@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
@@ -14,7 +15,6 @@ from rlinf.algorithms.checks import expect_choice, expect_range, expect_shape
 from rlinf.algorithms.elementwise import at_least_float32
 from rlinf.algorithms.lazy import torch
 from rlinf.core.declarations import Need
-from rlinf.core.errors import ShapeError
 from rlinf.core.protocols import AllReduce
 
 if TYPE_CHECKING:
@@ -62,19 +62,13 @@ def grpo(
         ConfigError: `scale` is unknown, or `eps` is negative.
     """
     _check_options(scale, eps, keys="grpo({})")
-    if score.dim() != 1:
-        raise ShapeError("grpo(score)", f"expected [B], found {tuple(score.shape)}")
-    counted = checked("grpo", score, group, valid)
-    groups = Grouping.of(group, counted)
+    groups = Grouping.of(group, checked("grpo", score, group, valid))
     centred = groups.centred(score)
     advantage = centred
     if leave_one_out:
         # s − mean without s = (s − mean) · n / (n − 1): no second sum, and exactly 0 where centred is.
         advantage = centred * groups.of_rows(groups.count / (groups.count - 1.0).clamp(min=1.0))
-    if scale == "batch":
-        advantage = over(advantage, batch_deviation(score, groups, all_reduce, unbiased=unbiased), eps)
-    elif scale == "group":
-        advantage = over(advantage, groups.of_rows(groups.deviation(centred, unbiased=unbiased)), eps)
+    advantage = _scaled(advantage, score, centred, groups, scale, eps, all_reduce, unbiased=unbiased)
     return advantage.to(torch.promote_types(score.dtype, torch.float32))
 
 
@@ -153,15 +147,27 @@ def remax(score: Tensor, baseline: Tensor, *, valid: Tensor | None = None) -> Te
     return torch.where(valid.bool(), found, 0.0)
 
 
-def batch_deviation(score: Tensor, groups: Grouping, all_reduce: AllReduce | None, *, unbiased: bool) -> Tensor:
-    """The deviation of all rows of all ranks that count, `[]`."""
-    everyone = torch.ones_like(score, dtype=torch.bool) if groups.valid is None else groups.valid
-    return moments(score, everyone, all_reduce, unbiased=unbiased)[1]
-
-
-def over(x: Tensor, deviation: Tensor, eps: float) -> Tensor:
-    """`x` over its deviation; where nothing deviates `x` is 0 and stays so, whatever `eps`."""
-    return x / torch.where(deviation > 0, deviation + eps, torch.inf)
+def _scaled(
+    advantage: Tensor,
+    score: Tensor,
+    centred: Tensor,
+    groups: Grouping,
+    scale: Scale,
+    eps: float,
+    all_reduce: AllReduce | None,
+    *,
+    unbiased: bool,
+) -> Tensor:
+    """Over the deviation that `scale` names, of all rows of all ranks that count or of each row's group."""
+    if scale == "none":
+        return advantage
+    if scale == "batch":
+        everyone = torch.ones_like(score, dtype=torch.bool) if groups.valid is None else groups.valid
+        deviation = moments(score, everyone, all_reduce, unbiased=unbiased)[1]
+    else:
+        deviation = groups.of_rows(groups.deviation(centred, unbiased=unbiased))
+    # Where nothing deviates the advantage is 0 and stays so, whatever ε.
+    return advantage / torch.where(deviation > 0, deviation + eps, torch.inf)
 
 
 def _check_options(scale: str, eps: float, *, keys: str) -> None:
@@ -170,11 +176,26 @@ def _check_options(scale: str, eps: float, *, keys: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupEstimator(Estimator):
-    """What advantages by comparison within a group have in common: what they divide by."""
+class RowEstimator(Estimator):
+    """What advantages of whole rows have in common: all decisions of a row share one, and there are no targets."""
 
     needs: ClassVar[Mapping[Need, str]] = {"group": ""}
     has_targets: ClassVar[bool] = False
+
+    def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
+        """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
+        by = type(self).__name__
+        mask = x.decided(by=by)
+        return to_decisions(self.of_rows(x, x.outcome(by=by), mask, all_reduce), mask), None
+
+    @abstractmethod
+    def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
+        """The advantage of each row, `[B]`, of its outcome `[B]` and of where something was decided, `[B, T]` bool."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEstimator(RowEstimator):
+    """What advantages by comparison within a group have in common: what they divide by."""
 
     scale: Scale = "group"
     """What to divide by: the deviation of the group, of the whole batch over all ranks, or nothing."""
@@ -195,11 +216,10 @@ class GRPO(GroupEstimator):
     leave_one_out: bool = False
     """Whether a row is compared with the other rows of its group only."""
 
-    def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask = x.decided(by="GRPO")
-        advantage = grpo(
-            x.outcome(by="GRPO"),
+    def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
+        """See `grpo`."""
+        return grpo(
+            score,
             x.need("group", by="GRPO"),
             valid=mask.any(1),
             scale=self.scale,
@@ -208,47 +228,35 @@ class GRPO(GroupEstimator):
             leave_one_out=self.leave_one_out,
             all_reduce=all_reduce,
         )
-        return to_decisions(advantage, mask), None
 
 
 @dataclass(frozen=True, slots=True)
-class RLOO(Estimator):
+class RLOO(RowEstimator):
     """REINFORCE leave-one-out by name: `algorithm.adv_type: rloo`."""
 
-    needs: ClassVar[Mapping[Need, str]] = {"group": ""}
-    has_targets: ClassVar[bool] = False
-
-    def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask = x.decided(by="RLOO")
-        advantage = rloo(x.outcome(by="RLOO"), x.need("group", by="RLOO"), valid=mask.any(1))
-        return to_decisions(advantage, mask), None
+    def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
+        """See `rloo`."""
+        return rloo(score, x.need("group", by="RLOO"), valid=mask.any(1))
 
 
 @dataclass(frozen=True, slots=True)
-class OPO(Estimator):
+class OPO(RowEstimator):
     """The baseline of least variance by name: `algorithm.adv_type: opo`."""
 
-    needs: ClassVar[Mapping[Need, str]] = {"group": ""}
-    has_targets: ClassVar[bool] = False
-
-    def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask = x.decided(by="OPO")
-        return to_decisions(opo(x.outcome(by="OPO"), x.need("group", by="OPO"), mask.sum(1), valid=mask.any(1)), mask), None
+    def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
+        """See `opo`; the length of a row is the number of its decisions."""
+        return opo(score, x.need("group", by="OPO"), mask.sum(1), valid=mask.any(1))
 
 
 @dataclass(frozen=True, slots=True)
-class ReMax(Estimator):
+class ReMax(RowEstimator):
     """REINFORCE with a greedy baseline by name: `algorithm.adv_type: remax`."""
 
     needs: ClassVar[Mapping[Need, str]] = {"baseline": ""}
-    has_targets: ClassVar[bool] = False
 
-    def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask = x.decided(by="ReMax")
-        return to_decisions(remax(x.outcome(by="ReMax"), x.need("baseline", by="ReMax"), valid=mask.any(1)), mask), None
+    def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
+        """See `remax`."""
+        return remax(score, x.need("baseline", by="ReMax"), valid=mask.any(1))
 
 
 def grpo_passk(
@@ -286,10 +294,7 @@ def grpo_passk(
         ConfigError: `scale` is unknown, or `eps` is negative.
     """
     _check_options(scale, eps, keys="grpo_passk({})")
-    if score.dim() != 1:
-        raise ShapeError("grpo_passk(score)", f"expected [B], found {tuple(score.shape)}")
-    counted = checked("grpo_passk", score, group, valid)
-    groups = Grouping.of(group, counted)
+    groups = Grouping.of(group, checked("grpo_passk", score, group, valid))
     exact = groups.counted(score.detach().double(), -torch.inf)
     best = groups.of_rows(groups.highest(exact))
     row = torch.arange(len(score), dtype=torch.float64, device=score.device)
@@ -298,10 +303,7 @@ def grpo_passk(
     wins = (row == first) & (groups.of_rows(groups.count) > 1)
     second = groups.of_rows(groups.highest(torch.where(row == first, -torch.inf, exact)))
     advantage = torch.where(wins, best - second, 0.0)
-    if scale == "batch":
-        advantage = over(advantage, batch_deviation(score, groups, all_reduce, unbiased=unbiased), eps)
-    elif scale == "group":
-        advantage = over(advantage, groups.of_rows(groups.deviation(groups.centred(score), unbiased=unbiased)), eps)
+    advantage = _scaled(advantage, score, groups.centred(score), groups, scale, eps, all_reduce, unbiased=unbiased)
     return advantage.to(torch.promote_types(score.dtype, torch.float32))
 
 
@@ -309,11 +311,10 @@ def grpo_passk(
 class GRPOPassK(GroupEstimator):
     """GRPO for pass@k by name: `algorithm.adv_type: grpo_passk`. `rollout.group_size` is k."""
 
-    def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask = x.decided(by="GRPOPassK")
-        advantage = grpo_passk(
-            x.outcome(by="GRPOPassK"),
+    def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
+        """See `grpo_passk`."""
+        return grpo_passk(
+            score,
             x.need("group", by="GRPOPassK"),
             valid=mask.any(1),
             scale=self.scale,
@@ -321,4 +322,3 @@ class GRPOPassK(GroupEstimator):
             eps=self.eps,
             all_reduce=all_reduce,
         )
-        return to_decisions(advantage, mask), None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from rlinf.algorithms.advantages.statistics import divisor, root
 from rlinf.algorithms.checks import expect_names, expect_shape
 from rlinf.algorithms.lazy import torch
+from rlinf.core.errors import ShapeError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,6 +140,8 @@ def checked(place: str, score: Tensor, group: Tensor, valid: Tensor | None) -> T
     Raises:
         ShapeError: the message names `place` and the argument.
     """
+    if score.dim() != 1:
+        raise ShapeError(f"{place}(score)", f"expected [B], found {tuple(score.shape)}")
     expect_names(f"{place}(group)", group)
     expect_shape(f"{place}(group)", group, score.shape)
     if valid is None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from rlinf.algorithms.advantages.estimator import CreditInputs, Estimator
 from rlinf.algorithms.advantages.group import EPSILON, GroupEstimator, Scale, grpo
 from rlinf.algorithms.advantages.grouping import Grouping, checked, numbered, pairs
-from rlinf.algorithms.advantages.score import to_decisions
 from rlinf.algorithms.checks import expect_choice, expect_names, expect_range, expect_shape
 from rlinf.algorithms.lazy import torch
 from rlinf.core.declarations import Need
@@ -134,11 +133,11 @@ class GRPODynamic(GroupEstimator):
         GroupEstimator.__post_init__(self)
         expect_choice("advantage_mode", self.advantage_mode, get_args(TurnMode))
 
-    def of(self, x: CreditInputs, *, all_reduce: AllReduce | None = None) -> tuple[Tensor, None]:
-        """Advantages `[B, T]`, the same for all decisions of a row; no targets."""
-        mask, group = x.decided(by="GRPODynamic"), x.need("group", by="GRPODynamic")
-        advantage = grpo_dynamic(
-            x.outcome(by="GRPODynamic"),
+    def of_rows(self, x: CreditInputs, score: Tensor, mask: Tensor, all_reduce: AllReduce | None) -> Tensor:
+        """See `grpo_dynamic`."""
+        group = x.need("group", by="GRPODynamic")
+        return grpo_dynamic(
+            score,
             torch.arange(len(group), device=group.device) if x.episode is None else x.episode,
             group,
             mode=self.advantage_mode,
@@ -148,7 +147,6 @@ class GRPODynamic(GroupEstimator):
             eps=self.eps,
             all_reduce=all_reduce,
         )
-        return to_decisions(advantage, mask), None
 
 
 @dataclass(frozen=True, slots=True)

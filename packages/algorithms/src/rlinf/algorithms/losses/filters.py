@@ -41,8 +41,6 @@ def dynamic_sampling(
         ShapeError: `score` is not `[B]`, or `group` has another shape.
         ConfigError: `low` is above `high`, or `tolerance` negative.
     """
-    if score.dim() != 1:
-        raise ShapeError("dynamic_sampling(score)", f"expected [B], found {tuple(score.shape)}")
     groups = Grouping.of(group, checked("dynamic_sampling", score, group, None))
     expect_ordered("dynamic_sampling(low)", low, high)
     expect_range("dynamic_sampling(tolerance)", tolerance, 0.0, math.inf)

@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import above, bounded, larger
-from rlinf.algorithms.lazy import torch
+from rlinf.algorithms.elementwise import above, bounded, distance, larger
 from rlinf.algorithms.losses.terms import TOKEN_MEAN, Aggregation, Terms, in_tiles, zero_masked
 from rlinf.core.data import LossOutput
 
@@ -61,13 +60,13 @@ def value_terms(
     for name, tensor in (("value", value), ("value_old", value_old), ("target", target)):
         expect_shape(f"clipped_value_loss({name})", tensor, mask.shape)
     value, value_old, target = (zero_masked(x, mask) for x in (value, value_old, target))
-    loss = _distance(value - target, huber_delta)
+    loss = distance(value - target, huber_delta)
     observed: dict[str, Tensor] = {}
     if value_clip is not None:
         moved = value - value_old
         # The bound has no gradient: a value that has moved far enough is not pushed further, but may come back.
         near = value_old + bounded(moved, -value_clip, value_clip)
-        loss = larger(loss, _distance(near - target, huber_delta))
+        loss = larger(loss, distance(near - target, huber_delta))
         observed["value_clip_fraction"] = above(moved.detach().abs(), value_clip)
     observed["value_loss"] = loss.detach()
     explained = {"explained_variance": (target, (target - value).detach())}
@@ -80,9 +79,3 @@ def check_critic(value_clip: float | None, huber_delta: float | None, value_loss
     expect_range("value_clip", value_clip, 0.0, infinity, open_low=True)
     expect_range("huber_delta", huber_delta, 0.0, infinity, open_low=True)
     expect_range("value_loss_coef", value_loss_coef, 0.0, infinity)
-
-
-def _distance(error: Tensor, huber_delta: float | None) -> Tensor:
-    if huber_delta is None:
-        return 0.5 * error.square()
-    return torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=huber_delta)

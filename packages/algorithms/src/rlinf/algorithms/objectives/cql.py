@@ -6,9 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.critic import distance
 from rlinf.algorithms.objectives.rows import Rows, coefficient
 from rlinf.core.data import LossOutput
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rlinf.algorithms.checks import expect_choice, expect_fraction, expect_range, expect_shape
-from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
 from rlinf.core.data import LossOutput
@@ -139,10 +139,3 @@ def td_error(q: Tensor, target: Tensor) -> Tensor:
     expect_rows("td_error(q)", q, q.shape[0], None)
     expect_rows("td_error(target)", target, q.shape[0])
     return (at_least_float32(q) - at_least_float32(target)[:, None]).abs().mean(1).detach()
-
-
-def distance(error: Tensor, huber_delta: float | None) -> Tensor:
-    """ℓ(e) = ½ e², or Huber's with δ; element by element."""
-    if huber_delta is None:
-        return 0.5 * error.square()
-    return torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=huber_delta)

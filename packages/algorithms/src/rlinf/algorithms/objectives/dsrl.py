@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlinf.algorithms.checks import expect_range, expect_shape
-from rlinf.algorithms.elementwise import at_least_float32
+from rlinf.algorithms.elementwise import at_least_float32, distance
 from rlinf.algorithms.lazy import torch
-from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q, distance
+from rlinf.algorithms.objectives.critic import Bootstrap, aggregate_q
 from rlinf.algorithms.objectives.rows import Aggregate, Rows, expect_rows
 from rlinf.algorithms.objectives.sac import sac_target
 from rlinf.core.data import LossOutput

@@ -52,6 +52,12 @@ class App:
         """The app in this process, for what starts no other: its exit code and what it says."""
         return self.here("train.py", f"runner.logger.log_path={self.logs}", *overrides)
 
+    def run(self, recipe: str, *overrides: str) -> dict[str, Any]:
+        """A whole run of a recipe in this process; its summary."""
+        code, said = self.train_here("--config-name", recipe, *overrides)
+        assert code == 0, said
+        return json.loads((self.logs / recipe / "summary.json").read_text())
+
     def evaluate_here(self, *args: str) -> tuple[int, str]:
         """An evaluation in this process, which starts no other: its exit code and what it says."""
         return self.here("eval.py", *args)

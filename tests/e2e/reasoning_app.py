@@ -34,6 +34,11 @@ class ReasoningApp:
     def folder(self) -> Path:
         return self.logs / self.recipe[-1]
 
+    def transcripts(self, kind: str = "") -> list[dict[str, Any]]:
+        """What the policy wrote, a line for each prompt; only in training ("train") or evaluations ("eval") if `kind` says so."""
+        lines = map(json.loads, (self.folder / "transcripts.jsonl").read_text().splitlines())
+        return [line for line in lines if kind in ("", line["kind"])]
+
     def train(self, *overrides: str, backend: str = "local") -> str:
         """A whole run in this process; returns what it says on stderr."""
         return self._main("train.py", *self.recipe, f"cluster.backend={backend}", *self.log_path, *overrides)

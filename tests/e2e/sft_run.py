@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
+from rlinf.core.errors import ConfigError
 from rlinf.envs.recording import lerobot_writer, record_expert
 from rlinf.envs.tabletop import Tabletop
 from rlinf.runners import open_run_folder, read_embodied_sft
@@ -39,3 +41,11 @@ def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 def metrics(checkpoint: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (checkpoint.parents[1] / "metrics.jsonl").read_text().splitlines()]
+
+
+def refused(data: dict[str, Any], *parts: str) -> None:
+    """The configuration is refused, in words that have these parts."""
+    with pytest.raises(ConfigError) as caught:
+        check_data(read_embodied_sft(data))
+    for part in parts:
+        assert part in str(caught.value), str(caught.value)

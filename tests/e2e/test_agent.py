@@ -23,11 +23,6 @@ def app(tmp_path: Path) -> ReasoningApp:
     return ReasoningApp(tmp_path, app="agent", recipe=TOY)
 
 
-def transcripts(app: ReasoningApp, kind: str) -> list[dict[str, Any]]:
-    lines = (app.folder / "transcripts.jsonl").read_text().splitlines()
-    return [line for line in map(json.loads, lines) if line["kind"] == kind]
-
-
 def test_episodes_are_played_trained_on_and_shown(app: ReasoningApp) -> None:
     """The first update passes the gate: the trainer says of every turn what the rollout said of it."""
     app.train("runner.transcripts=6")
@@ -36,14 +31,14 @@ def test_episodes_are_played_trained_on_and_shown(app: ReasoningApp) -> None:
     assert all(row["rollout/turns"] > 1 for row in rows.values()), "some call their tool"
     assert all(row["rollout/tool_calls"] > 0 and row["rollout/failed"] == 0 for row in rows.values())
     assert rows[1]["train/grad_norm"] >= 0
-    texts = [response["text"] for line in transcripts(app, "train") for response in line["responses"]]
+    texts = [response["text"] for line in app.transcripts("train") for response in line["responses"]]
     assert any("⟦<r>" in text for text in texts)
     summary = app.summary()
     assert summary["protocol"]["agent"]["workflow_type"] == "tools"
     assert summary["eval/problems"] == 8
     report = (app.folder / "report.html").read_text()
     assert f"{summary['eval/accuracy']:.1%}" in report
-    (first,) = (line for line in transcripts(app, "eval") if line["problem"] == 0 and line["step"] == 2)
+    (first,) = (line for line in app.transcripts("eval") if line["problem"] == 0 and line["step"] == 2)
     assert escape(first["responses"][0]["text"]) in report
 
 
@@ -84,7 +79,7 @@ def test_several_agents_are_played_trained_on_and_shown(tmp_path: Path) -> None:
     # Its words are drawn at random, and some of them happen to hand on.
     assert max(row["rollout/agents"] for row in rows.values()) > 1
     assert all(row["rollout/failed"] == 0 and 0 < row["train/shared_tokens"] < 0.9 for row in rows.values())
-    texts = [response["text"] for line in transcripts(app, "train") for response in line["responses"]]
+    texts = [response["text"] for line in app.transcripts("train") for response in line["responses"]]
     assert any("[lead.1] " in text for text in texts)
     assert all(text.startswith("[lead] ") for text in texts)
     alone = ReasoningApp(tmp_path / "alone", app="agent", recipe=SEVERAL)
@@ -140,7 +135,7 @@ def test_suspended_episodes_go_on_as_if_they_had_not_been(app: ReasoningApp) -> 
     for lag in (0, 1):
         (app.folder / "transcripts.jsonl").unlink(missing_ok=True)
         app.train(f"rollout.partial_lag={lag}", "actor.optim.lr=1e-30", "runner.max_steps=2", ASKING, *PARTS)
-        told.append({line["prompt"]: line["responses"] for line in transcripts(app, "train")})
+        told.append({line["prompt"]: line["responses"] for line in app.transcripts("train")})
         rows.append(list(app.rows().values()))
     shared = sorted(set(told[0]) & set(told[1]))
     assert len(told[0]) == len(told[1]) == 12, "each group once"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
+from checkpoint_numbers import numbers_of
 
 from rlinf.core import futures
 from rlinf.core.errors import RLinfError
@@ -58,12 +58,6 @@ def running(folder: Path, recipe: tuple[Path, str, tuple[str, ...]], *overrides:
         yield runner
 
 
-def weights(folder: Path) -> dict[str, Any]:
-    """All that a checkpoint holds in numbers."""
-    tensors = {f"{file.name}/{n}": a for file in sorted(folder.rglob("*.safetensors")) for n, a in load_file(file).items()}
-    return {**tensors, **{f"{file.parent.name}/{file.name}": np.load(file) for file in sorted(folder.rglob("*.npy"))}}
-
-
 def assert_same(one: dict[str, Any], two: dict[str, Any]) -> None:
     assert one.keys() == two.keys()
     for name, array in one.items():
@@ -73,7 +67,7 @@ def assert_same(one: dict[str, Any], two: dict[str, Any]) -> None:
 def ran(app: Any, runner: EmbodiedRunner) -> dict[str, Any]:
     """What the last checkpoint of a whole run holds."""
     runner.run()
-    return weights(runner.folder.checkpoints / f"global_step_{runner.step}")
+    return numbers_of(runner.folder.checkpoints / f"global_step_{runner.step}")
 
 
 @BOTH
@@ -96,7 +90,7 @@ def test_a_lag_of_0_is_the_synchronous_loop_to_the_bit(app: Any, recipe: Any) ->
         folder = app.logs / "found"
         folder.mkdir()
         wait(actor.save_checkpoint(str(folder)))
-    assert_same(expected, weights(folder))
+    assert_same(expected, numbers_of(folder))
 
 
 def slowly(learn: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sft_run import demonstrate, learn, metrics, weights
+from sft_run import demonstrate, learn, metrics, refused, weights
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.offline import OfflineEpisode
 from rlinf.envs.offline import LeRobot
-from rlinf.runners import read_embodied_sft
 from rlinf.runners.embodied_sft.dagger import DatasetAggregation
-from rlinf.runners.embodied_sft.rules import check_data
 
 pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
 CLUSTER = {"backend": "local", "virtual_accelerators": {"count": 1}, "component_placement": {"actor,rollout,env": "0"}}
@@ -137,13 +135,6 @@ def test_a_run_goes_on_in_another_folder(tmp_path: Path, demonstrations: Path) -
     other["data"]["episodes"] = GIVEN - 1
     with pytest.raises(ConfigError, match=f"expected the {GIVEN} episodes with which the run of"):
         learn(other)
-
-
-def refused(data: dict[str, Any], *parts: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_data(read_embodied_sft(data))
-    for part in parts:
-        assert part in str(caught.value), str(caught.value)
 
 
 def test_what_can_not_be_done_is_refused_before_a_worker_starts(tmp_path: Path, demonstrations: Path) -> None:

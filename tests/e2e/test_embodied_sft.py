@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from sft_run import demonstrate, learn, metrics, weights
+from sft_run import demonstrate, learn, metrics, refused, weights
 
-from rlinf.core.errors import ConfigError
 from rlinf.envs.recording import lerobot_writer, record_expert
 from rlinf.envs.tabletop import Tabletop
 from rlinf.models import read_statistics
-from rlinf.runners import open_run_folder, read_embodied, read_embodied_sft
+from rlinf.runners import open_run_folder, read_embodied
 from rlinf.runners.embodied.task_type import embodied
-from rlinf.runners.embodied_sft.rules import check_data
 from rlinf.scheduler import Cluster
 
 pytest.importorskip("pyarrow", reason="the extra rlinf-envs[recording] is not installed")
@@ -145,13 +143,6 @@ def test_statistics_of_the_weights_can_be_kept(tmp_path: Path, demonstrations: P
     kept, refitted = weights(learn(again)), weights(learn(other))
     assert torch.equal(kept["normalize_states.first"], weights(first)["normalize_states.first"])
     assert not torch.equal(refitted["normalize_states.first"], weights(first)["normalize_states.first"])
-
-
-def refused(data: dict[str, Any], *parts: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_data(read_embodied_sft(data))
-    for part in parts:
-        assert part in str(caught.value), str(caught.value)
 
 
 def test_what_does_not_fit_is_refused_with_the_names_of_both_sides(tmp_path: Path, demonstrations: Path) -> None:

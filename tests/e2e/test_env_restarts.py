@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
+from checkpoint_numbers import numbers_of
 
 from rlinf.core.replay import ReplayBuffer
 from rlinf.core.weight_files import newest_checkpoint
@@ -32,12 +32,6 @@ QUIET = (
 """4 environments of 2 × 8 decisions: 64 transitions in an iteration."""
 TWO = "cluster.component_placement={actor: '0', rollout: '0', env: '0:0-1'}"
 STEPS = 4
-
-
-def arrays(checkpoint: Path) -> dict[str, Any]:
-    """All that a checkpoint holds in numbers."""
-    tensors = {f"{file.name}/{n}": a for file in sorted(checkpoint.rglob("*.safetensors")) for n, a in load_file(file).items()}
-    return {**tensors, **{f"{file.parent.name}/{file.name}": np.load(file) for file in sorted(checkpoint.rglob("*.npy"))}}
 
 
 def sizes(rows: list[dict[str, Any]]) -> list[float]:
@@ -84,7 +78,7 @@ def ran(app: Any, name: str, *overrides: str) -> tuple[dict[str, Any], list[dict
     options = (*QUIET, TWO, f"runner.max_steps={STEPS}", f"runner.experiment_name={name}", *overrides)
     code, said = app.train_here(*options)
     assert code == 0, said
-    return arrays(app.logs / name / f"checkpoints/global_step_{STEPS}"), app.metrics(name)
+    return numbers_of(app.logs / name / f"checkpoints/global_step_{STEPS}"), app.metrics(name)
 
 
 @pytest.mark.parametrize("further", [(), ("rollout.batching=stage",)], ids=["each", "stage"])

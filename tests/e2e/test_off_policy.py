@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from checkpoint_numbers import numbers_of
 
 from rlinf.core.weight_files import newest_checkpoint
 
@@ -62,18 +61,12 @@ def demonstrated(app: Any, recipe: str, *options: str) -> tuple[str, ...]:
     return (f"algorithm.demo_buffer.path={folder}",)
 
 
-def run(app: Any, recipe: str, *overrides: str) -> dict[str, Any]:
-    code, said = app.train_here("--config-name", recipe, *overrides)
-    assert code == 0, said
-    return json.loads((app.logs / recipe / "summary.json").read_text())
-
-
 @pytest.mark.parametrize("recipe", LOSSES)
 def test_a_recipe_runs(app: Any, recipe: str) -> None:
     """4 environments of 8 decisions: 32 transitions an iteration; the first update after 64."""
     shown = demonstrated(app, recipe, "--episodes=3")
     further = CHOSEN if recipe == "tabletop_dsrl_pi0" else shown
-    assert run(app, recipe, *SHORT, *EVERY, *further)["protocol"]["episodes"] == 2
+    assert app.run(recipe, *SHORT, *EVERY, *further)["protocol"]["episodes"] == 2
     rows = [row for row in app.metrics(recipe) if "train/replay_buffer/size" in row]
     assert [row["train/replay_buffer/size"] for row in rows] == [32, 64, 96, 128, 160, 192]
     assert ["train/critic_loss" in row for row in rows] == [False, True, True, True, True, True]
@@ -84,27 +77,18 @@ def test_a_recipe_runs(app: Any, recipe: str) -> None:
         assert ("train/demo_buffer/size" in row) == bool(shown)
 
 
-def arrays(folder: Path) -> dict[str, Any]:
-    """All that a checkpoint holds in numbers."""
-    tensors = {
-        f"{file.name}/{name}": array for file in sorted(folder.rglob("*.safetensors")) for name, array in load_file(file).items()
-    }
-    columns = {f"{file.parent.name}/{file.name}": np.load(file) for file in sorted(folder.rglob("*.npy"))}
-    return {**tensors, **columns}
-
-
 @pytest.mark.parametrize("recipe", ["pendulum_droq", "cartpole_dqn", "tabletop_rlpd"])
 def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: str) -> None:
     """Dropout and demonstrations are drawn anew as they were."""
     shown = demonstrated(app, recipe, "--episodes=3")
     exact = (*SHORT, *EVERY, *shown, "env.train.auto_reset=false", "runner.save_interval=3")
-    run(app, recipe, *exact)
+    app.run(recipe, *exact)
     whole = app.logs / recipe / "checkpoints"
     rows = app.metrics(recipe)
     again = f"runner.logger.log_path={app.logs / 'again'}"
     run_again, said = app.train_here("--config-name", recipe, *exact, again, f"runner.resume_dir={whole / 'global_step_3'}")
     assert run_again == 0, said
-    expected, found = arrays(whole / "global_step_6"), arrays(app.logs / "again" / recipe / "checkpoints/global_step_6")
+    expected, found = numbers_of(whole / "global_step_6"), numbers_of(app.logs / "again" / recipe / "checkpoints/global_step_6")
     assert expected.keys() == found.keys()
     assert any(name.startswith("replay_0/") for name in found)
     for name, array in expected.items():
@@ -122,8 +106,8 @@ def test_a_run_that_resumes_is_one_without_a_break(app: Any, recipe: str) -> Non
 def test_a_producer_that_dies_costs_what_was_not_saved_and_no_more(app: Any, raise_at: int) -> None:
     """Wherever it dies: after the run goes on, the replay buffer has what it has without, so none is lost and none there twice."""
     exact = (*SHORT, *EVERY, "env.train.auto_reset=false", "runner.save_interval=1", "env.train.env_type=faulty:Faulty")
-    run(app, "pendulum_sac", *exact)
-    expected = arrays(app.logs / "pendulum_sac/checkpoints/global_step_6")
+    app.run("pendulum_sac", *exact)
+    expected = numbers_of(app.logs / "pendulum_sac/checkpoints/global_step_6")
     folder = app.logs / "broken"
     broken = ("--config-name", "pendulum_sac", *exact, f"runner.logger.log_path={folder}")
     code, said = app.train_here(*broken, f"env.train.init_params.raise_at={raise_at}")
@@ -134,7 +118,7 @@ def test_a_producer_that_dies_costs_what_was_not_saved_and_no_more(app: Any, rai
     assert saved.name == f"global_step_{raise_at // 8}", "whole iterations were saved, of eight steps each"
     code, said = app.train_here(*broken, f"runner.resume_dir={saved}")
     assert code == 0, said
-    found = arrays(folder / "pendulum_sac/checkpoints/global_step_6")
+    found = numbers_of(folder / "pendulum_sac/checkpoints/global_step_6")
     assert expected.keys() == found.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
@@ -196,7 +180,7 @@ def test_a_recipe_learns(app: Any, recipe: str) -> None:
     shown = demonstrated(app, recipe, "--episodes=30", "--speed=0.5", "--noise=0.3", "--only-success")
     found: list[float] = []
     for seed in (1, 2, 3):
-        found.append(run(app, recipe, f"runner.seed={seed}", *shown)["eval/return"])
+        found.append(app.run(recipe, f"runner.seed={seed}", *shown)["eval/return"])
         given = (f"runner.seed={seed}", *shown, "algorithm.utd=0", f"runner.logger.log_path={app.logs / f'control_{seed}'}")
         code, said = app.train_here("--config-name", recipe, *given)
         assert code == 0, said

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from checkpoint_numbers import numbers_of
 from safetensors.numpy import load_file
 
 from rlinf.envs.gymnasium import Gymnasium
@@ -37,19 +37,8 @@ def recorded(tmp_path: Path) -> str:
     return f"algorithm.demo_buffer.path={tmp_path / 'pendulum'}"
 
 
-def run(app: Any, recipe: str, *overrides: str) -> dict[str, Any]:
-    code, said = app.train_here("--config-name", recipe, *overrides)
-    assert code == 0, said
-    return json.loads((app.logs / recipe / "summary.json").read_text())
-
-
-def tensors(folder: Path) -> dict[str, Any]:
-    found = {f"{file.name}/{name}": array for file in folder.rglob("*.safetensors") for name, array in load_file(file).items()}
-    return found | {f"{file.parent.name}/{file.name}": np.load(file) for file in folder.rglob("*.npy")}
-
-
 def test_iql_learns_from_a_dataset_and_never_plays(app: Any, recorded: str) -> None:
-    run(app, "pendulum_iql", *SHORT, "algorithm.offline_steps=4", recorded)
+    app.run("pendulum_iql", *SHORT, "algorithm.offline_steps=4", recorded)
     rows = [row for row in app.metrics("pendulum_iql") if "train/critic_loss" in row]
     assert len(rows) == 4
     for row in rows:
@@ -62,7 +51,7 @@ def test_iql_learns_from_a_dataset_and_never_plays(app: Any, recorded: str) -> N
 
 @pytest.mark.parametrize("gap", ["null", "1.0"])
 def test_cql_learns_from_a_dataset_and_its_weight_if_it_is_told(app: Any, recorded: str, gap: str) -> None:
-    run(app, "pendulum_cql", *SHORT, "algorithm.offline_steps=4", f"algorithm.cql_gap={gap}", recorded)
+    app.run("pendulum_cql", *SHORT, "algorithm.offline_steps=4", f"algorithm.cql_gap={gap}", recorded)
     rows = [row for row in app.metrics("pendulum_cql") if "train/critic_loss" in row]
     assert [row["env/steps"] for row in rows] == [0, 0, 0, 0]
     assert all(math.isfinite(row[f"train/{name}"]) for name in ("critic_loss", "cql_penalty", "actor_loss") for row in rows)
@@ -71,14 +60,14 @@ def test_cql_learns_from_a_dataset_and_its_weight_if_it_is_told(app: Any, record
 
 
 def test_awac_goes_on_with_steps_of_its_own(app: Any, recorded: str) -> None:
-    run(app, "pendulum_awac", *SHORT, "algorithm.offline_steps=2", recorded)
+    app.run("pendulum_awac", *SHORT, "algorithm.offline_steps=2", recorded)
     rows = [row for row in app.metrics("pendulum_awac") if "train/critic_loss" in row]
     assert [row["train/replay_buffer/size"] for row in rows] == [0, 0, 32, 64]
     assert [row["env/steps"] for row in rows] == [0, 0, 32, 64]
 
 
 def test_fine_tuning_begins_with_the_weights_of_an_offline_run(app: Any, recorded: str) -> None:
-    run(app, "pendulum_awac", *SHORT, "algorithm.offline_steps=4", recorded)
+    app.run("pendulum_awac", *SHORT, "algorithm.offline_steps=4", recorded)
     start = (f"runner.ckpt_path={app.logs / 'pendulum_awac'}", f"runner.logger.log_path={app.logs / 'online'}")
     one_update = ("algorithm.offline_steps=0", "runner.max_steps=1", "algorithm.utd=0.04")
     code, said = app.train_here("--config-name", "pendulum_awac", *SHORT, *one_update, recorded, *start)
@@ -101,16 +90,16 @@ def test_a_run_that_resumes_is_one_without_a_break(app: Any, recorded: str) -> N
         "algorithm.offline_steps=2",
         recorded,
     )
-    run(app, "pendulum_awac", *exact)
+    app.run("pendulum_awac", *exact)
     whole = app.logs / "pendulum_awac" / "checkpoints"
-    expected = tensors(whole / "global_step_4")
+    expected = numbers_of(whole / "global_step_4")
     assert any(name.startswith("replay_0/") for name in expected)
     for step in (1, 3):
         again = app.logs / f"again_{step}"
         given = (f"runner.logger.log_path={again}", f"runner.resume_dir={whole / f'global_step_{step}'}")
         code, said = app.train_here("--config-name", "pendulum_awac", *exact, *given)
         assert code == 0, said
-        found = tensors(again / "pendulum_awac/checkpoints/global_step_4")
+        found = numbers_of(again / "pendulum_awac/checkpoints/global_step_4")
         assert expected.keys() == found.keys()
         for name, array in expected.items():
             np.testing.assert_array_equal(found[name], array, err_msg=f"{name}, resumed after {step}")
@@ -155,12 +144,12 @@ def test_a_reward_that_is_no_number_is_named(app: Any, recorded: str) -> None:
 def test_what_a_run_played_is_enough_to_learn_from(app: Any) -> None:
     """Against two controls: what those achieved who acted in the dataset, and cloning of them."""
     folder = app.logs / "dataset"
-    run(app, "pendulum_sac", f"+env.train.data_collection.save_dir={folder}", *RECORD, "runner.val_check_interval=0")
+    app.run("pendulum_sac", f"+env.train.data_collection.save_dir={folder}", *RECORD, "runner.val_check_interval=0")
     found: dict[str, list[float]] = {"iql": [], "cloning": []}
     for seed in (1, 2, 3):
         given = (f"runner.seed={seed}", f"algorithm.demo_buffer.path={folder}")
-        found["iql"].append(run(app, "pendulum_iql", *given)["eval/return"])
-        found["cloning"].append(run(app, "pendulum_iql", *given, "algorithm.beta=0")["eval/return"])
+        found["iql"].append(app.run("pendulum_iql", *given)["eval/return"])
+        found["cloning"].append(app.run("pendulum_iql", *given, "algorithm.beta=0")["eval/return"])
     behaviour = app.metrics("pendulum_iql")[0]["train/demo_buffer/return"]
     mean = {name: sum(returns) / 3 for name, returns in found.items()}
     assert mean["iql"] >= LEAST, (found, behaviour)

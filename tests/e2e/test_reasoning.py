@@ -61,7 +61,7 @@ def test_a_run_says_what_it_achieved_and_shows_what_was_written(app: ReasoningAp
     low, high = summary["eval/accuracy_ci95"]
     assert low <= summary["eval/accuracy"] <= high
     assert summary["protocol"]["hash"] in said
-    lines = [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+    lines = app.transcripts()
     training = [line for line in lines if line["kind"] == "train"]
     last = [line for line in lines if line["kind"] == "eval" and line["step"] == 2]
     assert [len(training), len(last)] == [2 * 2, 8]
@@ -233,7 +233,7 @@ def test_the_tail_is_aborted_and_comes_back(app: ReasoningApp) -> None:
     rows = app.rows()
     assert [row["rollout/groups_trained"] for row in rows.values()] == [6.0] * 3
     assert all(row["rollout/groups_aborted"] == 3 for row in rows.values())
-    lines = [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+    lines = app.transcripts()
     trained = [line["problem"] for line in lines if line["kind"] == "train"]
     assert len(set(trained)) == len(trained) == 18, "a problem was trained on twice in one pass"
     state = json.loads((app.folder / "checkpoints/global_step_3/state.json").read_text())
@@ -257,7 +257,7 @@ def test_groups_that_agree_are_replaced(app: ReasoningApp) -> None:
 def test_a_penalty_of_length_changes_rewards_and_not_what_is_right(app: ReasoningApp) -> None:
     app.train("reward={overlong: {max_length: 6, cache: 5, weight: 2}}", "runner.max_steps=1", "runner.val_check_interval=0")
     (row,) = app.rows().values()
-    lines = [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+    lines = app.transcripts()
     responses = [r for line in lines if line["kind"] == "train" for r in line["responses"]]
     assert responses
     for r in responses:

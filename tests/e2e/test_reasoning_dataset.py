@@ -44,7 +44,7 @@ def overrides(path: str) -> list[str]:
 
 def test_two_iterations_on_json_lines(app: ReasoningApp) -> None:
     app.train(*overrides(problems(app.logs / "apples.jsonl")))
-    lines = [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
+    lines = app.transcripts()
     first = next(line for line in lines if line["kind"] == "train")
     assert "Anna has" in first["prompt"]
     assert first["answer"].isdigit()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -44,10 +43,6 @@ def app(tmp_path: Path) -> ReasoningApp:
     return ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "search_grpo"))
 
 
-def transcripts(app: ReasoningApp) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
-
-
 def test_where_a_fact_stands_does_not_tell_what_it_is() -> None:
     """A model that copies from one distance before the end of a passage would answer most questions without reading them."""
     file = Path(__file__).parents[2] / "apps" / "agent" / "config" / "search_grpo.yaml"
@@ -76,7 +71,7 @@ def test_what_a_model_reads_is_what_the_knowledge_base_says(app: ReasoningApp) -
     assert row["rollout/tool_timeouts"] == row["rollout/failed"] == 0
     base = generated(Knowledge(**SIZES, held_out=0.1, lower_case=True, style="brief", values=False, shuffled=True))
     known = {passage.text for passage in base.passages}
-    texts = [response["text"] for line in transcripts(app) for response in line["responses"]]
+    texts = [response["text"] for line in app.transcripts() for response in line["responses"]]
     read = [inside for text in texts for inside in re.findall(r"⟦<information>(.*?)</information>⟧", text)]
     found = {text for text in read if text != "nothing found" and not text.startswith("error: ")}
     assert found

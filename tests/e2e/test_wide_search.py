@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -39,14 +38,10 @@ def app(tmp_path: Path) -> ReasoningApp:
     return ReasoningApp(tmp_path, app="agent", recipe=("--config-name", "wide_search_multi_agent"))
 
 
-def transcripts(app: ReasoningApp) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (app.folder / "transcripts.jsonl").read_text().splitlines()]
-
-
 def evaluated(app: ReasoningApp) -> dict[int, float]:
     """The mean item F1 of each evaluation, by iterations of GRPO."""
     found: dict[int, list[float]] = {}
-    for line in transcripts(app):
+    for line in app.transcripts():
         if line["kind"] == "eval":
             found.setdefault(line["step"], []).extend(response["reward"] for response in line["responses"])
     return {step: sum(rewards) / len(rewards) for step, rewards in found.items()}
@@ -60,7 +55,7 @@ def test_agents_read_what_the_knowledge_base_says_and_the_lead_what_agents_answe
     sizes: dict[str, Any] = dict(SIZES)
     base = generated(Knowledge(**sizes, held_out=0.1, lower_case=True, style="brief", values=False))
     known = {passage.text for passage in base.passages}
-    texts = [response["text"] for line in transcripts(app) for response in line["responses"]]
+    texts = [response["text"] for line in app.transcripts() for response in line["responses"]]
     agents = [part for text in texts for part in re.split(r"\n(?=\[lead[.\d]*\] )", text)]
     read: dict[str, list[str]] = {"search": [], "delegate": []}
     for part in agents:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -81,3 +82,10 @@ def gradient(loss: Callable[[Case], object], x: Case) -> Tensor:
     leaf = x.logprob.detach().clone().requires_grad_()
     loss(replace(x, logprob=leaf)).total.backward()
     return leaf.grad
+
+
+def two_policies(shape: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities under two policies, in float64, and the mask `[B, T]` of decisions."""
+    random = np.random.default_rng(seed)
+    one, other = (torch.tensor(random.normal(size=shape)) for _ in range(2))
+    return one, other, torch.tensor(random.random(shape[:2]) < 0.7)

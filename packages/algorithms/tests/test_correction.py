@@ -6,6 +6,7 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_cases import two_policies
 
 from rlinf.algorithms.advantages.per_decision import opd_advantage
 from rlinf.algorithms.losses.correction import (
@@ -194,12 +195,6 @@ def test_self_normalised_over_ranks():
     torch.testing.assert_close(self_normalised(found, MASK, all_reduce=lambda x: x + other).weight, found.weight / 2)
 
 
-def seeded(shape, seed):
-    random = np.random.default_rng(seed)
-    train, rollout = (torch.tensor(random.normal(size=shape)) for _ in range(2))
-    return train, rollout, torch.tensor(random.random(shape[:2]) < 0.7)
-
-
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 2), st.integers(1, 2))
 
 
@@ -211,7 +206,7 @@ def same(found, expected):
 @settings(max_examples=40)
 @given(shapes, st.integers(2, 4), st.sampled_from(LEVELS), st.floats(0, 1), st.floats(1, 4), st.integers(0, 10_000))
 def test_equals_the_reference(shape, axes, level, low, high, seed):
-    tensors = seeded(shape[:axes], seed)
+    tensors = two_policies(shape[:axes], seed)
     before = [x.clone() for x in tensors]
     lists = [x.tolist() for x in tensors]
     same(truncated_importance(*tensors, level=level, low=low, high=high), reference.truncated_importance(*lists, level, low, high))
@@ -240,7 +235,7 @@ ALL = [
 
 @pytest.mark.parametrize("make", ALL)
 def test_nothing_depends_on_what_is_masked_nor_on_other_rows(make):
-    train, rollout, mask = seeded((4, 3, 2), 5)
+    train, rollout, mask = two_policies((4, 3, 2), 5)
     train.requires_grad_()
     expected = make(train, rollout, mask)
     assert not expected.weight.requires_grad
@@ -262,14 +257,14 @@ def test_nothing_depends_on_what_is_masked_nor_on_other_rows(make):
 
 @pytest.mark.parametrize("make", ALL)
 def test_equal_engines_need_no_correction(make):
-    train, _, mask = seeded((4, 3), 5)
+    train, _, mask = two_policies((4, 3), 5)
     for dtype in (torch.float32, torch.bfloat16):
         found = make(train.to(dtype), train.to(dtype), mask)
         assert torch.equal(found.factor, mask.float())
 
 
 def test_the_configuration_says_what_is_applied():
-    x = seeded((4, 3), 5)
+    x = two_policies((4, 3), 5)
     for mode, function in (("truncate", truncated_importance), ("mask", masked_importance), ("reject", rejection)):
         found = CorrectionConfig(mode=mode, level="sequence", low=0.3, high=1.5).of(*x)
         expected = function(*x, level="sequence", low=0.3, high=1.5)

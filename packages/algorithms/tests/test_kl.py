@@ -7,6 +7,7 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_cases import two_policies
 
 from rlinf.algorithms.losses.kl import (
     KLType,
@@ -111,12 +112,6 @@ def test_gradients_against_finite_differences(kind):
     assert torch.autograd.gradcheck(lambda x: kl_penalty(x[0], x[1], kind), [pair])
 
 
-def seeded(shape, seed):
-    random = np.random.default_rng(seed)
-    logprob, logprob_ref = (torch.tensor(random.normal(size=shape)) for _ in range(2))
-    return logprob, logprob_ref, torch.tensor(random.random(shape[:2]) < 0.7)
-
-
 @settings(max_examples=25)
 @given(
     st.tuples(*[st.integers(1, 3)] * 4),
@@ -127,7 +122,7 @@ def seeded(shape, seed):
     st.integers(0, 10_000),
 )
 def test_the_loss_equals_the_reference(shape, axes, joint, kind, mode, seed):
-    logprob, logprob_ref, mask = seeded(shape[:axes], seed)
+    logprob, logprob_ref, mask = two_policies(shape[:axes], seed)
     logprob_ref = at_granularity(logprob_ref, "chunk_level") if joint else logprob_ref
     before = logprob.clone(), logprob_ref.clone()
     found = kl_loss(logprob, logprob_ref, mask, kind=kind, aggregation=Aggregation(mode))
@@ -147,14 +142,14 @@ def test_the_estimates_of_finer_references_are_averaged_and_those_of_coarse_ones
 
 
 def test_the_default_is_k3():
-    logprob, logprob_ref, mask = seeded((2, 3), 0)
+    logprob, logprob_ref, mask = two_policies((2, 3), 0)
     assert kl_loss(logprob, logprob_ref, mask) == kl_loss(logprob, logprob_ref, mask, kind="k3")
     assert not torch.equal(kl_loss(logprob, logprob_ref, mask).total, kl_loss(logprob, logprob_ref, mask, kind="k1").total)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_garbage_where_masked(kind):
-    logprob, logprob_ref, mask = seeded((3, 3, 2), 1)
+    logprob, logprob_ref, mask = two_policies((3, 3, 2), 1)
     for garbage in (torch.nan, torch.inf, -torch.inf):
         leaf = torch.where(mask[..., None], logprob, garbage).requires_grad_()
         output = kl_loss(leaf, torch.where(mask[..., None], logprob_ref, garbage), mask, kind=kind)
@@ -166,7 +161,7 @@ def test_garbage_where_masked(kind):
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 3), min_size=1, max_size=4), st.sampled_from(["k2", "k3"]))
 def test_the_split_changes_no_gradient(seed, sizes, kind):
-    logprob, logprob_ref, mask = seeded((sum(sizes), 3), seed)
+    logprob, logprob_ref, mask = two_policies((sum(sizes), 3), seed)
 
     def gradient(pieces):
         leaf = logprob.clone().requires_grad_()
@@ -193,7 +188,7 @@ def test_reward_by_hand():
 @settings(max_examples=30)
 @given(st.tuples(st.integers(1, 3), st.integers(1, 4)), st.sampled_from(KINDS), st.floats(0, 2), st.integers(0, 10_000))
 def test_reward_equals_the_reference(shape, kind, beta, seed):
-    logprob, logprob_ref, mask = seeded(shape, seed)
+    logprob, logprob_ref, mask = two_policies(shape, seed)
     reward = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     found = reward_with_kl(reward, logprob, logprob_ref, mask, beta=beta, kind=kind)
     lists = (x.tolist() for x in (reward, logprob, logprob_ref, mask))

@@ -8,6 +8,7 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_cases import two_policies
 
 from rlinf.algorithms import policy_loss
 from rlinf.algorithms.losses.correction import CorrectionConfig, divergence_rejection, geometric_rejection
@@ -76,19 +77,13 @@ def test_perplexity_by_hand():
     assert perplexity(rollout, train, mask)["log_ppl_abs_diff"][0].item() == pytest.approx(math.log(2))
 
 
-def seeded(shape, seed):
-    random = np.random.default_rng(seed)
-    train, rollout = (torch.tensor(random.normal(size=shape)) for _ in range(2))
-    return train, rollout, torch.tensor(random.random(shape[:2]) < 0.7)
-
-
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 2), st.integers(1, 2))
 
 
 @settings(max_examples=40)
 @given(shapes, st.integers(2, 4), st.sampled_from(CRITERIA), st.floats(0.01, 3), st.integers(0, 10_000))
 def test_equals_the_reference(shape, axes, criterion, threshold, seed):
-    tensors = seeded(shape[:axes], seed)
+    tensors = two_policies(shape[:axes], seed)
     before = [x.clone() for x in tensors]
     lists = [x.tolist() for x in tensors]
     found = divergence_rejection(*tensors, criterion=criterion, threshold=threshold)
@@ -105,7 +100,7 @@ def test_a_divergence_sees_neither_what_is_masked_nor_other_rows_nor_a_sign(crit
     def make(*x):
         return divergence_rejection(*x, criterion=criterion, threshold=0.5)
 
-    train, rollout, mask = seeded((6, 3), 5)
+    train, rollout, mask = two_policies((6, 3), 5)
     expected = make(train, rollout, mask)
     garbage = make(torch.where(mask, train, torch.nan), torch.where(mask, rollout, torch.inf), mask)
     assert torch.equal(garbage.keep, expected.keep)
@@ -130,7 +125,7 @@ def test_what_is_impossible_for_one_is_dropped():
 
 
 def test_perplexity_of_garbage_is_that_of_what_was_decided():
-    train, rollout, mask = seeded((5, 3, 2), 7)
+    train, rollout, mask = two_policies((5, 3, 2), 7)
     mask[1] = False
     expected = perplexity(train, rollout, mask)
     found = perplexity(*(torch.where(mask[..., None], x, torch.nan) for x in (train, rollout)), mask)
@@ -143,7 +138,7 @@ def test_perplexity_of_garbage_is_that_of_what_was_decided():
 
 
 def test_the_configuration_says_what_is_dropped():
-    x = seeded((4, 3), 5)
+    x = two_policies((4, 3), 5)
     config = read(CorrectionConfig, {"mode": "none", "reject_above": {"token_k2": 0.5, "seq_max_k3": 3}})
     found = config.of(*x)
     expected = divergence_rejection(*x, criterion="token_k2", threshold=0.5)
@@ -156,7 +151,7 @@ def test_the_configuration_says_what_is_dropped():
 
 
 def test_what_several_criteria_drop_is_counted_once():
-    x = seeded((6, 3), 5)
+    x = two_policies((6, 3), 5)
     one = divergence_rejection(*x, criterion="token_k2", threshold=0.3)
     two = geometric_rejection(*x, low=0.5, high=2.0)
     assert not torch.equal(one.keep, two.keep)

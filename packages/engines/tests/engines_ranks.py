@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from engines_text import OwnLoss, ToyWriter, sequence_loss, text_batch, token_loss
-from engines_toy import parts_of, run_cases
+from engines_toy import parts_of_rank, run_cases
 from safetensors.torch import save_file
 from weight_sync_toy import Post, exchange_at
 
@@ -71,9 +71,7 @@ def run_case(name: str, rank: int, world_size: int, rendezvous: str, folder: Pat
 
 
 def share(rank: int, world_size: int) -> list:
-    sizes = SIZES[world_size]
-    first = sum(len(one) for one in sizes[:rank])
-    return parts_of(text_batch(), [n for one in sizes for n in one])[first : first + len(sizes[rank])]
+    return parts_of_rank(text_batch(), SIZES[world_size], rank)
 
 
 def run_chain(rank: int, rendezvous: list[str], folder: Path) -> None:

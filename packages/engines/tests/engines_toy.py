@@ -60,6 +60,12 @@ def parts_of(batch: Batch, sizes: list[int]) -> list[Batch]:
     return [batch.rows(slice(start, start + size)) for start, size in zip(starts, sizes, strict=True)]
 
 
+def parts_of_rank(batch: Batch, sizes: list[list[int]], rank: int) -> list[Batch]:
+    """A rank's micro-batches, where each rank has consecutive rows in parts of the given sizes."""
+    first = sum(map(len, sizes[:rank]))
+    return parts_of(batch, [size for each in sizes for size in each])[first : first + len(sizes[rank])]
+
+
 def visible(strategy: str = "auto", clip_grad: float | None = None) -> FSDPTrainerConfig:
     """With a large epsilon, Adam's step shows the size of the gradient, and a factor could not hide."""
     optim = OptimConfig(lr=1.0, value_lr=0.5, adam_eps=1.0, clip_grad=clip_grad)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from engines_ranks import visible
 from engines_text import ToyWriter, sequence_loss, text_batch, token_loss
-from engines_toy import parts_of
+from engines_toy import parts_of_rank
 
 from rlinf.engines import FSDPTrainerConfig
 from rlinf.engines.fsdp.resizing import rebuild, release
@@ -30,9 +30,7 @@ def config(name: str) -> FSDPTrainerConfig:
 
 def rows(rank: int, world_size: int) -> list:
     """This rank's micro-batches of the same rows in the same order."""
-    sizes = SIZES[world_size]
-    first = sum(len(one) for one in sizes[:rank])
-    return parts_of(text_batch(), [n for one in sizes for n in one])[first : first + len(sizes[rank])]
+    return parts_of_rank(text_batch(), SIZES[world_size], rank)
 
 
 def steps(trainer, rank: int, world_size: int) -> list[float]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from rlinf.core.config.ranges import expect_range
+from rlinf.core.process.shared import Shared
 
 Reason = Literal["ok", "error", "timeout", "memory", "output", "processes", "killed"]
 """How an execution ended:
@@ -121,22 +119,14 @@ class SandboxConfig(Protocol):
         ...
 
 
-_running: dict[tuple[int, Any], Sandbox] = {}
-_lock = threading.Lock()
+_running: Final[Shared[SandboxConfig, Sandbox]] = Shared()
 
 
 def shared_sandbox(config: SandboxConfig) -> Sandbox:
     """The running sandbox of a configuration in this process, started by the first who asks; it ends with the process."""
-    with _lock:
-        key = (os.getpid(), config)
-        if key not in _running:
-            _running[key] = config.build()
-        return _running[key]
+    return _running.get(config, config.build)
 
 
-@atexit.register
 def close_shared_sandboxes() -> None:
     """Ends what `shared_sandbox` has started in this process; the next who asks starts others."""
-    with _lock:
-        for key in [key for key in _running if key[0] == os.getpid()]:
-            _running.pop(key).close()
+    _running.close()

@@ -22,7 +22,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.envs.spaces import TextArray
 from rlinf.envs.wrappers.base import Wrapper
 from rlinf.envs.wrappers.contract import EnforceContract
-from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos
+from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, reset_rows
 from rlinf.envs.wrappers.video import Camera, RecordVideo, Shot
 
 Tensor = torch.Tensor
@@ -154,7 +154,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Infos]:
         """Starts episodes; `seed` holds one for each environment, `options` what `EnforceContract` passes on."""
         options = options or {}
-        mask: Any = options.get("reset_mask", np.ones(self.num_envs, np.bool_))
+        mask = reset_rows(options, self.num_envs)
         numbers: list[Any] = options.get("init_id", [None] * self.num_envs)
         index = [int(i) for i in np.flatnonzero(mask)]
         fresh = self.batch.reset(index, [int(seed[i]) for i in index], [numbers[i] for i in index])

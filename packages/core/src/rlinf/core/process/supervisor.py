@@ -118,7 +118,7 @@ def _wait(child: int, watched: list[int], grace_s: float, asked: int) -> None:
         except ProcessLookupError:
             os.kill(child, signal.SIGKILL)
     while not (ended := [descriptor for descriptor, _ in poll.poll(REAP_S * 1000)]):
-        _reap_orphans(child)
+        reap_orphans(child)
     if mine in ended:
         return
     if asked >= 0:
@@ -128,7 +128,7 @@ def _wait(child: int, watched: list[int], grace_s: float, asked: int) -> None:
     os.kill(child, signal.SIGKILL)  # not reaped yet, so it is no other process
 
 
-def _reap_orphans(child: int) -> None:
+def reap_orphans(child: int) -> None:
     """Forgets orphans that have ended, up to the program itself."""
     while True:
         # Only looked at: the program itself must not be reaped before its status is read.

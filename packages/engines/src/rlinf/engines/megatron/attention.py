@@ -102,43 +102,26 @@ class TorchNorm(nn.Module):
 
 def gather_columns(tensor: Tensor, group: Any, dim: int) -> Tensor:
     """The tensor of all ranks of a group, side by side along `dim`; its gradient is added over ranks."""
-    return cast("Tensor", _Gather.apply(tensor, group, dim))
+    return cast("Tensor", _Columns.apply(tensor, group, dim, True))
 
 
 def take_columns(tensor: Tensor, group: Any, dim: int) -> Tensor:
     """As `gather_columns`, but every rank computes the same from it, so that each keeps its part of the gradient."""
-    return cast("Tensor", _Take.apply(tensor, group, dim))
+    return cast("Tensor", _Columns.apply(tensor, group, dim, False))
 
 
-class _Gather(torch.autograd.Function):
+class _Columns(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Any, dim: int) -> Tensor:
-        ctx.group, ctx.dim = group, dim
-        return _gathered(tensor, group, dim)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        gradient = gradients[0].contiguous().clone()
-        dist.all_reduce(gradient, group=ctx.group)  # pyright: ignore[reportUnknownMemberType]
-        return _own(gradient, ctx.group, ctx.dim), None, None
-
-
-class _Take(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Any, dim: int) -> Tensor:
-        ctx.group, ctx.dim = group, dim
-        return _gathered(tensor, group, dim)
+    def forward(ctx: Any, tensor: Tensor, group: Any, dim: int, added: bool) -> Tensor:
+        ctx.group, ctx.dim, ctx.added = group, dim, added
+        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, tensor.contiguous(), group=group)  # pyright: ignore[reportUnknownMemberType]
+        return torch.cat(parts, dim)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return _own(gradients[0], ctx.group, ctx.dim), None, None
-
-
-def _gathered(tensor: Tensor, group: Any, dim: int) -> Tensor:
-    parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(parts, tensor.contiguous(), group=group)  # pyright: ignore[reportUnknownMemberType]
-    return torch.cat(parts, dim)
-
-
-def _own(tensor: Tensor, group: Any, dim: int) -> Tensor:
-    return tensor.chunk(dist.get_world_size(group), dim)[dist.get_rank(group)]
+        gradient = gradients[0]
+        if ctx.added:
+            gradient = gradient.contiguous().clone()
+            dist.all_reduce(gradient, group=ctx.group)  # pyright: ignore[reportUnknownMemberType]
+        return gradient.chunk(dist.get_world_size(ctx.group), ctx.dim)[dist.get_rank(ctx.group)], None, None, None

@@ -24,7 +24,7 @@ from rlinf.core.errors import ConfigError, did_you_mean
 from rlinf.envs.interop.from_gymnasium import ObservationReader
 from rlinf.envs.spaces import is_a
 from rlinf.envs.wrappers.contract import EnforceContract
-from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, Step
+from rlinf.envs.wrappers.episodes import EpisodeStatistics, Infos, Step, reset_rows
 
 if TYPE_CHECKING:
     from rlinf.envs.envpool.envpool import EnvPool
@@ -109,7 +109,7 @@ class _Pools(VectorEnv[Any, Any, Any]):
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes, in all environments or where `options["reset_mask"]` says so."""
-        mask = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_)))
+        mask = reset_rows(options, self.num_envs)
         places = np.flatnonzero(mask)
         if self._stream and self._pools:
             # A stream has a single pool, with all environments in it.

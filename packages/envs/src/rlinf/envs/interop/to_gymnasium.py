@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_seed
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, Step
+from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, Step, reset_rows
 
 _MAX_SEED = 2**31
 
@@ -103,7 +103,7 @@ class _Autoreset(Wrapper):
         drawn = np.random.default_rng().integers(_MAX_SEED, size=len(given)).tolist()
         seeds: list[int] = [d if s is None else s for s, d in zip(given, drawn, strict=True)]
         result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=options)
-        fresh = np.asarray(options.get("reset_mask", np.ones(self.num_envs, np.bool_)))
+        fresh = reset_rows(options, self.num_envs)
         self._first = [s if new else old for s, new, old in zip(seeds, fresh, self._first, strict=True)]
         self._episodes[fresh] = 0
         self._ended[fresh] = False

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rlinf.core.arrays import as_numpy
 from rlinf.envs.recording.episode import Episode, Writer
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import Infos, Step, unmasked
+from rlinf.envs.wrappers.episodes import Infos, Step, reset_rows, unmasked
 
 logger = logging.getLogger("rlinf.envs")
 
@@ -63,10 +63,9 @@ class RecordEpisodes(Wrapper):
         """Starts episodes, and forgets the running ones in their place."""
         options = dict(options or {})
         playing = options.pop("playing", np.ones(self.num_envs, np.bool_))
-        mask = options.get("reset_mask")
         observations, infos = self.env.reset(seed=seed, options=options)
         given = options.get("seed") if seed is None else seed
-        for row in range(self.num_envs) if mask is None else np.flatnonzero(mask):
+        for row in np.flatnonzero(reset_rows(options, self.num_envs)):
             self._running[row] = None
             if not playing[row] or self._full:
                 continue

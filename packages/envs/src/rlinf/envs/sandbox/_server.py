@@ -28,13 +28,14 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from rlinf.core.process import connection
+    from rlinf.core.process import connection, supervisor
     from rlinf.envs.sandbox import _kernel, _program
 else:
     sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), sys.argv[1]]
     import _kernel
     import _program
     import connection
+    import supervisor
 
     del sys.path[:2]
 
@@ -97,7 +98,7 @@ class Server:
             _empty(self._folder)
         for name in [*WARM, *setting["preload"]]:
             importlib.import_module(name)
-        for name in ("_kernel", "_program", "_seccomp", "connection"):
+        for name in ("_kernel", "_program", "_seccomp", "connection", "supervisor"):
             sys.modules.pop(name, None)
         setting["held"] = self._held()
         gc.collect()
@@ -287,7 +288,8 @@ def _wait(program: int, report: int, *, alone: bool) -> tuple[int, bool]:
     while not (ready := poll.poll(pause * 1000)):
         pause = min(2 * pause, _LONGEST_LOOK_S)
         crowded = crowded or (alone and _is_crowded())
-        _reap(program)
+        # Until an orphan is forgotten it counts as a process.
+        supervisor.reap_orphans(program)
     crowded = crowded or (alone and _is_crowded())
     if any(file == report for file, _ in ready):
         os.kill(program, signal.SIGKILL)
@@ -309,15 +311,6 @@ def _is_crowded() -> bool:
         os._exit(0)
     os.waitpid(child, 0)
     return False
-
-
-def _reap(program: int) -> None:
-    """Forgets orphans that have ended: until then they count as processes."""
-    while True:
-        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None or ended.si_pid == program:
-            return
-        os.waitpid(ended.si_pid, 0)
 
 
 def _kill_all() -> None:

@@ -15,7 +15,7 @@ from rlinf.envs.spaces import TextArray
 from rlinf.envs.tabletop.canvas import Canvas, Reals
 from rlinf.envs.tabletop.keyed_random import KeyedRandom
 from rlinf.envs.tabletop.scene import Scene, World
-from rlinf.envs.wrappers.episodes import Infos, Step
+from rlinf.envs.wrappers.episodes import Infos, Step, reset_rows
 
 ObsMode = Literal["state", "rgb"]
 RewardMode = Literal["sparse", "progress"]
@@ -93,7 +93,7 @@ class TabletopEnv(VectorEnv[Any, Any, Any]):
         """
         options = options or {}
         nothing = [None] * self.num_envs
-        mask = options.get("reset_mask", np.ones(self.num_envs, np.bool_))
+        mask = reset_rows(options, self.num_envs)
         seeds = np.array(seed, np.int64)[mask]
         wanted = np.array([_goal(self.scene, name) for name in options.get("task", nothing)])[mask]
         self._task[mask] = np.where(wanted >= 0, wanted, self._goals[KeyedRandom(seeds, _GOAL).choice(len(self._goals))])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import ipaddress
-import os
 import shutil
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -15,6 +12,7 @@ from urllib.parse import urlsplit
 from rlinf.core.agents import Tool
 from rlinf.core.config.ranges import expect_range
 from rlinf.core.errors import ConfigError, did_you_mean
+from rlinf.core.process.shared import Shared
 from rlinf.core.registry import require_modules
 
 if TYPE_CHECKING:
@@ -100,8 +98,7 @@ class MCP:
         ]
 
 
-_open: Final[dict[tuple[int, str], Connection]] = {}
-_lock = threading.Lock()
+_open: Final[Shared[str, Connection]] = Shared()
 
 
 def _connection(config: MCP) -> Connection:
@@ -109,19 +106,12 @@ def _connection(config: MCP) -> Connection:
     from rlinf.envs.tools._mcp import Connection
 
     target = (config.command, config.url, sorted(config.env.items()), config.server, config.start_s)
-    with _lock:
-        key = (os.getpid(), repr(target))
-        if key not in _open:
-            _open[key] = Connection(config)
-        return _open[key]
+    return _open.get(repr(target), lambda: Connection(config))
 
 
-@atexit.register
 def close_mcp_servers() -> None:
     """Ends the connections of this process, and the servers that it started; the next who asks starts others."""
-    with _lock:
-        for key in [key for key in _open if key[0] == os.getpid()]:
-            _open.pop(key).close()
+    _open.close()
 
 
 def _on_loopback(url: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import itertools
 import json
@@ -22,6 +21,7 @@ from typing import Any, Final
 
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.process import ChildProcess, ConnectionLost, Message, connection
+from rlinf.core.process.shared import Shared
 
 _PROGRAM: Final = str(Path(__file__).with_name("_program.py"))
 # Either leads another interpreter to the packages of this one.
@@ -223,19 +223,14 @@ def _settle(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[dict[str, An
         loop.call_soon_threadsafe(settle)
 
 
-_open: Final[dict[tuple[int, Launch, int], Service]] = {}
-_lock: Final = threading.Lock()
+_open: Final[Shared[tuple[Launch, int], Service]] = Shared()
 
 
 def service(launch: Launch, max_turns: int) -> Service:
     """This process's, made by the first who asks; it ends with the process."""
-    with _lock:
-        return _open.setdefault((os.getpid(), launch, max_turns), Service(launch, max_turns))
+    return _open.get((launch, max_turns), lambda: Service(launch, max_turns))
 
 
-@atexit.register
 def close_services() -> None:
     """Ends the processes that this one has started; the next episode begins others."""
-    with _lock:
-        for key in [key for key in _open if key[0] == os.getpid()]:
-            _open.pop(key).close()
+    _open.close()

@@ -51,6 +51,12 @@ def unmasked(actions: Any, num_envs: int) -> tuple[Any, NDArray[np.bool_]]:
     return actions, np.ones(num_envs, np.bool_)
 
 
+def reset_rows(options: Mapping[str, Any] | None, num_envs: int) -> NDArray[np.bool_]:
+    """`[N]` bool, in which environments a reset starts an episode: all, unless there is a `reset_mask`."""
+    mask = (options or {}).get("reset_mask")
+    return np.ones(num_envs, np.bool_) if mask is None else np.asarray(mask, np.bool_)
+
+
 def episode_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int]:
     """One seed for each environment, for a wrapper with randomness of its own; `EnforceContract` gives them to what is inside."""
     if isinstance(seed, Sequence):
@@ -99,7 +105,7 @@ class EpisodeStatistics(Wrapper):
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes, in all environments or where `options["reset_mask"]` says so."""
-        fresh: NDArray[np.bool_] = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs)), np.bool_)
+        fresh = reset_rows(options, self.num_envs)
         observations, infos = self.env.reset(seed=seed, options=options)
         # New arrays throughout: the former ones were given away.
         going = ~fresh

@@ -21,7 +21,7 @@ from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.spaces import single_spaces
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import Infos, Step, episode_seeds, unmasked
+from rlinf.envs.wrappers.episodes import Infos, Step, episode_seeds, reset_rows, unmasked
 
 Images = NDArray[np.uint8]
 Singles = NDArray[np.float32]
@@ -194,9 +194,8 @@ class AugmentImages(Wrapper):
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes."""
-        mask = (options or {}).get("reset_mask")
         seeds = episode_seeds(seed, self.num_envs)
-        for row in range(self.num_envs) if mask is None else np.flatnonzero(mask):
+        for row in np.flatnonzero(reset_rows(options, self.num_envs)):
             self._seeds[row], self._step[row] = seeds[row], 0
         observations, infos = self.env.reset(seed=seeds, options=options)
         return self._augmented(observations), infos

@@ -16,7 +16,7 @@ from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.spaces import Vector
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import Infos, MaskedActions, Step, episode_seeds, unmasked
+from rlinf.envs.wrappers.episodes import Infos, MaskedActions, Step, episode_seeds, reset_rows, unmasked
 
 Bools = NDArray[np.bool_]
 
@@ -68,8 +68,7 @@ class Interventions(Wrapper):
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes."""
-        mask = (options or {}).get("reset_mask")
-        fresh = np.ones(self.num_envs, np.bool_) if mask is None else np.asarray(mask, np.bool_)
+        fresh = reset_rows(options, self.num_envs)
         seeds = episode_seeds(seed, self.num_envs)
         self._source.begin(seeds, fresh)
         result: tuple[Any, Infos] = self.env.reset(seed=seeds, options=options)

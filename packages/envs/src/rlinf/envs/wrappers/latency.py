@@ -14,7 +14,7 @@ from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.random import keyed_generator
 from rlinf.envs.spaces import bounds, is_a, single_spaces
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import Infos, MaskedActions, Step, episode_seeds, unmasked
+from rlinf.envs.wrappers.episodes import Infos, MaskedActions, Step, episode_seeds, reset_rows, unmasked
 
 
 class Latency(Wrapper):
@@ -64,9 +64,8 @@ class Latency(Wrapper):
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes; no action is under way in them."""
-        mask = (options or {}).get("reset_mask")
         seeds = episode_seeds(seed, self.num_envs)
-        for row in range(self.num_envs) if mask is None else np.flatnonzero(mask):
+        for row in np.flatnonzero(reset_rows(options, self.num_envs)):
             self._seeds[row] = seeds[row]
             self._pending[row] = {}
             self._step[row], self._newest[row], self._last[row] = 0, -1, self._idle

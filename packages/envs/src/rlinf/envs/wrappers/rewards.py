@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, Step, unmasked
+from rlinf.envs.wrappers.episodes import EpisodeInfos, Infos, Step, reset_rows, unmasked
 
 
 class ShapedReward(Wrapper):
@@ -52,8 +52,7 @@ class ShapedReward(Wrapper):
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
         """Starts episodes; nothing was earned in them yet."""
-        mask = (options or {}).get("reset_mask")
-        fresh = np.ones(self.num_envs, np.bool_) if mask is None else np.asarray(mask, np.bool_)
+        fresh = reset_rows(options, self.num_envs)
         result: tuple[Any, Infos] = self.env.reset(seed=seed, options=options)
         self._value = np.where(fresh, np.float32(0), self._value)
         self._return = np.where(fresh, 0.0, self._return)

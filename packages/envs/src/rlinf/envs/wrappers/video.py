@@ -15,7 +15,7 @@ from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import ConfigError, RLinfError
 from rlinf.core.registry import require_modules
 from rlinf.envs.wrappers.base import Wrapper
-from rlinf.envs.wrappers.episodes import Infos, Step, unmasked
+from rlinf.envs.wrappers.episodes import Infos, Step, reset_rows, unmasked
 
 if TYPE_CHECKING:
     from rlinf.envs.wrappers._video_file import Caption, VideoFile
@@ -92,7 +92,7 @@ class RecordVideo(Wrapper):
         if tiles < 1:
             raise ConfigError("env.reset", f"option 'tiles' must be at least 1, found {tiles}", "Leave 'record' out for no video.")
         observations, infos = self.env.reset(seed=seed, options=options)
-        fresh = np.asarray(options.get("reset_mask", np.ones(self.num_envs, np.bool_)))
+        fresh = reset_rows(options, self.num_envs)
         if path is not None or fresh.all():
             self._finish()
         for index in np.flatnonzero(fresh):

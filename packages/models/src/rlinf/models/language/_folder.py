@@ -52,8 +52,9 @@ def load_network(network: nn.Module, folder: Path) -> None:
             tensor.copy_(found[source])
 
 
-def save_network(network: nn.Module, folder: Path, *, shard_size: str) -> None:
+def save_network(network: nn.Module, folder: Path, *, shard_size: str = "5GB") -> None:
     """The network as it was built, with adapters merged; a skeleton without memory carries the tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
     own = as_network(network)
     if not adapter_state(network):
         own.save_pretrained(str(folder), max_shard_size=shard_size)

@@ -29,7 +29,6 @@ def save_language_model(model: LanguageModel, folder: Path, *, tokenizer: Any = 
     """
     from rlinf.models.language._folder import save_network
 
-    folder.mkdir(parents=True, exist_ok=True)
     save_network(model.network, folder, shard_size=shard_size)
     if model.value_head is not None:
         (folder / VALUE_HEAD).parent.mkdir(exist_ok=True)

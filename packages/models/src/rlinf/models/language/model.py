@@ -205,8 +205,7 @@ class LanguageModel(BasePolicy):
         """Writes the folder that `from_pretrained`, vLLM and SGLang read."""
         from rlinf.models.language._folder import save_network
 
-        folder.mkdir(parents=True, exist_ok=True)
-        save_network(self.network, folder, shard_size="5GB")
+        save_network(self.network, folder)
 
     def _score(self, hidden: Tensor, action: Tensor, mask: Tensor, temperature: float | None = None) -> tuple[Tensor, Tensor]:
         if tuple(action.shape) != (*hidden.shape[:2], 1):

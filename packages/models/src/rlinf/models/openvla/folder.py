@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rlinf.core.errors import CheckpointError, ConfigError
-from rlinf.models.actor_config import MISSING_STATISTICS
+from rlinf.models.actor_config import MISSING_STATISTICS, check_vla
 from rlinf.models.openvla.architecture import PrismaticConfig, TextConfig, VisionConfig
 
 OWN_VISION = "rlinf_vision"
@@ -59,12 +59,24 @@ def read_statistics(folder: Path) -> Mapping[str, Any]:
     return (_json(folder / "config.json") or {}).get("norm_stats", {}) if own is None else own
 
 
-def check_statistics(model: str, path: str, key: str | None, place: str, actions: int | None) -> None:
+def check_folder(path: str | None, key: str | None, place: str) -> None:
+    """As `check_vla`; and refuses a dataset of which the folder has no statistics.
+
+    Raises:
+        MissingExtra: transformers is not installed.
+        ConfigError: there is no such folder, or no such dataset in it.
+    """
+    check_vla(path, place)
+    if path is not None:
+        checked_key(Path(path), key, place)
+
+
+def check_statistics(model: str, path: str | None, key: str | None, place: str, actions: int | None) -> None:
     """Refuses a folder without the statistics that are asked for, or with those of another number of actions.
 
     Args:
         model: its registered name.
-        path: of the folder.
+        path: of the folder; None passes.
         key: the dataset.
         place: the section, for messages.
         actions: of how many they must be, if that is known.
@@ -72,6 +84,8 @@ def check_statistics(model: str, path: str, key: str | None, place: str, actions
     Raises:
         ConfigError: the message has both sides.
     """
+    if path is None:
+        return
     found = checked_key(Path(path), key, place)
     if found is None:
         problem = f"'{path}' has no statistics of actions (norm_stats in config.json, or dataset_statistics.json)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rlinf.core.config import expect_range
@@ -12,9 +11,9 @@ from rlinf.core.declarations import PolicyTraits
 from rlinf.core.errors import ConfigError
 from rlinf.core.registry import require_modules
 from rlinf.core.sequences import Granularity
-from rlinf.models.actor_config import acting, check_log_std, check_sampling, check_vla, expect_source
+from rlinf.models.actor_config import acting, check_log_std, check_sampling, expect_source
 from rlinf.models.lora import LoRAConfig
-from rlinf.models.openvla.folder import check_statistics, checked_key
+from rlinf.models.openvla.folder import check_folder, check_statistics
 
 if TYPE_CHECKING:
     from rlinf.models.openvla_oft._policy import OpenVLAOFTPolicy
@@ -85,13 +84,10 @@ class OpenVLAOFTPolicyConfig:
 
     def check(self, place: str) -> None:
         """As `check_vla`; and refuses a dataset of which it has no statistics."""
-        check_vla(self.model_path, place)
-        if self.model_path is not None:
-            checked_key(Path(self.model_path), self.unnorm_key, place)
+        check_folder(self.model_path, self.unnorm_key, place)
 
     def check_statistics(self, place: str, actions: int | None = None) -> None:
-        if self.model_path is not None:
-            check_statistics("openvla_oft", self.model_path, self.unnorm_key, place, actions)
+        check_statistics("openvla_oft", self.model_path, self.unnorm_key, place, actions)
 
     def build(self, spec: EnvSpec, *, seed: int) -> OpenVLAOFTPolicy:
         """The policy for an environment.

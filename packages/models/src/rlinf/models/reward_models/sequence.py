@@ -73,5 +73,4 @@ class SequenceReward(nn.Module):
         """Writes a folder that `AutoModelForSequenceClassification.from_pretrained` reads; adapters are merged into it."""
         from rlinf.models.language._folder import save_network
 
-        folder.mkdir(parents=True, exist_ok=True)
-        save_network(self.network, folder, shard_size="5GB")
+        save_network(self.network, folder)

@@ -16,10 +16,10 @@ from rlinf.scheduler.planner.costs import fit
 from rlinf.scheduler.planner.layout import Machine, Slot
 from rlinf.scheduler.planner.memory import memory_of, peaks
 from rlinf.scheduler.planner.workload import Channel, Component, Loop, Workload
-from rlinf.scheduler.trace.flow import Flow
+from rlinf.scheduler.trace.flow import SECOND, Flow
 from rlinf.scheduler.trace.reading import placement, spans, trace_file, virtual_devices
 from rlinf.scheduler.trace.spans import Span
-from rlinf.scheduler.trace.steps import SECOND, Steps
+from rlinf.scheduler.trace.steps import Steps
 from rlinf.scheduler.transport.transport import DRIVER
 
 LOAD, OFFLOAD = "load", "offload"

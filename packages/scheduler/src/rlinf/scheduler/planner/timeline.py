@@ -12,9 +12,9 @@ from rlinf.scheduler.planner.layout import Layout, Machine
 from rlinf.scheduler.planner.simulator import Options, Simulation, simulate
 from rlinf.scheduler.planner.workload import Workload
 from rlinf.scheduler.trace.chrome import write
+from rlinf.scheduler.trace.flow import SECOND
 from rlinf.scheduler.trace.reading import STEP_ENDS
 from rlinf.scheduler.trace.spans import Span
-from rlinf.scheduler.trace.steps import SECOND
 
 METHOD = "step"
 """The name of every simulated call."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlinf.scheduler.trace.drawing import draw
+from rlinf.scheduler.trace.flow import SECOND
 from rlinf.scheduler.trace.spans import Span
-from rlinf.scheduler.trace.steps import SECOND, Steps
+from rlinf.scheduler.trace.steps import Steps
 
 WORKS, UNCALLED = "works", "is not called"
 BETWEEN = "between calls"

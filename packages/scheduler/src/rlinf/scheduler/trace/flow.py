@@ -11,6 +11,7 @@ from rlinf.scheduler.trace.reading import spans
 from rlinf.scheduler.trace.spans import Span
 
 SECOND = 1e9
+"""In nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

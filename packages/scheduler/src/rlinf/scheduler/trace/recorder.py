@@ -119,35 +119,35 @@ class Recorder:
 
     def call(self, who: str, method: str, run: Callable[[], Outcome]) -> Outcome:
         """Runs a call and records it; its beginning, too, so that a call that never ends is seen."""
-        thread, start = _line(), time.monotonic_ns()
-        self._lines.append(f'["begin",{self._quote(who)},{thread},{self._quote(method)},{start}]\n')
-        self.flush()
-        before = self._waited.get(thread, 0)
-        self._calls += 1
+        begun = self._begin(who, method)
         outcome = run()
-        self._calls -= 1
-        waited = self._waited.get(thread, 0) - before
-        self.record("call", who, method, "", start, waited=waited, failed=outcome.failure is not None)
-        self.flush()
+        self._end(who, method, *begun, failed=outcome.failure is not None)
         return outcome
 
     async def call_async(self, who: str, method: str, run: Callable[[], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """The same for an async call, which is shown in a line of its own: others run while it waits."""
         # The lowest free line, so that there are no more lines than calls at a time.
-        line, start = heappop(self._free) if self._free else next(self._async_lines), time.monotonic_ns()
-        self._lines.append(f'["begin",{self._quote(who)},{line},{self._quote(method)},{start}]\n')
-        self.flush()
+        line = heappop(self._free) if self._free else next(self._async_lines)
         token = _LINE.set(line)
-        before = self._waited.get(line, 0)
-        self._calls += 1
+        begun = self._begin(who, method)
         outcome = await run()
-        self._calls -= 1
-        waited = self._waited.get(line, 0) - before
-        self.record("call", who, method, "", start, waited=waited, failed=outcome.failure is not None)
+        self._end(who, method, *begun, failed=outcome.failure is not None)
         _LINE.reset(token)
         heappush(self._free, line)
-        self.flush()
         return outcome
+
+    def _begin(self, who: str, method: str) -> tuple[int, int]:
+        """Records that a call begins; returns when, and the nanoseconds that its line has waited before."""
+        line, start = _line(), time.monotonic_ns()
+        self._lines.append(f'["begin",{self._quote(who)},{line},{self._quote(method)},{start}]\n')
+        self.flush()
+        self._calls += 1
+        return start, self._waited.get(line, 0)
+
+    def _end(self, who: str, method: str, start: int, before: int, *, failed: bool) -> None:
+        self._calls -= 1
+        self.record("call", who, method, "", start, waited=self._waited.get(_line(), 0) - before, failed=failed)
+        self.flush()
 
     def timers(self, who: str) -> Callable[[str], AbstractContextManager[None]]:
         """Records the timers of a worker."""

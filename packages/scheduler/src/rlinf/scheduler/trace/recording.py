@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rlinf.core.errors import ConfigError, RLinfError
@@ -15,6 +16,7 @@ from rlinf.scheduler.trace.chrome import merge
 from rlinf.scheduler.trace.reading import PLACEMENT, VIRTUAL_DEVICES
 from rlinf.scheduler.trace.recorder import Recorder
 from rlinf.scheduler.transport.transport import DRIVER
+from rlinf.scheduler.workers.logs import Console
 
 _LOG = logging.getLogger("rlinf.scheduler")
 
@@ -52,6 +54,16 @@ class Recording:
             return None
         path = Path(config.tracer.path or Path(config.log_dir or ".") / "trace.json")
         return cls(path, run, virtual=config.virtual_accelerators is not None)
+
+    @classmethod
+    def begin(cls, config: ClusterConfig, run: str) -> tuple[Recording | None, ExitStack]:
+        """The same, with the console that shows the logs of workers; and what ends both, the recording first."""
+        with ExitStack() as started:
+            started.callback(Console().close)
+            recording = cls.of(config, run)
+            if recording is not None:
+                started.callback(recording.end)
+            return recording, started.pop_all()
 
     def placed(self, group: str, devices: Sequence[Sequence[int]]) -> None:
         """Notes where a group was launched.

@@ -13,12 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from rlinf.core.errors import RLinfError
-from rlinf.scheduler.trace.flow import Flow
+from rlinf.scheduler.trace.flow import SECOND, Flow
 from rlinf.scheduler.trace.reading import step_ends
 from rlinf.scheduler.trace.spans import Span
 from rlinf.scheduler.transport.transport import DRIVER
 
-SECOND = 1e9
 LIGHT = 0.01
 """The share of all work below which a method says nothing of how many steps there were."""
 FEWEST = 3

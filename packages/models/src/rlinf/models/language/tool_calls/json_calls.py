@@ -9,24 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from rlinf.core.agents import Tool, ToolCall, ToolResult
+from rlinf.models.language.tool_calls.tagged import TAGGED, ModelEndsTurn, TaggedCalls
 
-_TAGGED: Final = re.compile(r"<tool_call>(.*?)(</tool_call>|(?=<tool_call>)|$)", re.DOTALL)
 _PYTHON_TAG: Final = "<|python_tag|>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HermesFormat:
+class HermesFormat(TaggedCalls):
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number in a turn, by name: `agent.tool_format.type: hermes`."""
-
-    role: Literal["user", "tool"] = "user"
-    """The role of a message with results: as templates that know "tool" write one, too."""
-
-    def stops(self, tools: Sequence[Tool]) -> tuple[str, ...]:
-        """The model ends its turn itself."""
-        return ()
-
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         """What the system message says of the tools."""
@@ -38,30 +28,19 @@ class HermesFormat:
 
     def parse(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         """The calls in a turn, in order."""
-        return tuple(_read(match[1], "arguments", closed=bool(match[2])) for match in _TAGGED.finditer(text))
+        return tuple(_read(match[1], "arguments", closed=bool(match[2])) for match in TAGGED.finditer(text))
 
     def write_calls(self, calls: Sequence[ToolCall]) -> str:
         """The text by which a model makes these calls."""
         return "\n".join(f"<tool_call>\n{_written(call, 'arguments')}\n</tool_call>" for call in calls)
 
-    def write_results(self, results: Sequence[ToolResult]) -> str:
-        """The text that the model reads after its calls."""
-        return "\n".join(f"<tool_response>\n{result.text}\n</tool_response>" for result in results)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LlamaFormat:
+class LlamaFormat(ModelEndsTurn):
     """A turn of nothing but JSON, `{"name": …, "parameters": {…}}`, several apart by `;`: `agent.tool_format.type: llama`."""
 
     role: Literal["user", "tool", "ipython"] = "ipython"
     """The role of a message with results."""
-
-    def stops(self, tools: Sequence[Tool]) -> tuple[str, ...]:
-        """The model ends its turn itself."""
-        return ()
-
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         """What the system message says of the tools."""

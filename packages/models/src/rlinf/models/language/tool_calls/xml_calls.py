@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
-from rlinf.core.agents import Tool, ToolCall, ToolResult
+from rlinf.core.agents import Tool, ToolCall
+from rlinf.models.language.tool_calls.tagged import TAGGED, TaggedCalls
 
-_CALL: Final = re.compile(r"<tool_call>(.*?)(</tool_call>|(?=<tool_call>)|$)", re.DOTALL)
 _FUNCTION: Final = re.compile(r"\s*<function=([^>\n]*)>(.*)</function>\s*", re.DOTALL)
 _PARAMETER: Final = re.compile(r"\s*<parameter=([^>\n]*)>(.*?)</parameter>", re.DOTALL)
 _FORM: Final = "<function=name><parameter=key>value</parameter></function>"
@@ -28,22 +28,12 @@ of several lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QwenXMLFormat:
+class QwenXMLFormat(TaggedCalls):
     """`<function=name><parameter=key>value</parameter></function>` in `<tool_call>`: `agent.tool_format.type: qwen_xml`.
 
     Any number in a turn. A value is text as it stands, without quotes or escapes; it is read as JSON where the tool's schema asks
     for anything but text. A text that has `</parameter>` in it can't be written.
     """
-
-    role: Literal["user", "tool"] = "user"
-    """The role of a message with results: as templates that know "tool" write one, too."""
-
-    def stops(self, tools: Sequence[Tool]) -> tuple[str, ...]:
-        """The model ends its turn itself."""
-        return ()
-
-    def check(self, place: str) -> None:
-        """Nothing has to be installed."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         """What the system message says of the tools."""
@@ -55,15 +45,11 @@ class QwenXMLFormat:
     def parse(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         """The calls in a turn, in order."""
         known = {tool.name: tool for tool in tools}
-        return tuple(_read(match[1], known, closed=bool(match[2])) for match in _CALL.finditer(text))
+        return tuple(_read(match[1], known, closed=bool(match[2])) for match in TAGGED.finditer(text))
 
     def write_calls(self, calls: Sequence[ToolCall]) -> str:
         """The text by which a model makes these calls."""
         return "\n".join(map(_written, calls))
-
-    def write_results(self, results: Sequence[ToolResult]) -> str:
-        """The text that the model reads after its calls."""
-        return "\n".join(f"<tool_response>\n{result.text}\n</tool_response>" for result in results)
 
 
 def _described(tool: Tool) -> str:

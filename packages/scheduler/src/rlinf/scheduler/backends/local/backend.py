@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 from rlinf.core.errors import RLinfError, WorkerError
@@ -33,7 +33,7 @@ from rlinf.scheduler.workers.calls import SHUT_DOWN, Failure, Process
 from rlinf.scheduler.workers.device_lock import DeviceLock, Locks
 from rlinf.scheduler.workers.identity import plan_fields, rank_variables
 from rlinf.scheduler.workers.launching import LaunchOptions
-from rlinf.scheduler.workers.logs import WORKERS, Console, WorkerLog
+from rlinf.scheduler.workers.logs import WORKERS, WorkerLog
 from rlinf.scheduler.workers.supervisor import Supervisor
 
 END_S = 30.0
@@ -114,12 +114,7 @@ class LocalBackend:
         self.unseen: list[LocalCall] = []
         """Calls that failed, and nobody has waited for them yet."""
         self.scheduler = CooperativeScheduler(self._first_failure, self.wait_graph)
-        with ExitStack() as started:
-            started.callback(Console().close)
-            self.recording = Recording.of(config, run)
-            if self.recording is not None:
-                started.callback(self.recording.end)
-            self._ends = started.pop_all()
+        self.recording, self._ends = Recording.begin(config, run)
         self.recorder = None if self.recording is None else self.recording.recorder
         self._locks = Locks(lambda: CooperativeMonitor(self.scheduler))
         self._log_dir = config.log_dir

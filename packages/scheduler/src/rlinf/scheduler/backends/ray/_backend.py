@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ from rlinf.scheduler.watch.stall import Stalls
 from rlinf.scheduler.watch.watcher import Watcher
 from rlinf.scheduler.workers.calls import Process
 from rlinf.scheduler.workers.launching import LaunchOptions
-from rlinf.scheduler.workers.logs import Console, relay
+from rlinf.scheduler.workers.logs import relay
 from rlinf.scheduler.workers.supervisor import Supervisor
 
 FAREWELL_S = 1.0
@@ -85,12 +84,7 @@ class RayBackend:
         """By name, the groups whose processes start and that are not launched yet."""
         self._stopping = False
         self.failures = Failures(self._end)
-        with ExitStack() as started:
-            started.callback(Console().close)
-            self.recording = Recording.of(config, run)
-            if self.recording is not None:
-                started.callback(self.recording.end)
-            self._ends = started.pop_all()
+        self.recording, self._ends = Recording.begin(config, run)
         folder = Path(tempfile.mkdtemp(prefix="rlinf-", dir=short_folder()))
         # Ends are called in reverse: while the folder is being removed, the guard is still there.
         self._ends.callback(Guard(folder=folder).end)

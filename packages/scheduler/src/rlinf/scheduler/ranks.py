@@ -44,14 +44,13 @@ def read_spans(value: int | str, *, place: str) -> list[range] | None:
     return spans
 
 
-def parse_ranks(value: int | str, count: int, *, place: str, what: str = "node") -> tuple[int, ...]:
-    """The ranks that a value names, ascending.
+def parse_ranks(value: int | str, count: int, *, place: str) -> tuple[int, ...]:
+    """The ranks of nodes that a value names, ascending.
 
     Args:
         value: a rank, or text such as `0,2,5-7` or `all`.
         count: how many there are; ranks are below it.
         place: the dotted path of the value, for messages.
-        what: what a rank counts, for messages.
 
     Raises:
         ConfigError: see `read_spans`; or a rank is out of range.
@@ -61,8 +60,8 @@ def parse_ranks(value: int | str, count: int, *, place: str, what: str = "node")
         return tuple(range(count))
     # Before the ranges become ranks one by one: a typing error shall not fill the memory.
     if spans[-1].stop > count:
-        have = f"there are {count} {what}s (0-{count - 1})" if count > 1 else f"there is 1 {what} (0)"
-        raise ConfigError(place, f"'{value}' names {what} {spans[-1].stop - 1}, but {have if count else f'there is no {what}'}")
+        have = f"there are {count} nodes (0-{count - 1})" if count > 1 else "there is 1 node (0)"
+        raise ConfigError(place, f"'{value}' names node {spans[-1].stop - 1}, but {have if count else 'there is no node'}")
     return tuple(rank for span in spans for rank in span)
 
 

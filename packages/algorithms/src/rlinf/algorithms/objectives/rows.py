@@ -113,15 +113,15 @@ def expect_rows(place: str, x: Tensor, rows: int, *tail: int | None) -> None:
         raise ShapeError(place, f"expected shape ({text}), found {tuple(x.shape)}")
 
 
-def coefficient(place: str, value: float | Tensor, low: float = 0.0, high: float = float("inf")) -> float | Tensor:
-    """A hyper-parameter that may also be learned elsewhere: a number in [low, high], or a tensor `[]` without its gradient.
+def coefficient(place: str, value: float | Tensor) -> float | Tensor:
+    """A hyper-parameter that may also be learned elsewhere: a number ≥ 0, or a tensor `[]` without its gradient.
 
     Raises:
-        ConfigError: the number is outside the range.
+        ConfigError: the number is negative.
         ShapeError: the tensor is not a scalar.
     """
     if isinstance(value, torch.Tensor):
         expect_shape(place, value, ())
         return at_least_float32(value.detach())
-    expect_range(place, value, low, high)
+    expect_range(place, value, 0.0, float("inf"))
     return value

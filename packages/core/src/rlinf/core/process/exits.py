@@ -39,11 +39,11 @@ def log_tail(log: Path, lines: int = LINES, *, size: int = 1 << 15) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines()[-lines:])
 
 
-def log_ending(log: Path | None, lines: int = LINES) -> str:
+def log_ending(log: Path | None) -> str:
     """The last lines of a log as the end of a sentence, `; the last lines of its log: …`; "" if there is no log."""
     if log is None:
         return ""
-    tail = log_tail(log, lines)
+    tail = log_tail(log)
     if not tail:
         return "; its log is empty"
     indented = "".join(f"\n  {line}" for line in tail.splitlines())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from rlinf.core.errors import ConfigError
@@ -67,10 +66,6 @@ class KnowledgeBase:
         """All entities of a kind, in order; those of one split, or of both."""
         return tuple(entity for entity in self.entities if entity.kind == kind and split in (None, entity.split))
 
-    def with_fact(self, relation: str, value: str) -> tuple[Entity, ...]:
-        """All entities of which a fact is known, such as everybody whose `employer` is a company; in order."""
-        return tuple(self._by_fact.get((relation, value), ()))
-
     def passage(self, entity: Entity) -> Passage:
         """The one that tells all facts of an entity, and of no other."""
         relations = {relation.name: relation for relation in relations_of(entity.kind, values=self._values)}
@@ -87,11 +82,3 @@ class KnowledgeBase:
     def passages(self) -> tuple[Passage, ...]:
         """One for each entity, in order: the corpus."""
         return tuple(map(self.passage, self.entities))
-
-    @cached_property
-    def _by_fact(self) -> Mapping[tuple[str, str], Sequence[Entity]]:
-        found: dict[tuple[str, str], list[Entity]] = {}
-        for entity in self.entities:
-            for relation, value in entity.facts.items():
-                found.setdefault((relation, value), []).append(entity)
-        return found

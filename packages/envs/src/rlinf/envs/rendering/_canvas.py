@@ -53,13 +53,13 @@ class Canvas:
         (x, y), r = self._pixel(centre), radius * self._scale
         self._draw.ellipse((x - r, y - r, x + r, y + r), fill=fill, outline=edge, width=self._thick(thick) if edge else 0)
 
-    def polygon(self, corners: Sequence[Point], fill: Color | None, edge: Color | None = None, thick: float = 1.5) -> None:
+    def polygon(self, corners: Sequence[Point], fill: Color | None, edge: Color | None = None) -> None:
         """A polygon, filled or only its edge."""
         points = [self._pixel(corner) for corner in corners]
         if fill is not None:
             self._draw.polygon(points, fill=fill)
         if edge is not None:
-            self._draw.line([*points, points[0]], fill=edge, width=self._thick(thick), joint="curve")
+            self._draw.line([*points, points[0]], fill=edge, width=self._thick(1.5), joint="curve")
 
     def line(self, points: Sequence[Point], color: Color, thick: float) -> None:
         """A line of `thick` pixels through points."""

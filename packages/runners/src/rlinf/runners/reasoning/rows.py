@@ -21,7 +21,6 @@ def group_rows(
     rewards: Sequence[float],
     *,
     group: int,
-    task: int = 0,
     pad_id: int,
 ) -> Trajectory[Any]:
     """The responses to one prompt, one row each, padded on the right.
@@ -35,7 +34,6 @@ def group_rows(
         completions: NumPy.
         rewards: one for each.
         group: the group's number.
-        task: which task it is of.
         pad_id: fills rows up.
 
     Raises:
@@ -45,7 +43,7 @@ def group_rows(
         found = f"a prompt of {len(prompt.tokens)} tokens, {len(completions)} completions and {len(rewards)} rewards"
         raise ShapeError("group_rows", f"expected a prompt, and a reward for each completion, found {found}")
     rows = [_row(prompt, completion, score) for completion, score in zip(completions, rewards, strict=True)]
-    return token_rows(rows, group=group, task=task, pad_id=pad_id, prompt=prompt)
+    return token_rows(rows, group=group, pad_id=pad_id, prompt=prompt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +68,6 @@ def token_rows(
     rows: Sequence[TokenRow],
     *,
     group: int,
-    task: int = 0,
     pad_id: int,
     prompt: ShownPrompt | None = None,
     episode: NDArray[np.int64] | None = None,
@@ -82,7 +79,6 @@ def token_rows(
     Args:
         rows: at least one; what was not written is masked.
         group: the group's number.
-        task: which task it is of.
         pad_id: fills rows up.
         prompt: with which all rows begin, and what it shows; None where nothing is shown.
         episode: `[B]`, the episode of each row; None where each is one of its own.
@@ -114,7 +110,7 @@ def token_rows(
         mask=mask,
         version=version,
         group=np.full(len(rows), group, np.int64),
-        task=np.full(len(rows), task, np.int64),
+        task=np.zeros(len(rows), np.int64),
         episode=episode,
     )
 

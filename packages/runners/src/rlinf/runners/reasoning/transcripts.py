@@ -46,6 +46,6 @@ def _number(report: GroupReport) -> int:
     return report.group
 
 
-def _one_line(text: str | None, limit: int = 160) -> str:
+def _one_line(text: str | None) -> str:
     joined = " ⏎ ".join((text or "").strip().splitlines())
-    return joined if len(joined) <= limit else f"{joined[:limit]}…"
+    return joined if len(joined) <= 160 else f"{joined[:160]}…"

@@ -225,10 +225,9 @@ def _without_regions(blobs: Sequence[Blob], leases: list[Lease] | None) -> list[
     return inline
 
 
-def limit_socket(sock: socket.socket, seconds: float, *, reads: bool = True) -> None:
+def limit_socket(sock: socket.socket, seconds: float) -> None:
     """A transfer that makes no progress for so long fails with `BlockingIOError`, without a look at the clock for each."""
     # A `timeval`. Not `settimeout`, with which Python makes the socket non-blocking and polls before each call.
     limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-    if reads:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+        sock.setsockopt(socket.SOL_SOCKET, option, limit)

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError
-from rlinf.core.protocols import EnvConfig
 from rlinf.core.registry import ENVS
-from rlinf.envs.remote.config import Remote, registered
-from rlinf.envs.remote.launch import Deadlines, Launch, target
-from rlinf.envs.spaces import Vector, describe
+from rlinf.envs.remote.config import OtherProcesses, Remote
+from rlinf.envs.remote.launch import Launch, target
+from rlinf.envs.spaces import Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parallel:
+class Parallel(OtherProcesses):
     """An environment whose `num_envs` are shared out to worker processes, which step at the same time.
 
     Every number is the same to the bit as in one process: each environment gets the same seed, and by the contract it depends on
     nothing else. `make` gives an `Asynchronous`, which has `send` and `recv` beside `step`.
     """
 
-    env: str
-    """A registered environment, or `module:attr` of a configuration."""
-    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The parameters of that environment."""
     processes: int | None = None
     """How many; one for each processor that this process may use if None. Never more than environments."""
     python: str | None = None
@@ -39,16 +31,6 @@ class Parallel:
     """Bind each process to a processor of its own, in turn."""
     recycle: int | None = None
     """Episodes after which a process is replaced by a fresh one, for a simulator that leaks; None: never."""
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Environment variables to add in the processes."""
-    restarts: int = 3
-    """How often in all a failed process is started again."""
-    deadlines: Deadlines = field(default_factory=Deadlines)
-
-    @property
-    def runs(self) -> tuple[str, EnvConfig] | None:
-        """That environment; None if another interpreter has to be asked, or if `check` refuses it."""
-        return registered(self.env, self.params)
 
     def check(self, place: str) -> None:
         """Refuses what the environment itself refuses, and numbers below 1; starts nothing.
@@ -94,6 +76,3 @@ class Parallel:
             deadlines=self.deadlines,
         )
         return assemble_processes(launch, num_envs, self.processes or len(cpus))
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)

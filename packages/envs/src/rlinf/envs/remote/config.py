@@ -17,7 +17,30 @@ from rlinf.envs.spaces import Vector, describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
+class OtherProcesses:
+    """What environments in processes of their own have in common: which one it is, and how its processes are kept."""
+
+    env: str
+    """A registered environment, or `module:attr` of a configuration that the interpreter can import."""
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The parameters of that environment."""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment variables to add in its processes; another interpreter inherits ours but for `PYTHONPATH` and `PYTHONHOME`."""
+    restarts: int = 3
+    """How often in all a failed process is started again."""
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @property
+    def runs(self) -> tuple[str, EnvConfig] | None:
+        """That environment; None if another interpreter has to be asked, or if `check` refuses it."""
+        return registered(self.env, self.params)
+
+    def describe(self, env: Vector) -> EnvSpec:
+        return describe(env)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote(OtherProcesses):
     """An environment in an interpreter of its own, for a simulator whose packages can't be installed beside ours.
 
     All its environments run in one process; `rlinf.envs.parallel.Parallel` has several.
@@ -26,24 +49,10 @@ class Remote:
     python: str
     """The interpreter, such as `/opt/isaac/bin/python`. It needs gymnasium, numpy and the simulator; rlinf-core and rlinf-envs are
     lent to it."""
-    env: str
-    """A registered environment, or `module:attr` of a configuration that the interpreter can import."""
-    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The parameters of that environment."""
     paths: tuple[str, ...] = ()
     """Further folders from which the interpreter imports, such as one with a configuration of yours."""
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Environment variables to add for the simulator; it inherits ours but for `PYTHONPATH` and `PYTHONHOME`."""
     threads: int | None = None
     """Threads of its numerical libraries; None leaves that to them."""
-    restarts: int = 3
-    """How often in all a failed simulator is started again."""
-    deadlines: Deadlines = field(default_factory=Deadlines)
-
-    @property
-    def runs(self) -> tuple[str, EnvConfig] | None:
-        """That environment; None if only the interpreter knows it, or if `check` refuses it."""
-        return registered(self.env, self.params)
 
     def check(self, place: str) -> None:
         """Refuses a missing interpreter, and parameters that a known environment doesn't take; starts nothing.
@@ -81,9 +90,6 @@ class Remote:
             deadlines=self.deadlines,
         )
         return assemble_processes(launch, num_envs, processes=1)
-
-    def describe(self, env: Vector) -> EnvSpec:
-        return describe(env)
 
 
 def registered(env: str, params: Mapping[str, Any]) -> tuple[str, EnvConfig] | None:

@@ -31,6 +31,8 @@ def trace(
     actor_ms: int = 60,
     both_ms: int = 0,
     aside_ms: int = 0,
+    aside: str = "prepare",
+    taken: int = 1,
     move_ms: int = 0,
     parts: dict[str, int] | None = None,
     virtual: bool = False,
@@ -38,8 +40,9 @@ def trace(
 ) -> Path:
     """A run of `ranks` env and rollout workers and one actor: 2 rounds, in which each works for 40 and 20 ms over all its ranks.
 
-    For `both_ms` of a step rollout works although env does, too, and for `aside_ms` env does so beside the actor.
-    Of the actor's call `move_ms` each are loading and offloading, after which it says what its `parts` take.
+    For `both_ms` of a step rollout works although env does, too, and for `aside_ms` env does so beside the actor, in its method
+    `aside`. Rollout takes `taken` items at once. Of the actor's call `move_ms` each are loading and offloading, after which it says
+    what its `parts` take.
     """
     recorded: list[Span] = []
     at, number = 0, 0
@@ -53,14 +56,14 @@ def trace(
         for rank in range(ranks):
             for half in range(2):
                 start = begin + half * (env_ms + rollout_ms)
-                for channel, producer, consumer, within in (
-                    ("ask", "env", "rollout", "generate"),
-                    ("answer", "rollout", "env", "interact"),
+                for channel, producer, consumer, within, items in (
+                    ("ask", "env", "rollout", "generate", taken),
+                    ("answer", "rollout", "env", "interact", 1),
                 ):
                     number += 1
                     span("put", f"{producer}[{rank}]", channel, start + env_ms, start + env_ms, items=1, ids=(number,))
                     got = start + env_ms
-                    span("get", f"{consumer}[{rank}]", channel, got, got, items=1, ids=(number,), within=within)
+                    span("get", f"{consumer}[{rank}]", channel, got, got, items=items, ids=(number,), within=within)
             span("call", f"env[{rank}]", "interact", begin, end, waited=2 * rollout_ms * MS)
             span("call", f"rollout[{rank}]", "generate", begin, end, waited=(2 * env_ms - both_ms) * MS)
             number += 1
@@ -72,7 +75,7 @@ def trace(
         for part, size in (parts or {}).items():
             span("memory", "actor[0]", part, end + actor_ms, end + actor_ms, bytes=size)
         if aside_ms:
-            span("call", "env[0]", "prepare", end + actor_ms - max(actor_ms, aside_ms), end + min(actor_ms, aside_ms))
+            span("call", "env[0]", aside, end + actor_ms - max(actor_ms, aside_ms), end + min(actor_ms, aside_ms))
         at = end + actor_ms + 5
     placed = devices or {"env": [[rank] for rank in range(ranks)], "rollout": [[rank] for rank in range(ranks)], "actor": [[0]]}
     return write(folder / "trace.json", recorded, {"start_ns": 0, "placement": placed, VIRTUAL_DEVICES: virtual})
@@ -147,6 +150,19 @@ def test_work_at_the_same_time_counts_once(tmp_path: Path) -> None:
     # 80 and 64 ms of work in 120 ms.
     assert costs == pytest.approx({"env": 0.08 * 120 / 144, "rollout": 0.064 * 120 / 144, "actor": 0.06})
     assert simulate(run.workload, Machine(devices=1), run.layout).step_s == pytest.approx(0.185)
+
+
+def test_a_call_that_takes_nothing_is_no_part_of_a_loop_whatever_its_name(tmp_path: Path) -> None:
+    """That of rollout's own method, which does take what env has put."""
+    paths = [trace(tmp_path, 1, both_ms=24, aside_ms=each, aside="generate") for each in (0, 40)]
+    alone, beside = (observe(path).workload.components for path in paths)
+    assert beside["env"].costs == alone["env"].costs
+    assert beside["rollout"].costs == alone["rollout"].costs
+
+
+@pytest.mark.parametrize(("taken", "singly"), [(1, True), (2, False)])
+def test_whether_requests_are_taken_one_by_one(tmp_path: Path, taken: int, singly: bool) -> None:
+    assert [loop.singly for loop in observe(trace(tmp_path, 2, taken=taken)).workload.loops] == [singly]
 
 
 def test_two_numbers_of_processes_tell_the_fixed_part(tmp_path: Path) -> None:

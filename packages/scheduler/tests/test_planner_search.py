@@ -28,7 +28,7 @@ from rlinf.scheduler.planner import (
     search,
     simulate,
 )
-from rlinf.scheduler.planner.bounds import Bounds
+from rlinf.scheduler.planner.bounds import Bounds, Share
 from rlinf.scheduler.planner.layout import beside, memory_use
 
 COSTS = st.builds(
@@ -137,6 +137,58 @@ def test_no_simulated_step_is_shorter_than_its_bound(
     shares = {name: bound.share(name, slot) for name, slot in layout.items()}
     least = max(bound.step_s(shares), bound.crowded_s(layout))
     assert simulate(workload, machine, layout, options).step_s >= least * (1 - 1e-9)
+
+
+DIPS = LinearCost(item_s=0.1, off_line=((0.5, 0.3), (2.0, -0.2)))
+"""0.35 s for half an item, nothing for two, and then along the line."""
+
+
+def test_the_bound_of_calls_whose_number_nobody_knows_by_hand() -> None:
+    assert LinearCost(fixed_s=0.2, item_s=0.1).least_of(8, calls=3) == pytest.approx(3 * 0.2 + 0.8)
+    assert LinearCost(fixed_s=0.2, item_s=0.1, off_line=((1.0, 0.1), (4.0, -0.1))).least_of(8, calls=3) == pytest.approx(1.1)
+    assert DIPS.least_of(8, calls=3) == 0.0
+    # 0.25 s for one item and 0.3 s for four, of which an item takes 0.075; by the line it takes 0.1.
+    dips = LinearCost(item_s=0.1, off_line=((1.0, 0.15), (4.0, -0.1)))
+    assert dips.least_of(8, calls=3) == pytest.approx(0.6) == pytest.approx(2 * dips.seconds(4))
+    assert LinearCost(item_s=0.1, off_line=((1.0, -0.05), (4.0, 0.1))).least_of(8, calls=3) == 0.0
+
+
+def test_calls_below_the_line_hide_no_layout_from_the_search() -> None:
+    """Found by hypothesis: the bound of requests that are taken singly was above what was simulated."""
+    workload = replace(
+        embodied(rounds=3),
+        components={
+            "env": Component(items=8, costs={1: LinearCost(item_s=0.1), 2: DIPS}),
+            "rollout": Component(items=8, costs={1: DIPS}),
+            "actor": part(item_s=0.1, lockstep=True),
+        },
+        channels=(Channel(producer="env", consumer="actor", whole=False),),
+        loops=(Loop(first="env", second="rollout", rounds=3, singly=True),),
+    )
+    check_against_brute_force(workload, Machine(devices=2), Space(chunks=(1, 2), stages=(1,), max_lag=0))
+
+
+VARIES = part(length_sigma=1.0)
+
+
+@pytest.mark.parametrize(
+    ("workload", "rollout_s", "actor_s", "expected"),
+    [
+        # In two chunks: the actor begins behind the first one, and does its last one behind the rollout's last one.
+        (pipeline(whole=False), 4.0, 2.0, 4.0 + 1.0),
+        (pipeline(whole=False), 4.0, 8.0, 2.0 + 8.0),
+        (pipeline(whole=True), 4.0, 2.0, 4.0 + 2.0),
+        (pipeline(whole=False, sync_s=0.5), 4.0, 2.0, 4.0 + 1.0 + 0.5),
+        # Who has items with lengths takes all of them, and gives the first of them at once.
+        (pipeline(whole=False, second=VARIES), 4.0, 2.0, 4.0 + 2.0),
+        (pipeline(whole=False, first=VARIES), 4.0, 8.0, 8.0),
+        (pipeline(whole=False, first=VARIES), 4.0, 2.0, 4.0 + 1.0),
+    ],
+)
+def test_the_bound_of_a_step_by_hand(workload: Workload, rollout_s: float, actor_s: float, expected: float) -> None:
+    bounds = Bounds(workload, Options(chunks=2))
+    shares = {name: Share(total / 2, total, total) for name, total in (("rollout", rollout_s), ("actor", actor_s))}
+    assert bounds.step_s(shares) == pytest.approx(expected)
 
 
 def test_it_collocates_what_scales_and_separates_what_does_not() -> None:

@@ -70,7 +70,7 @@ class Bounds:
         if loop is None or not loop.singly or name != loop.second:
             return Share(call_s, call_s * calls, call_s * calls)
         # How many requests there are is the other component's: of each no more than the least is known, of all together the items.
-        all_s = cost.least_s * calls + cost.item_s * component.items / processes
+        all_s = cost.least_of(component.items / processes, calls)
         return Share(cost.least_s, all_s, all_s)
 
     def _generated(self, name: str, drawn: np.ndarray, processes: int, parallel: int) -> tuple[float, float]:

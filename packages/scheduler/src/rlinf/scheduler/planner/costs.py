@@ -54,6 +54,17 @@ class LinearCost:
         """Seconds below which no call is, whatever its size."""
         return max(0.0, self.fixed_s + min((seconds for _, seconds in self.off_line), default=0.0))
 
+    def least_of(self, items: float, calls: float) -> float:
+        """Seconds below which so many items are not done, in so many calls or more of whatever sizes."""
+        base = self.fixed_s + min((seconds for _, seconds in self.off_line), default=0.0)
+        if base >= 0:
+            return base * calls + self.item_s * items
+        # Further calls may cost less than nothing by the line: what an item takes at least, by the best size there is. Between two
+        # measurements that is in between, too.
+        measured = [self.seconds(size) / size for size, _ in self.off_line if size > 0]
+        at_once = 0.0 if self.fixed_s + self.off_line[0][1] < 0 else self.item_s
+        return items * min(self.item_s, at_once, *measured)
+
     def _off_line(self, items: float) -> float:
         if not self.off_line:
             return 0.0

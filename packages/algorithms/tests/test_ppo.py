@@ -119,8 +119,9 @@ def test_what_the_reference_says(x, low, high, dual, log_min, log_max, aggregati
     ],
 )
 def test_bounds_out_of_their_range_are_refused_by_name(params, problem):
-    with pytest.raises(ConfigError, match=problem):
-        LOSSES.build("ppo_clip", params, place="algorithm")
+    for name in ("ppo_clip", "dapo", "actor_critic"):
+        with pytest.raises(ConfigError, match=problem):
+            LOSSES.build(name, params, place="algorithm")
     with pytest.raises(ConfigError, match=problem):
         clip_at(1.0, 1.0, **params)
 

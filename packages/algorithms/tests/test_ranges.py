@@ -1,6 +1,7 @@
 """Every range that a docstring names is a range that is checked, in the function and in the dataclass of that name."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from rlinf.algorithms.losses.filters import dynamic_sampling
 from rlinf.algorithms.losses.policy.covariance import clip_cov
 from rlinf.algorithms.losses.policy.decoupled import DecoupledActorCritic, DecoupledPPO, decoupled_ppo
 from rlinf.core.errors import ConfigError, ShapeError
+from rlinf.core.registry import ADVANTAGES
 
 NAN = math.nan
 X, V, NO = torch.zeros(2, 3), torch.zeros(2, 4), torch.zeros(2, 3, dtype=torch.bool)
@@ -41,6 +43,14 @@ def test_a_discount_outside_0_and_1_is_refused(name, bad):
     if name not in ("td_errors", "discounted_returns"):
         with pytest.raises(ConfigError, match=rf"{name}\(lam\): expected a value in \[0, 1\], found "):
             RETURNS[name](lam=bad)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES.names())
+def test_a_scale_or_a_normalization_that_does_not_exist_is_refused_in_code_too(name):
+    made = ADVANTAGES.build(name, {"advantage_mode": "frame"} if name == "grpo_video" else {}, place="algorithm")
+    for field in ("loss_scale", "normalize_advantages"):
+        with pytest.raises(ConfigError, match=field):
+            replace(made, **{field: "nonsense"})
 
 
 def test_a_discount_of_what_is_masked_may_be_anything():

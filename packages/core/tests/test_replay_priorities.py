@@ -184,7 +184,10 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"alpha: only prioritized sampling reads it"):
         Sampling(alpha=0.5)
     for name in ("alpha", "beta", "final_beta", "epsilon"):
-        with pytest.raises(ConfigError, match=name):
-            Sampling(type="prioritized", **{name: -0.1})
+        for value in (-0.1, 1.1):
+            with pytest.raises(ConfigError, match=name):
+                Sampling(type="prioritized", **{name: value})
+    with pytest.raises(ConfigError, match="epsilon"):
+        Sampling(type="prioritized", epsilon=0.0)
     annealed = Sampling(type="prioritized", beta=0.4, final_beta=0.8)
     assert [annealed.beta_at(share) for share in (0.0, 0.5, 1.0, 3.0)] == pytest.approx([0.4, 0.6, 0.8, 0.8])

@@ -10,6 +10,7 @@ from rlinf.core.errors import ConfigError, NonFiniteError, ShapeError
 from rlinf.core.metrics import merge
 from rlinf.engines.checksum import checksums
 from rlinf.engines.guards import FiniteWatch, LargestBound, Scores, StepZeroError, StepZeroGate, drift
+from rlinf.engines.guards.gap import beyond
 
 torch.set_num_threads(1)
 ROWS, LENGTH, TOKENS = 16, 12, 20
@@ -188,6 +189,10 @@ def test_drift_by_hand():
     assert metrics["logprob_gap/abs"] == pytest.approx(math.log(2))
     assert metrics["logprob_gap/max_bound"] == pytest.approx(math.log(2) * 2 ** (1 / 32))
     assert metrics["logprob_gap/beyond"] == 0.5
+
+
+def test_beyond_starts_behind_the_tolerance_and_has_what_is_no_number() -> None:
+    assert beyond(torch.tensor([0.0, 1e-9, math.nan, math.inf, -math.inf]), 0.0).tolist() == [False, True, True, True, True]
 
 
 def test_drift_of_parts_is_drift_of_all():

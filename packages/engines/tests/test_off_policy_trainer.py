@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rank_threads import in_each
 from torch import nn
 
 from rlinf.core.data import ArraySpec, EnvSpec, LossOutput
@@ -79,10 +80,13 @@ def transitions(rows: int = 4) -> Transitions[Any]:
     )
 
 
-def made(policy: Any = None, objective: Any = None, seed: int = 5, **optim: Any) -> TorchOffPolicyTrainer:
+def made(
+    policy: Any = None, objective: Any = None, seed: int = 5, rank: int = 0, world_size: int = 1, **optim: Any
+) -> TorchOffPolicyTrainer:
     config = FSDPTrainerConfig(optim=OptimConfig(**{"lr": 0.1, "value_lr": 0.01, "clip_grad": None, **optim}))
     assert isinstance(config, TrainsOffPolicy)
-    return config.build_off_policy(policy or Two(), objective or Pulls(), SPEC, seed=seed, rank=0, world_size=1, rendezvous="")
+    ranks = {"rank": rank, "world_size": world_size, "rendezvous": ""}
+    return config.build_off_policy(policy or Two(), objective or Pulls(), SPEC, seed=seed, **ranks)
 
 
 def test_each_part_has_a_step_of_its_own_at_its_rate() -> None:
@@ -135,6 +139,31 @@ def test_micro_batches_make_the_same_step() -> None:
         other.update([batch.rows(slice(0, 1)), batch.rows(slice(1, 6))])
     for name, tensor in whole.state_dict().items():
         torch.testing.assert_close(parted.state_dict()[name], tensor)
+
+
+def test_ranks_make_the_step_of_one_with_all_their_rows() -> None:
+    """Five rows and one: neither the gradient nor the weight of a rank alone would do."""
+    batch = transitions(6)
+
+    def call(rank: int) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        policy = Two()
+        trainer = made(policy, rank=rank, world_size=2)
+        metrics = {}
+        for _ in range(4):
+            metrics = trainer.update([batch.rows(slice(0, 5) if rank else slice(5, 6))])
+        return policy.state_dict(), {name: metric.mean for name, metric in metrics.items()}
+
+    whole = Two()
+    one = made(whole)
+    for _ in range(4):
+        expected = one.update([batch])
+    (first, seen), (second, seen_too) = in_each(2, call)
+    assert seen == seen_too
+    for name in ("critic_grad_norm", "actor_grad_norm"):
+        assert seen[name] == pytest.approx(expected[name].mean)
+    for name, tensor in whole.state_dict().items():
+        torch.testing.assert_close(first[name], tensor)
+        assert torch.equal(first[name], second[name])
 
 
 def test_it_tells_the_error_of_each_row_in_order() -> None:

@@ -24,6 +24,13 @@ def test_everything_arrives_to_the_bit():
             assert torch.equal(weights.tensors[name], tensor)
 
 
+@pytest.mark.parametrize("receivers", [1, 2, 3])
+def test_parts_go_to_several_receivers_in_one_broadcast(receivers):
+    post = Post()
+    exchange(model(), *(model() for _ in range(receivers)), post=post)
+    assert any(to is None for _, to, _ in post.sent) == (receivers > 1)
+
+
 def test_what_was_received_is_the_receivers_own():
     published = model()
     _, received = exchange(published, model())

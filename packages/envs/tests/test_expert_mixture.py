@@ -57,6 +57,17 @@ def test_the_share_is_drawn_for_each_step_and_the_same_whatever_plays_side_by_si
         np.testing.assert_array_equal(episode.action, several[seed].action)
 
 
+def test_an_episode_that_no_seed_began_has_no_number():
+    env = ExpertMixture(tables(1))
+    env.mix_expert(1.0)
+    env.reset()
+    over = False
+    while not over:
+        _, _, (terminated,), (truncated,), _ = env.step(np.float32([[0, 0]]))
+        over = terminated or truncated
+    assert [episode.number for episode in env.take_episodes()] == [-1]
+
+
 def test_nothing_is_kept_that_nobody_wants_and_nobody_is_asked_who_knows_nothing(counters):
     assert played(2, 0.0, wanted=False)[0] == {}
     with pytest.raises(ConfigError, match="has no scripted expert"):

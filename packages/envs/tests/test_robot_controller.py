@@ -9,6 +9,8 @@ from point_arm import Bench
 from rlinf.core.errors import ConfigError
 from rlinf.envs.realworld import PANDA, ControllerConfig, Limits, RobotFault
 from rlinf.envs.realworld.arm import rotation_error, turned
+from rlinf.envs.realworld.limits import Guard
+from rlinf.envs.realworld.robot import Reading
 
 READY = np.array([0, -np.pi / 4, 0, -3 * np.pi / 4, 0, np.pi / 2, np.pi / 4])
 
@@ -120,6 +122,20 @@ def test_the_tool_stays_in_the_workspace_whatever_is_asked(kind, axis, sign):
     assert bench.counts["workspace"] > 0
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_what_leads_along_a_wall_of_the_workspace_goes_on(sign):
+    """Out of it and sideways at once: what leads out is taken away, and nothing else."""
+    pose = PANDA.pose(np.array(PANDA.home))
+    reading = Reading(joints=np.array(PANDA.home), velocity=np.zeros(7), force=np.zeros(3), gripper=0.04)
+    low, high = pose.position - 0.2, pose.position + 0.2
+    (high if sign > 0 else low)[0] = pose.position[0]
+    guard = Guard(PANDA, Limits(workspace_low=tuple(low), workspace_high=tuple(high)))
+    given = np.linalg.pinv(pose.jacobian) @ [0.1 * sign, 0.2, -0.05, 0, 0, 0]
+    found = guard.filter(given, reading, pose)
+    np.testing.assert_allclose(pose.jacobian[:3] @ found, [0.0, 0.2, -0.05], atol=1e-4)
+    assert guard.counts["workspace"] == 1
+
+
 @pytest.mark.parametrize(("joint", "sign"), [(0, 1), (3, -1), (5, 1)])
 def test_joints_stay_off_the_ends_of_their_ranges(joint, sign):
     everywhere = Limits(workspace_low=(-2, -2, -2), workspace_high=(2, 2, 2), tool_speed=2.0)
@@ -195,5 +211,9 @@ def test_limits_and_watchdogs_that_make_no_sense_are_refused():
         ControllerConfig(watchdog_s=2.0)
     with pytest.raises(ConfigError, match="workspace_low"):
         Limits(workspace_low=(0.8, 0, 0))
-    with pytest.raises(ConfigError, match="speed"):
-        Limits(speed=1.5)
+    with pytest.raises(ConfigError, match="workspace_low"):
+        Limits(workspace_low=(0.3, 0.3, 0.01), workspace_high=(0.7, 0.3, 0.6))
+    for name, high in (("speed", 1.01), ("tool_speed", 2.01), ("force", 500.1)):
+        for value in (0.0, high):
+            with pytest.raises(ConfigError, match=name):
+                Limits(**{name: value})

@@ -4,16 +4,17 @@ import functools
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 
 import pytest
 
 from rlinf.core.errors import ConfigError
-from rlinf.core.process import is_running
+from rlinf.core.process import ConnectionLost, is_running
 from rlinf.core.registry import SANDBOXES
 from rlinf.core.sandbox import close_shared_sandboxes, shared_sandbox
-from rlinf.envs.sandbox import LEVELS, Execution, ExecutionLimits, ProcessSandbox
+from rlinf.envs.sandbox import LEVELS, Execution, ExecutionLimits, ProcessSandbox, watching
 from rlinf.envs.sandbox.commands import sandbox as command
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux"), pytest.mark.timeout(120)]
@@ -170,6 +171,35 @@ def test_a_machine_that_does_not_allow_the_level(monkeypatch):
 
 
 @pytest.mark.skipif(highest() != "namespaces", reason="this machine has no namespaces")
+def test_nobody_keeps_open_what_a_program_was_given(sandbox):
+    run(sandbox, "print(1)")
+    before = sorted(os.listdir("/proc/self/fd"))
+    run(sandbox, *["print(1)"] * 5)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("deed", ["os.write(0, b'y')", "os.ftruncate(0, 1 << 20)", "os.ftruncate(0, 0)"])
+def test_a_program_can_not_change_what_it_was_given(sandbox, deed):
+    """Not shrink it either, nor let it grow, which would be memory that nobody counts."""
+    (result,) = run(sandbox, f"import os\n{deed}", stdin="x")
+    assert (result.reason, result.status) == ("error", 1)
+    assert "PermissionError" in result.stderr
+
+
+def test_a_server_that_clears_nothing_away_is_given_up(monkeypatch):
+    class Silent:
+        def __init__(self) -> None:
+            self.ours, self.theirs = socket.socketpair()
+
+        def fileno(self) -> int:
+            return self.ours.fileno()
+
+    monkeypatch.setattr(watching, "END_S", 0.1)
+    execution = Execution(program="", limits=ExecutionLimits(wall_s=0.02))
+    with watching.Watched(execution, cpu_s=1.0) as watched, pytest.raises(ConnectionLost, match=r"not cleared away within 0\.3 s"):
+        watched.follow(Silent(), ends=False)
+
+
 def test_packages_may_be_where_temporary_files_are(tmp_path, monkeypatch):
     tmp_path.chmod(0o755)
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])

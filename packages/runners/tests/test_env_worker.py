@@ -144,6 +144,7 @@ def test_unfinished_episodes_go_on_only_with_auto_reset(toy_data: dict[str, Any]
 
 
 def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(toy_data: dict[str, Any], channels: Any) -> None:
+    toy_data["rollout"] = {"pipeline_stage_num": 2}
     env = worker(toy_data)
     protocol = episode_protocol(replace(env.cfg, env=replace(env.cfg.env, eval=replace(env.cfg.env.eval, episodes=8))), final=False)
     results = env.evaluate(protocol, *channels, "film.mp4")
@@ -154,6 +155,8 @@ def test_every_evaluation_episode_starts_from_its_own_state_exactly_once(toy_dat
     assert {r.episode.number: r.episode_len for r in results} == {n: s % 5 + 1 for n, s in enumerate(expected)}
     assert [film for e in envs for film in e.recorded] == ["film.mp4"]
     again = env.evaluate(protocol, *channels)
+    assert len(envs) > 1, "others are not filmed"
+    assert [film for e in envs for film in e.recorded] == ["film.mp4"]
     assert EvalReport(protocol=protocol, results=tuple(again)) == EvalReport(protocol=protocol, results=tuple(results))
 
 

@@ -41,6 +41,13 @@ def test_rows_of_episodes_that_end_inside_by_hand() -> None:
     assert rows.task.tolist() == [0, 1, 21], "the task of an episode is that of its first step"
 
 
+def test_consecutive_episodes_from_one_state_are_one_group() -> None:
+    rows = collect({(0, 0): "terminated", (2, 0): "truncated"}, steps=4, num_envs=1, episode=np.array([2]), episodes_per_state=2)
+    # The episodes 2, 3 and 4, of which 2 and 3 start alike; there are 9 environment groups.
+    assert rows.group.tolist() == [9, 9, 18]
+    assert rows.episode.tolist() == [18, 27, 36]
+
+
 def test_what_was_seen_before_and_after_by_hand() -> None:
     """A row has the final observation of its episode, and never the first one of the next."""
     collector = RowCollector(first_env=0, num_envs=2, group_size=1, groups=9)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlinf.core.errors import ConfigError
 from rlinf.core.trajectory import Batch
 from rlinf.engines import FSDPTrainerConfig, OptimConfig
-from rlinf.engines.packing import pack, packed_micro_batches
+from rlinf.engines.packing import packed_micro_batches
 from rlinf.engines.prefixes import PrefixTree, prefix_trees, seen_until, tree_places
 
 torch.set_num_threads(1)
@@ -92,18 +92,6 @@ def test_columns_are_computed_once() -> None:
     (apart,) = packed_micro_batches(branching(), 200)
     assert apart.packing is not None
     assert apart.packing.saved == 0
-
-
-@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
-def test_a_shared_column_is_decided_if_it_is_in_any_of_its_rows(order: list[int]) -> None:
-    batch = branching().rows(torch.tensor(order))
-    (part,) = packed_micro_batches(batch, 200, share_prefixes=True)
-    packed = pack(part.batch, part.packing)
-    decided, mask = packed.batch.trajectory.mask, part.batch.trajectory.mask
-    expected = torch.zeros_like(decided)
-    for row, column, to_row, to_column in zip(*packed.source, *packed.target, strict=True):
-        expected[to_row, to_column] |= mask[row, column]
-    assert torch.equal(decided, expected)
 
 
 @pytest.mark.parametrize("limit", [16, 24, 200])

@@ -16,7 +16,7 @@ from rlinf.runners.embodied.env_worker import EnvWorker
 from rlinf.runners.embodied.playing.slots import slot_layout
 from rlinf.runners.embodied.rollout_worker import MultiStepRolloutWorker
 from rlinf.runners.embodied.rules import read_embodied
-from rlinf.runners.embodied.topology import Request, Topology
+from rlinf.runners.embodied.topology import Request, Topology, answer_queue, request_queue
 
 PATIENCE_S = 60.0
 """So long only where a test fails."""
@@ -27,12 +27,18 @@ class ThreadChannel:
 
     def __init__(self) -> None:
         self.queues: dict[Any, queue.Queue[Any]] = defaultdict(queue.Queue)
+        self.lock = threading.Lock()
 
     def put(self, item: Any, *, key: Any) -> None:
-        self.queues[key].put(item)
+        self.of(key).put(item)
 
     def get(self, *, key: Any, timeout: float | None = None) -> Any:
-        return self.queues[key].get(timeout=PATIENCE_S)
+        return self.of(key).get(timeout=PATIENCE_S)
+
+    def of(self, key: Any) -> queue.Queue[Any]:
+        # Two threads that ask for a new one at once would get one each, and what is put into the first would be lost.
+        with self.lock:
+            return self.queues[key]
 
 
 class Meeting:
@@ -89,8 +95,8 @@ def play(data: dict[str, Any], meeting: Meeting) -> int:
         wait([playing, deciding], PATIENCE_S, FIRST_EXCEPTION)
         # Who still waits for the other side, because that has failed, does not keep the pool open.
         meeting.barrier.abort()
-        answers.put(None, key=0)
-        requests.put(Request(slot=0, env_rank=0, key=(), obs=None), key=0)
+        answers.put(None, key=answer_queue(0, restarts=0))
+        requests.put(Request(slot=0, env_rank=0, key=(), obs=None), key=request_queue(0, 0))
     failures = [future.exception() for future in (playing, deciding) if future.exception()]
     if failures:
         raise min(failures, key=lambda failure: not isinstance(failure, threading.BrokenBarrierError))

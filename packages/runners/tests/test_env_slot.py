@@ -6,6 +6,7 @@ import pytest
 
 from rlinf.core.chunks import ChunkStep
 from rlinf.core.data import ArraySpec, Decision, EnvSpec
+from rlinf.core.evaluation import EpisodeProtocol
 from rlinf.runners.embodied.playing.env_slot import EnvSlot, step_decided
 from rlinf.runners.embodied.playing.slots import Slot
 
@@ -30,6 +31,48 @@ def test_what_somebody_else_did_is_the_action_of_the_whole_chunk() -> None:
     assert step_decided(given, stepped()) == (given, None)
 
 
+class Still:
+    """An environment of which only resets and the end are seen."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def reset(self, *, seed: Any, options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"states": np.zeros((2, 1))}, {}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def slot_of(env: Any, *, first_env: int = 0) -> EnvSlot:
+    """Two environments of a run."""
+    spec = EnvSpec(observation={}, action=ArraySpec(shape=(1,), dtype="float32"), max_episode_steps=3)
+    return EnvSlot(Slot(index=0, env_rank=0, stage=0, first_env=first_env, num_envs=2), env, spec)
+
+
+def test_an_episode_goes_on_from_its_reset_until_it_is_left() -> None:
+    env = Still()
+    env_slot = slot_of(env)
+    assert env_slot.ended.all()
+    assert (env_slot.episode < 0).all()
+    env_slot.reset(np.array([False, True]), [0, 0])
+    assert env_slot.ended.tolist() == [True, False]
+    env_slot.reset(np.array([True, False]), [0, 0])
+    assert env_slot.ended.tolist() == [False, False], "the other one goes on"
+    env_slot.episode = np.array([4, 5])
+    env_slot.leave()
+    assert env_slot.ended.all()
+    assert (env_slot.episode < 0).all()
+    env_slot.close()
+    assert env.closed
+
+
+@pytest.mark.parametrize(("first_env", "numbers"), [(0, [0, 1, 4, 5]), (2, [2, 3, 6, 7])])
+def test_episodes_of_a_protocol_are_dealt_to_environments_in_turn(first_env: int, numbers: list[int]) -> None:
+    protocol = EpisodeProtocol(env="still", init_ids=tuple(range(8)), seeds=(5,))
+    assert [episode.number for episode in slot_of(Still(), first_env=first_env).share(protocol, 4)] == numbers
+
+
 class Mixer:
     """Takes an expert's share, as `MixesExpert` says."""
 
@@ -47,8 +90,7 @@ def test_the_expert_is_reached_through_the_wrappers_around_it(wrappers: int) -> 
     env = mixer = Mixer()
     for _ in range(wrappers):
         env = SimpleNamespace(env=env)
-    spec = EnvSpec(observation={}, action=ArraySpec(shape=(1,), dtype="float32"), max_episode_steps=3)
-    env_slot = EnvSlot(Slot(index=0, env_rank=0, stage=0, first_env=0, num_envs=2), env, spec)
+    env_slot = slot_of(env)
     env_slot.mix_expert(0.25)
     assert mixer.beta == 0.25
     assert env_slot.take_episodes() == ["an episode"]

@@ -27,7 +27,9 @@ QUICK = (
     "runner.max_steps=1",
     "runner.val_check_interval=0",
     "runner.transcripts=4",
-    "sft.runner={max_steps: 1, steps_per_iteration: 120}",
+    "sft.runner={max_steps: 1, steps_per_iteration: 50}",
+    "sft.before.runner={max_steps: 2, until_loss: null}",
+    "sft.before.before.runner={max_steps: 2, until_loss: null}",
     "sft.actor.global_batch_size=16",
 )
 
@@ -53,7 +55,7 @@ def test_agents_read_what_the_knowledge_base_says_and_the_lead_what_agents_answe
     assert row["rollout/agents"] > 2
     assert row["rollout/tool_timeouts"] == row["rollout/failed"] == 0
     sizes: dict[str, Any] = dict(SIZES)
-    base = generated(Knowledge(**sizes, held_out=0.1, lower_case=True, style="brief", values=False))
+    base = generated(Knowledge(**sizes, held_out=0.1, lower_case=True, style="brief", values=False, shuffled=True))
     known = {passage.text for passage in base.passages}
     texts = [response["text"] for line in app.transcripts() for response in line["responses"]]
     agents = [part for text in texts for part in re.split(r"\n(?=\[lead[.\d]*\] )", text)]
@@ -71,9 +73,9 @@ def test_agents_read_what_the_knowledge_base_says_and_the_lead_what_agents_answe
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_a_lead_learns_to_hand_rows_on_and_its_agents_to_search(app: ReasoningApp) -> None:
-    """Measured with seed 1: item F1 0.16 after imitation, 0.94 after 60 iterations."""
+    """Measured with seed 1: item F1 0.07 after imitation, 0.92 after 40 iterations."""
     app.train("runner.seed=1")
     found = evaluated(app)
     assert found[0] <= 0.4
-    assert found[60] >= 0.8
-    assert app.rows()[60]["rollout/agents"] > 3.5, "the lead hands each of three rows on"
+    assert found[40] >= 0.8
+    assert app.rows()[40]["rollout/agents"] > 3.5, "the lead hands each of three rows on"

@@ -48,10 +48,10 @@ def trajectories(cfg: OffPolicyConfig, channels: Any, queues: Any, steps: int = 
     return sent
 
 
-def actor(cfg: OffPolicyConfig, rank: int = 0, world_size: int = 1) -> Any:
+def actor(cfg: OffPolicyConfig, rank: int = 0, world_size: int = 1, **bounds: Any) -> Any:
     with injected(WorkerContext(group="actor", rank=rank, world_size=world_size)):
         worker: Any = OffPolicyActor(cfg)
-    spec = EnvSpec(observation=STATES, action=ArraySpec(shape=(1,), dtype="float32"), max_episode_steps=100)
+    spec = EnvSpec(observation=STATES, action=ArraySpec(shape=(1,), dtype="float32", **bounds), max_episode_steps=100)
     topology: Any = SimpleNamespace(spec=spec)
     worker.init_worker(topology)
     return worker
@@ -100,6 +100,18 @@ def test_the_actor_keeps_all_and_draws_as_often_as_it_is_told(data: dict[str, An
             assert (part.terminated == (part.observation_next["states"][:, 0] == 0)).all()
 
 
+def test_actions_are_kept_as_they_were_executed(data: dict[str, Any], channels: Any, queues: Any) -> None:
+    cfg = read_off_policy(data)
+    low, high = np.full(1, -0.5, np.float32), np.full(1, 0.25, np.float32)
+    kept: list[Any] = []
+    for worker in (actor(cfg), actor(cfg, low=low, high=high)):
+        sent = trajectories(cfg, channels, queues)
+        worker.recv_rollout_batch(sent, 1)
+        kept.append(worker._replay._columns["action"])
+    assert (kept[0] > 0.25).any()
+    np.testing.assert_array_equal(kept[1], np.clip(kept[0], -0.5, 0.25))
+
+
 def test_what_a_policy_chose_is_kept_in_place_of_what_was_executed(data: dict[str, Any], channels: Any, queues: Any) -> None:
     data["actor"]["model"] |= {"latent": True}
     cfg = read_off_policy(data)
@@ -130,7 +142,7 @@ def test_ranks_keep_their_own_environments(data: dict[str, Any], channels: Any, 
     sent = trajectories(cfg, channels, queues, actors=2)
     workers = [actor(cfg, rank, 2) for rank in (0, 1)]
     assert [worker.recv_rollout_batch(sent, 1) for worker in workers] == [12, 12]
-    assert [sorted(worker._replay._names) for worker in workers] == [[0, 1], [2, 3]]
+    assert [sorted(worker._replay._rings.names) for worker in workers] == [[0, 1], [2, 3]]
     for worker in workers:
         worker.run_training(0)
         assert {sum(map(len, parts)) for parts in worker._trainer.seen} == {6}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -103,6 +103,8 @@ class Learner:
     """The free parameters of the objective, each a tensor `[]`."""
     action: ArraySpec
     """One control step."""
+    shared: dict[tuple[str, int], Any] = field(default_factory=dict[tuple[str, int], Any])
+    """What the loss of one part leaves for that of a later part of the same update: by name and by the `id` of its batch."""
 
 
 class Objective(Protocol):

@@ -2,6 +2,7 @@
 
 from rlinf.core.replay.buffer import ReplayBuffer as ReplayBuffer
 from rlinf.core.replay.episodes import episode_rows as episode_rows
+from rlinf.core.replay.episodes import within_bounds as within_bounds
 from rlinf.core.replay.recorded import RecordedTransitions as RecordedTransitions
 from rlinf.core.replay.sampling import Sampling as Sampling
 from rlinf.core.replay.saved import SavedBuffer as SavedBuffer

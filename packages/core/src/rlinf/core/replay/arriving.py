@@ -29,14 +29,14 @@ class Arriving:
     @classmethod
     def of(cls, rows: Trajectory[Any]) -> Arriving:
         seen = tree_leaves({} if rows.observation is None else rows.observation)
-        terminated = as_numpy(rows.terminated).astype(bool)
+        terminated = np.asarray(as_numpy(rows.terminated), np.bool_)
         return cls(
             {f"{OBSERVATION}.{path}" if path else OBSERVATION: as_numpy(leaf) for path, leaf in seen},
             {
                 "action": as_numpy(rows.action),
                 "reward": as_numpy(rows.reward),
                 "terminated": terminated,
-                "ended": terminated | as_numpy(rows.truncated).astype(bool),
+                "ended": terminated | np.asarray(as_numpy(rows.truncated), np.bool_),
             },
             as_numpy(rows.episode),
         )
@@ -45,3 +45,7 @@ class Arriving:
         """Shape and type of what differs between environments."""
         kept = {**self.observation, "action": self.decision["action"]}
         return {name: (leaf.shape[2:], leaf.dtype) for name, leaf in kept.items()}
+
+    def left_in(self, row: Any, length: int) -> NDArray[np.int64]:
+        """Of rows with `length` decisions the episode that is under way behind them; −1 where it ended."""
+        return np.where(self.decision["ended"][row, length - 1], -1, self.episode[row])

@@ -20,6 +20,7 @@ from rlinf.core.arrays import as_numpy
 from rlinf.core.errors import CheckpointError, ConfigError, RLinfError, ShapeError
 from rlinf.core.random import keyed_generator
 from rlinf.core.replay.arriving import OBSERVATION, Arriving, Column
+from rlinf.core.replay.rings import Rings, Writers
 from rlinf.core.replay.sampling import Priorities, Sampling
 from rlinf.core.replay.saved import SavedBuffer, write_saved
 from rlinf.core.replay.storage import Storage
@@ -78,12 +79,8 @@ class ReplayBuffer:
         self._columns: dict[str, Any] = {}
         self._storage = Storage(folder, OBSERVATION)
         chosen = sampling or Sampling()
-        self._priorities = Priorities(self._slots * producers, chosen) if chosen.type == "prioritized" else None
-        self._names: dict[int, int] = {}
-        # Of each producer: where its next slot is, how many it has, and the episode that its newest observation is of.
-        self._head = np.zeros(producers, np.int64)
-        self._filled = np.zeros(producers, np.int64)
-        self._episode = np.full(producers, -1, np.int64)
+        self._priorities = Priorities(producers, self._slots, chosen) if chosen.type == "prioritized" else None
+        self._rings = Rings(producers, self._slots)
         self._added = self._held = 0
         self._random = keyed_generator(seed, "replay")
         self._flat_observation = False
@@ -124,24 +121,12 @@ class ReplayBuffer:
         arriving = Arriving.of(rows)
         self._allocate(arriving.columns())
         self._flat_observation = not isinstance(rows.observation, Mapping)
-        mask, producers = as_numpy(rows.mask), np.asarray(producer).tolist()
-        if mask.size and mask.all() and len(set(producers)) == len(mask):
-            rings = np.array([self._ring(name) for name in producers])
-            self._append(arriving, np.arange(len(mask)), mask.shape[1], rings)
-            self._added += mask.size
-            return mask.size
-        lengths: list[int] = np.count_nonzero(mask, axis=1).tolist()
-        # The rows of one producer follow one another; what is the first, the second … of each is written together, by length.
-        together, turns = dict[tuple[int, int], list[tuple[int, int]]](), dict[int, int]()
-        for row, length in enumerate(lengths):
-            if length:
-                ring = self._ring(producers[row])
-                turns[ring] = turn = turns.get(ring, -1) + 1
-                together.setdefault((turn, length), []).append((row, ring))
-        for (_, length), alike in sorted(together.items()):
-            row, ring = np.array(alike).T
-            self._append(arriving, row, length, ring)
-        added = sum(lengths)
+        mask = as_numpy(rows.mask)
+        writers, added = self._rings.writers(producer), int(np.count_nonzero(mask))
+        if added == mask.size and added and writers.distinct:
+            self._append_whole(arriving, mask.shape[1], writers)
+        else:
+            self._append_parts(arriving, np.count_nonzero(mask, axis=1).tolist(), writers.ring.tolist())
         self._added += added
         return added
 
@@ -219,10 +204,10 @@ class ReplayBuffer:
                 "n_step": self.n_step,
                 "gamma": self.gamma,
                 "slots": self._slots,
-                "producers": {str(name): ring for name, ring in self._names.items()},
-                "head": self._head.tolist(),
-                "filled": self._filled.tolist(),
-                "episode": self._episode.tolist(),
+                "producers": {str(name): ring for name, ring in self._rings.names.items()},
+                "head": self._rings.head.tolist(),
+                "filled": self._rings.filled.tolist(),
+                "episode": self._rings.episode.tolist(),
                 "added": self._added,
                 "largest_priority": None if self._priorities is None else self._priorities.largest,
                 "random": _plain(self._random.bit_generator.state),
@@ -230,7 +215,7 @@ class ReplayBuffer:
         )
         if self._priorities is not None and columns:
             columns[_PRIORITY] = self._priorities.powers.reshape(self._sizes)
-        write_saved(folder, state, columns, int(self._filled.max()))
+        write_saved(folder, state, columns, int(self._rings.filled.max()))
 
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote.
@@ -260,53 +245,63 @@ class ReplayBuffer:
             self._priorities.restore(powers.reshape(-1), sampled)
         self._held = int(columns["decided"].sum()) if columns else 0
         self._flat_observation = OBSERVATION in columns
-        self._names = {int(name): ring for name, ring in saved.state["producers"].items()}
-        self._head, self._filled, self._added = saved.head, saved.filled, saved.state["added"]
-        self._episode = np.array(saved.state["episode"], np.int64)
+        self._rings = Rings(*self._sizes)
+        self._rings.names = {int(name): ring for name, ring in saved.state["producers"].items()}
+        self._rings.head, self._rings.filled, self._added = saved.head, saved.filled, saved.state["added"]
+        self._rings.episode = np.array(saved.state["episode"], np.int64)
         self._random.bit_generator.state = _arrays(saved.state["random"])
 
-    def _ring(self, producer: int) -> int:
-        """The number of a producer's ring."""
-        if producer not in self._names and len(self._names) == len(self._head):
-            problem = f"rows of producer {producer} beside those of {sorted(self._names)}"
-            raise RLinfError("replay buffer", problem, f"It was made for {len(self._head)} producers.")
-        return self._names.setdefault(producer, len(self._names))
+    def _append_whole(self, arriving: Arriving, length: int, writers: Writers) -> None:
+        """Writes rows without gaps, each of another producer."""
+        rings = writers.neighbours
+        block = None if rings is None else self._rings.block(rings, arriving.episode, length)
+        if block is None:
+            self._append(arriving, np.arange(len(writers.ring)), length, writers.ring)
+            return
+        rings, begin, end = block
+        decisions, last = (rings, slice(begin, end)), (rings, end)
+        decided = self._columns["decided"]
+        self._held += len(writers.ring) * length - int(np.count_nonzero(decided[rings, begin : end + 1]))
+        decided[decisions], decided[last] = True, False
+        if self._priorities is not None:
+            self._priorities.write_block(block)
+        for name, leaf in arriving.observation.items():
+            self._columns[name][rings, begin : end + 1] = leaf
+        for name, field in arriving.decision.items():
+            self._columns[name][decisions] = field
+        self._rings.wrote(rings, begin, end, arriving.left_in(slice(None), length))
+
+    def _append_parts(self, arriving: Arriving, lengths: list[int], rings: list[int]) -> None:
+        """Writes the decisions at the begin of each row, as many as `lengths` says."""
+        # The rows of one producer follow one another; what is the first, the second … of each is written together, by length.
+        together, turns = dict[tuple[int, int], list[tuple[int, int]]](), dict[int, int]()
+        for row, (length, ring) in enumerate(zip(lengths, rings, strict=True)):
+            if length:
+                turns[ring] = turn = turns.get(ring, -1) + 1
+                together.setdefault((turn, length), []).append((row, ring))
+        for (_, length), alike in sorted(together.items()):
+            row, ring = np.array(alike).T
+            self._append(arriving, row, length, ring)
 
     def _append(self, arriving: Arriving, row: Ints, length: int, ring: Ints) -> None:
         """Writes the decisions of rows `[R]` of different producers and one length, and the observation that followed each."""
-        episode = arriving.episode[row]
         # More than the ring holds would overwrite itself.
         skipped = max(0, length + 1 - self._slots)
         # The newest observation of an episode under way is the first one of what follows.
-        follows = (self._filled[ring] > 0) & (self._episode[ring] == episode) & (skipped == 0)
-        begin, steps = self._head[ring] - follows, length - skipped
-        rows, at, before, last = self._places(row, ring, begin, steps)
+        follows = self._rings.follows(ring, arriving.episode[row]) & (skipped == 0)
+        begin, steps = self._rings.head[ring] - follows, length - skipped
+        at = (ring[:, None], (begin[:, None] + np.arange(steps + 1)) % self._slots)
+        before, last = (at[0], at[1][:, :-1]), (ring, at[1][:, -1])
         decided = self._columns["decided"]
         self._held += len(row) * steps - int(np.count_nonzero(decided[at]))
         decided[before], decided[last] = True, False
         if self._priorities is not None:
-            slots = ring[:, None] * self._slots + (begin[:, None] + np.arange(steps + 1)) % self._slots
-            self._priorities.write(slots.reshape(-1), decided[at].reshape(-1))
+            self._priorities.write((at[0] * self._slots + at[1]).reshape(-1), decided[at].reshape(-1))
         for name, leaf in arriving.observation.items():
-            self._columns[name][at] = leaf[rows, skipped : length + 1]
+            self._columns[name][at] = leaf[row, skipped : length + 1]
         for name, field in arriving.decision.items():
-            self._columns[name][before] = field[rows, skipped:length]
-        self._head[ring] = (begin + steps + 1) % self._slots
-        self._filled[ring] = np.minimum(self._slots, self._filled[ring] - follows + steps + 1)
-        self._episode[ring] = np.where(arriving.decision["ended"][row, length - 1], -1, episode)
-
-    def _places(self, row: Ints, ring: Ints, begin: Ints, steps: int) -> tuple[Any, Any, Any, Any]:
-        """What picks rows `[R]`; and of columns the slots of their decisions and the next observation, the first ones, the last."""
-        first, slot = int(ring[0]), int(begin[0])
-        number = np.arange(len(ring))
-        together = slot >= 0 and slot + steps < self._slots and bool((begin == slot).all())
-        if together and (ring == first + number).all() and (row == row[0] + number).all():
-            # Blocks: to copy them takes a fraction of the time of arrays of places.
-            rings, end = slice(first, first + len(ring)), slot + steps
-            rows = slice(int(row[0]), int(row[0]) + len(row))
-            return rows, (rings, slice(slot, end + 1)), (rings, slice(slot, end)), (rings, end)
-        at = (begin[:, None] + np.arange(steps + 1)) % self._slots
-        return row, (ring[:, None], at), (ring[:, None], at[:, :-1]), (ring, at[:, -1])
+            self._columns[name][before] = field[row, skipped:length]
+        self._rings.wrote(ring, begin, begin + steps, arriving.left_in(row, length))
 
     def _allocate(self, kept: Mapping[str, Column]) -> None:
         """Takes the memory for such columns, or compares them with those before."""
@@ -326,18 +321,19 @@ class ReplayBuffer:
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        return len(self._head), self._slots
+        return len(self._rings), self._slots
 
     def _any(self, size: int) -> Ints:
         """`[size]` places that were written, each as likely as any other."""
         # A ring is written from its first slot on, so that those behind are the ones that never were.
-        least, most = int(self._filled.min()), int(self._filled.max())
+        filled = self._rings.filled
+        least, most = int(filled.min()), int(filled.max())
         if least == most:
-            number = self._random.integers(most * len(self._filled), size=size)
+            number = self._random.integers(most * len(filled), size=size)
             return number if most == self._slots else number + number // most * (self._slots - most)
-        last = np.cumsum(self._filled)
+        last = np.cumsum(filled)
         number = self._random.integers(int(last[-1]), size=size)
-        return number + (np.arange(len(last)) * self._slots - (last - self._filled)).take(last.searchsorted(number, "right"))
+        return number + (np.arange(len(last)) * self._slots - (last - filled)).take(last.searchsorted(number, "right"))
 
     def _flat(self, name: str) -> NDArray[Any]:
         """A column with one axis for producers and slots."""

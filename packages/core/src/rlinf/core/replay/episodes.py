@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlinf.core.arrays import as_numpy
 from rlinf.core.data import ArraySpec, EnvSpec
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.offline import OfflineEpisode
@@ -68,6 +69,14 @@ def episode_rows(episode: OfflineEpisode, spec: EnvSpec, *, chunk: int = 1) -> T
         episode=np.array([episode.number]),
         observation=observation,
     )
+
+
+def within_bounds(action: Any, spec: ArraySpec) -> NDArray[Any]:
+    """Actions `[*, A]` as an environment executes them: clipped to its bounds, if it has both."""
+    found = as_numpy(action)
+    if spec.low is None or spec.high is None:
+        return found
+    return np.clip(found, as_numpy(spec.low), as_numpy(spec.high)).astype(found.dtype, copy=False)
 
 
 def _executed(episode: OfflineEpisode) -> NDArray[Any]:

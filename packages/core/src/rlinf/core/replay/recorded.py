@@ -18,7 +18,7 @@ from rlinf.core.data import EnvSpec
 from rlinf.core.errors import ConfigError, ShapeError
 from rlinf.core.offline import OfflineEpisode
 from rlinf.core.replay.buffer import ReplayBuffer
-from rlinf.core.replay.episodes import TEXTS, episode_rows
+from rlinf.core.replay.episodes import TEXTS, episode_rows, within_bounds
 from rlinf.core.replay.sizes import available_memory, bytes_of_slot
 from rlinf.core.replay.transitions import Transitions
 from rlinf.core.trajectory import Trajectory
@@ -145,8 +145,7 @@ class _Reader:
                 problem = f"episode {episode.number} of '{self._name}' has an action beyond {low} … {high}"
                 raise ConfigError(self._place, problem, _RECORD)
             self._outside, self._numbers = self._outside + beyond, self._numbers + action.size
-            action = np.clip(action, low, high)
-        return action.astype(np.int64 if numbered else np.float32)
+        return within_bounds(action, spec).astype(np.int64 if numbered else np.float32)
 
     def _refuse_infinite(self, episode: OfflineEpisode, what: str, values: Array) -> None:
         if not np.issubdtype(values.dtype, np.floating) or np.isfinite(values).all():

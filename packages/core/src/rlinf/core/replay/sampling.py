@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rlinf.core.config import expect_range
 from rlinf.core.errors import ConfigError
+from rlinf.core.replay.rings import Block
 from rlinf.core.replay.sum_tree import SumTree
 
 Floats = NDArray[np.float64]
@@ -57,12 +58,14 @@ class Priorities:
     """The priorities of the slots of a buffer; those that hold no transition have none, and are never drawn.
 
     Args:
-        slots: of all producers together.
+        producers: how many rings there are, one behind the other.
+        slots: of each.
         sampling: α and ε.
     """
 
-    def __init__(self, slots: int, sampling: Sampling) -> None:
-        self._tree, self._sampling = SumTree(slots), sampling
+    def __init__(self, producers: int, slots: int, sampling: Sampling) -> None:
+        self._tree, self._sampling = SumTree(producers * slots), sampling
+        self._slots, self._producers = slots, producers
         self._largest = 1.0
 
     @property
@@ -88,6 +91,14 @@ class Priorities:
     def write(self, slot: Ints, decided: NDArray[np.bool_]) -> None:
         """Slots `[n]` were written: those that hold a transition get the largest priority, the others none."""
         self._tree.set(slot, np.where(decided, self._largest**self._sampling.alpha, 0.0))
+
+    def write_block(self, block: Block) -> None:
+        """The same of a block of slots."""
+        rings, begin, end = block
+        weights = self._tree.values.reshape(self._producers, self._slots)
+        weights[rings, begin:end], weights[rings, end] = self._largest**self._sampling.alpha, 0.0
+        for ring in range(rings.start, rings.stop):
+            self._tree.changed(ring * self._slots + begin, end + 1 - begin)
 
     def update(self, slot: Ints, error: NDArray[Any]) -> None:
         """The errors of transitions `[B]` are known. One that is not finite, and a slot without a transition, change nothing."""

@@ -1,7 +1,7 @@
 """`SumTree`: numbers that are drawn in proportion to their size, many at a time.
 
 Node n has the children 2n and 2n + 1 and keeps their sum; node 1 is the sum of all. The numbers of a batch go through the tree
-together, one level with a few calls of NumPy.
+together, one level with a few calls of NumPy. Sums are made when they are asked for, of all numbers that were changed meanwhile.
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ class SumTree:
         self._depth = max(1, (size - 1).bit_length())
         self._leaves = 2**self._depth
         self._sums = np.zeros(2 * self._leaves)
+        # Places that were changed since sums were made: arrays of them, and runs by first place and length.
+        self._changed: list[Ints] = []
+        self._runs: list[tuple[int, int]] = []
+        self._waiting = 0
 
     @property
     def values(self) -> Floats:
-        """`[N]`, a view of all numbers."""
+        """`[N]`, a view of all numbers; whoever changes it calls `changed`."""
         return self._sums[self._leaves : self._leaves + self._size]
 
     @property
@@ -46,6 +50,7 @@ class SumTree:
     @property
     def total(self) -> float:
         """Σ w."""
+        self._sum_changed()
         return float(self._sums[1])
 
     def get(self, index: Ints) -> Floats:
@@ -56,22 +61,22 @@ class SumTree:
         """Changes the numbers at `[B]` places; of several for one place the last one counts."""
         node = index + self._leaves
         self._sums[node] = weight
-        level = self._leaves
-        # Where a level has fewer nodes than were changed it is cheaper to make all of it anew.
-        while level > max(2, len(node)):
-            left = node & -2
-            node >>= 1
-            self._sums[node] = self._sums.take(left) + self._sums.take(left + 1)
-            level //= 2
-        self._sum_above(level)
+        self._changed.append(node)
+        self._wait(len(node))
+
+    def changed(self, first: int, length: int) -> None:
+        """The numbers at `length` places from `first` on were changed in `values`."""
+        self._runs.append((first, length))
+        self._wait(length)
 
     def set_all(self, weight: Floats) -> None:
         """Changes all N numbers."""
         self.values[:] = weight
-        self._sum_above(self._leaves)
+        self.changed(0, self._size)
 
     def find(self, mass: Floats) -> Ints:
         """Of each of `[B]` numbers in [0, Σ w) the index i with w₀ + … + wᵢ₋₁ ≤ mass < w₀ + … + wᵢ; wᵢ is never 0."""
+        self._sum_changed()
         # All masses are parted at once over the nodes of one level; from there on each goes its way.
         level = min(_LEVEL, self._leaves)
         ends = self._sums[level : 2 * level].cumsum()
@@ -89,6 +94,29 @@ class SumTree:
         if len(lost):
             node[lost] = self._find_carefully(mass[lost])
         return node - self._leaves
+
+    def _wait(self, places: int) -> None:
+        """So many further places were changed; what nobody draws from for long does not pile up."""
+        self._waiting += places
+        if self._waiting >= self._leaves:
+            self._changed, self._runs = [], []
+
+    def _sum_changed(self) -> None:
+        """Makes anew the sums of what was changed."""
+        if not self._waiting:
+            return
+        level = self._leaves
+        # Where a level has fewer nodes than were changed it is cheaper to make all of it anew.
+        if level > max(2, self._waiting):
+            runs = [np.arange(first, first + length) + level for first, length in self._runs]
+            node = np.concatenate([*self._changed, *runs])
+            while level > max(2, len(node)):
+                left = node & -2
+                node >>= 1
+                self._sums[node] = self._sums.take(left) + self._sums.take(left + 1)
+                level //= 2
+        self._sum_above(level)
+        self._changed, self._runs, self._waiting = [], [], 0
 
     def _sum_above(self, level: int) -> None:
         """Makes anew all sums above a level, which is known by its first node."""

@@ -16,7 +16,7 @@ from rlinf.core.metrics import Metric, Statistic, merge
 from rlinf.core.off_policy import HasLatentAction, OffPolicyTrainer, TrainsOffPolicy
 from rlinf.core.protocols import Channel
 from rlinf.core.random import keyed_seed
-from rlinf.core.replay import ReplayBuffer, Transitions
+from rlinf.core.replay import ReplayBuffer, Transitions, within_bounds
 from rlinf.core.trajectory import Trajectory
 from rlinf.core.worker import Worker
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights
@@ -175,6 +175,9 @@ class OffPolicyActor(Worker):
 
     def _add(self, rows: Trajectory[Any]) -> int:
         check_finite("reward", rows.reward, rows, place=f"actor[{self.rank}]", remedy="Look at the reward of env.train.env_type.")
+        if self._latent is None:
+            # A Gaussian draws beyond the bounds, at which the environment executes that; demonstrations are clipped, too.
+            rows = replace(rows, action=within_bounds(rows.action, self._ready().spec.action))
         if self._interventions is not None and rows.intervened is not None:
             acted = interventions_of(rows, first=self._interventions.added)
             self._interventions.add(acted, np.zeros(len(acted), np.int64))

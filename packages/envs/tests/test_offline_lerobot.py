@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -88,6 +89,29 @@ def test_it_is_described_as_an_environment(recorded):
     np.testing.assert_allclose(spec.action.high, actions.max(0), rtol=1e-6)
 
 
+def test_a_solved_episode_that_a_limit_cut_was_not_ended_by_the_task(tmp_path):
+    """As with `ignore_terminations`: solved from step 2 on, and another one in its last step."""
+    cut = [an_episode(4, seed, solved=False) for seed in (1, 2, 3)]
+    success = [[False, False, True, True], [False, False, False, True], [False] * 4]
+    cut = [dataclasses.replace(each, success=np.array(solved)) for each, solved in zip(cut, success, strict=True)]
+    folder = record(tmp_path, [*cut, an_episode(4, 4)], use_videos=False)
+
+    def ends():
+        episodes = list(LeRobot(path=str(folder)).open().episodes())
+        assert [each.success.tolist() for each in episodes[:3]] == success
+        assert all((each.terminated ^ each.truncated).tolist() == [False, False, False, True] for each in episodes)
+        return [bool(each.terminated[-1]) for each in episodes]
+
+    assert ends() == [False, False, False, True]
+    for path in (folder / "data").glob("*/*.parquet"):
+        parquet.write_table(parquet.read_table(path).drop_columns(["next.truncated"]), path)
+    about = json.loads((folder / "meta/info.json").read_text())
+    del about["features"]["next.truncated"]
+    (folder / "meta/info.json").write_text(json.dumps(about))
+    # Others don't tell: success in the last step seems to end an episode, but not one that went on after it.
+    assert ends() == [False, True, False, True]
+
+
 def test_some_episodes_and_keys_of_ones_own(recorded):
     keys = {"states": "observation.force", "wrist_images": ("observation.images.extra_1",)}
     source = LeRobot(path=str(recorded[0]), episodes=2, keys=keys).open()
@@ -109,13 +133,13 @@ def test_frames_come_in_the_order_of_their_index_and_lists_of_any_kind(tmp_path)
     """As others write: rows in any order, lists of variable length, statistics and outcomes left out."""
     folder = record(tmp_path, use_videos=False)
     for path in (folder / "data").glob("*/*.parquet"):
-        table = parquet.read_table(path).drop_columns(["next.reward", "next.done", "next.success"])
+        table = parquet.read_table(path).drop_columns(["next.reward", "next.done", "next.truncated", "next.success"])
         rows = list(reversed(table.to_pylist()))
         fixed = pa.types.is_fixed_size_list
         schema = pa.schema([pa.field(f.name, pa.list_(pa.float32())) if fixed(f.type) else f for f in table.schema])
         parquet.write_table(pa.Table.from_pylist(rows, schema), path)
     about = json.loads((folder / "meta/info.json").read_text())
-    for name in ("next.reward", "next.done", "next.success"):
+    for name in ("next.reward", "next.done", "next.truncated", "next.success"):
         del about["features"][name]
     (folder / "meta/info.json").write_text(json.dumps(about))
     (folder / "meta/stats.json").unlink()

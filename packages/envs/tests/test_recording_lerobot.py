@@ -103,6 +103,7 @@ def columns(episodes):
         "action": np.concatenate([e.actions for e in episodes]),
         "next.reward": np.concatenate([e.rewards for e in episodes]),
         "next.done": np.concatenate([e.terminated | e.truncated for e in episodes]),
+        "next.truncated": np.concatenate([e.truncated for e in episodes]),
         "next.success": np.concatenate([e.success for e in episodes]),
     }
 
@@ -146,6 +147,7 @@ def test_what_the_metadata_say(tmp_path):
         "action": ("float32", [4]),
         "next.reward": ("float32", [1]),
         "next.done": ("bool", [1]),
+        "next.truncated": ("bool", [1]),
         "next.success": ("bool", [1]),
         "timestamp": ("float32", [1]),
         "frame_index": index,

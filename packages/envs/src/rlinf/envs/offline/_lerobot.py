@@ -189,10 +189,8 @@ class _Dataset:
             observation[key] = np.stack(arrays, axis=1) if stacked else arrays[0]
         action = self._numbers[self._config.action][span]
         intervened, policy_action = self._expert(span, length)
-        reward, done, success = (self._column(f"next.{name}", span, length) for name in ("reward", "done", "success"))
-        terminated = (done > 0) & (success > 0)
-        truncated = (done > 0) & ~terminated
-        truncated[-1] = not terminated[-1]
+        reward, success = (self._column(f"next.{name}", span, length) for name in ("reward", "success"))
+        terminated, truncated = self._ends(span, length, success > 0)
         texts = cast("list[Any]", row.get("tasks") or [])
         return OfflineEpisode(
             number=number,
@@ -206,6 +204,19 @@ class _Dataset:
             intervened=intervened,
             policy_action=policy_action,
         )
+
+    def _ends(self, span: slice, length: int, success: NDArray[np.bool_]) -> tuple[Array, Array]:
+        """Where the task ended an episode, and where something else did, each `[T]` bool."""
+        done = self._column("next.done", span, length) > 0
+        if "next.truncated" in self._numbers:
+            truncated = self._column("next.truncated", span, length) > 0
+            terminated = done & ~truncated
+        else:
+            # What others write says no more than `done`: an episode ends by its success, unless it went on after one.
+            terminated = done & success & (not success[:-1].any())
+            truncated = done & ~terminated
+        truncated[-1] = not terminated[-1]
+        return terminated, truncated
 
     def _expert(self, span: slice, length: int) -> tuple[Array | None, Array | None]:
         """Where an expert acted, `[T]` bool, and what the policy decided, `[T, *]`; each None if it was not recorded."""

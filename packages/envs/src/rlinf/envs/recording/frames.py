@@ -52,6 +52,8 @@ class Frames:
         vectors["action"] = episode.actions.reshape(len(episode), -1) if episode.actions.ndim > 2 else episode.actions
         vectors["next.reward"] = episode.rewards
         vectors["next.done"] = episode.terminated | episode.truncated
+        # An addition of ours: `done` alone does not tell a success that ended an episode from one that a limit cut.
+        vectors["next.truncated"] = episode.truncated
         vectors["next.success"] = episode.success
         # As LeRobot calls what a person's intervention adds to a frame.
         if episode.intervened is not None:

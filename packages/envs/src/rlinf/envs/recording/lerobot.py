@@ -17,7 +17,8 @@ class LeRobotWriter:
         data/chunk-000/file-000.parquet  videos/<feature>/chunk-000/file-000.mp4
 
     Features are `observation.state`, `observation.images.main`, `….wrist` and `….extra_0` (each view by its number),
-    `observation.<key>` for other vectors, `action`, `next.reward`, `next.done` and `next.success`, and the indices of the format.
+    `observation.<key>` for other vectors, `action`, `next.reward`, `next.done`, `next.truncated` and `next.success`, and the
+    indices of the format.
 
     Episodes are written as they come. After each `finalize_interval` episodes the files are closed and the metadata written, each
     file replaced as a whole: a process that is killed loses the episodes since then and nothing else, and a later writer continues

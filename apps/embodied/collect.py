@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     env = config.init_params.make(
         1 if args.human else min(SIDE_BY_SIDE, args.episodes, config.total_num_envs),
         max_episode_steps=config.max_episode_steps,
-        ignore_terminations=False,
+        ignore_terminations=config.ignore_terminations,
         render=False,
     )
     played = record_expert(

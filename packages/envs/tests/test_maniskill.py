@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pytest
 
+from rlinf.core.capabilities import HasExpert
 from rlinf.core.errors import ConfigError
 from rlinf.core.testing.env import EnvContract
 from rlinf.envs import ManiSkill
@@ -74,6 +75,25 @@ def test_the_shorter_ways_give_the_same_numbers(single):
     plain.close()
     assert type(plain.unwrapped) is type(single.unwrapped.envs[0].simulation)
     assert trace == expected
+
+
+def test_the_expert_pushes_the_cube_to_the_goal(single):
+    env = make(4, limit=25)
+    env.reset(seed=[0, 1, 2, 3])
+    returns, solved = np.zeros(4), np.zeros(4, bool)
+    for _ in range(25):
+        actions = env.unwrapped.expert_actions()
+        assert actions.shape == (4, 8)
+        assert np.abs(actions).max() <= 1.0
+        _, reward, _, _, infos = env.step(actions)
+        returns, solved = returns + reward, solved | infos["success"]
+    env.close()
+    assert solved.all()
+    # Solved states are worth 1 a step: it is done after two thirds of an episode, and stays there.
+    assert returns.mean() > 10.0
+    other = ManiSkill(control_mode="pd_ee_delta_pos").make(1, max_episode_steps=5, ignore_terminations=True, render=False)
+    assert not isinstance(other.unwrapped, HasExpert)
+    other.close()
 
 
 def test_description(single):

@@ -27,7 +27,13 @@ environment's `metadata["reset_options"]` names it; otherwise `options` is None.
 T = TypeVar("T", bound=Task)
 
 
-def assemble(tasks: Sequence[Callable[[], Task]], *, max_episode_steps: int, camera: Camera | None) -> VectorEnv[Any, Any, Any]:
+def assemble(
+    tasks: Sequence[Callable[[], Task]],
+    *,
+    max_episode_steps: int,
+    camera: Camera | None,
+    vector: type[SequentialVectorEnv] | None = None,
+) -> VectorEnv[Any, Any, Any]:
     """Steps single environments one after the other, in this process.
 
         SequentialVectorEnv  →  EpisodeStatistics  →  EnforceContract  →  RecordVideo (only with a camera)
@@ -36,8 +42,9 @@ def assemble(tasks: Sequence[Callable[[], Task]], *, max_episode_steps: int, cam
         tasks: one factory for each environment.
         max_episode_steps: steps after which an episode is truncated.
         camera: what `render` and videos show; None costs nothing.
+        vector: what steps them, such as one with an expert; None for `SequentialVectorEnv`.
     """
-    env = EnforceContract(EpisodeStatistics(SequentialVectorEnv(tasks), max_episode_steps))
+    env = EnforceContract(EpisodeStatistics((vector or SequentialVectorEnv)(tasks), max_episode_steps))
     return env if camera is None else RecordVideo(env, camera)
 
 

@@ -18,7 +18,8 @@ from gymnasium.vector import VectorEnv
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs._batched import space_of
-from rlinf.envs.assembly import Task, assemble, logger
+from rlinf.envs.assembly import SequentialVectorEnv, Task, assemble, logger
+from rlinf.envs.maniskill._expert import ExpertVectorEnv, has_expert
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
 from rlinf.envs.maniskill._postponed import little_garbage, only_the_cpu_seeded, postponed
 from rlinf.envs.spaces import TextArray
@@ -74,7 +75,12 @@ def make(
         return tasks[-1]
 
     with little_garbage(), only_the_cpu_seeded():
-        return assemble([task] * num_envs, max_episode_steps=limit, camera=_camera(task_id, tasks, renderer) if render else None)
+        return assemble(
+            [task] * num_envs,
+            max_episode_steps=limit,
+            camera=_camera(task_id, tasks, renderer) if render else None,
+            vector=ExpertVectorEnv if has_expert(config) else SequentialVectorEnv,
+        )
 
 
 def _camera(task_id: str, tasks: list[_Task], renderer: str | None) -> Camera:

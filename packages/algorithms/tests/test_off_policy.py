@@ -84,6 +84,19 @@ def test_sac_trains_the_actor_on_its_own_critics_and_the_temperature_on_the_entr
     torch.testing.assert_close(fixed.loss("actor", given, batch(), generator=seeded()).total, expected)
 
 
+def test_the_temperature_learns_from_the_actions_of_the_actors_step() -> None:
+    policy = Linear(0.5, [1.0, 2.0])
+    given, rows = learner(policy, Linear(9.0, [3.0, 4.0]), alpha=math.log(0.2)), batch()
+    SAC().loss("actor", given, rows, generator=seeded())
+    _, logprob = policy.sample_action(rows.observation, generator=seeded())
+    other = torch.Generator().manual_seed(8)
+    found = SAC().loss("alpha", given, rows, generator=other)
+    torch.testing.assert_close(found.total, (-0.2 * (logprob.detach() - 1.0)).sum())
+    # Of other rows nothing is known, so that their actions are drawn.
+    drawn = SAC().loss("alpha", given, batch(), generator=other)
+    assert not torch.isclose(drawn.total, found.total)
+
+
 def test_redq_asks_a_few_critics() -> None:
     policy, target = Linear(0.5, [1.0] * 8), Linear(0.0, [float(n) for n in range(1, 9)])
     for size, fewest in ((None, 1), (1, 3)):

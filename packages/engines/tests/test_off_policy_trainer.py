@@ -44,6 +44,8 @@ class Pulls:
 
     def __init__(self, tau: float = 0.5) -> None:
         self.tau = tau
+        self.moves: list[int] = []
+        self.found: list[int] = []
 
     def parameters(self) -> Mapping[str, float]:
         return {"free": 3.0}
@@ -55,6 +57,9 @@ class Pulls:
         return ("critic", "actor", "free") if update % 2 == 0 else ("critic",)
 
     def loss(self, part: str, learner: Any, batch: Any, *, generator: Any) -> LossOutput[Any]:
+        if part == "critic":
+            self.found.append(len(learner.shared))
+        learner.shared[part, id(batch)] = part
         if part == "free":
             rows = learner.parameters["free"] * torch.ones(len(batch))
         elif part == "critic":
@@ -65,6 +70,7 @@ class Pulls:
         return LossOutput(total=rows.sum(), weight=torch.tensor(float(len(batch))), metrics={f"{part}_drawn": Metric(drawn)})
 
     def moved(self, target: Any, online: Any, update: int) -> Mapping[str, Any] | None:
+        self.moves.append(update)
         return {name: (1 - self.tau) * target[name] + self.tau * online[name] for name in target}
 
 
@@ -114,6 +120,15 @@ def test_the_target_follows_at_its_own_pace() -> None:
     trainer.update([transitions()])
     torch.testing.assert_close(trainer._state()["target/actor"], torch.full((2,), 2.0))
     assert not any(parameter.requires_grad for parameter in trainer._target.parameters())
+
+
+def test_updates_are_counted_from_one_and_share_nothing() -> None:
+    objective = Pulls()
+    trainer = made(objective=objective)
+    for _ in range(3):
+        trainer.update([transitions()])
+    assert objective.moves == [1, 2, 3]
+    assert objective.found == [0, 0, 0]
 
 
 def test_frozen_weights_are_neither_copied_nor_moved() -> None:

@@ -83,11 +83,15 @@ class SoftActorCritic(CriticSettings, ABC):
             return self.critic_loss(learner, batch, generator)
         if part == "actor":
             action, logprob = learner.policy.sample_action(batch.observation, generator=generator)
+            learner.shared[ALPHA, id(batch)] = logprob.detach()
             q = q_values(learner.policy, batch.observation, action, generator)
             return sac_actor_loss(logprob, q, alpha=self.alpha(learner), aggregate=self.actor_agg_q)
-        with torch.no_grad():
-            action, logprob = learner.policy.sample_action(batch.observation, generator=generator)
-        target = -float(action[0].numel()) if self.target_entropy is None else self.target_entropy
+        # The actions that the actor has learned from, as in the paper's algorithm; to draw others takes a pass through the actor.
+        logprob = learner.shared.get((ALPHA, id(batch)))
+        if logprob is None:
+            with torch.no_grad():
+                _, logprob = learner.policy.sample_action(batch.observation, generator=generator)
+        target = -float(batch.action[0].numel()) if self.target_entropy is None else self.target_entropy
         return temperature_loss(self.alpha(learner), logprob, target_entropy=target)
 
     @abstractmethod

@@ -355,10 +355,10 @@ class ReplayBuffer:
         last = begin + first
         total, steps, going = self._picked("reward", last).astype(np.float64), np.ones(len(first), np.int64), True
         for step in range(1, min(self.n_step, self._slots)):
-            # A step counts if all before it were decided and did not end the episode; behind the newest slot nothing is decided,
-            # or it is the oldest of the ring, which the newest one, where nothing is decided, parts from it.
+            # A step counts if all before it were decided. Nothing is where an episode ended, at its final observation, nor at the
+            # newest slot, which parts its decisions from the oldest of the ring.
             at = self._place(begin, first + step)
-            going = going & self._picked("decided", at) & ~self._picked("ended", last)
+            going = going & self._picked("decided", at)
             total += self._picked("reward", at) * (going * self._powers[step])
             last = np.where(going, at, last)
             steps += going

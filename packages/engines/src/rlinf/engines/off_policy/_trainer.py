@@ -205,7 +205,7 @@ class TorchOffPolicyTrainer:
         self._td_errors = self._td_errors or errors
         summed, weight, observed = self._over_ranks(total, weight, merge(metrics))
         # torch's function for several takes six times as long for one, with the same result.
-        whole = torch.linalg.vector_norm(summed[0]) if len(summed) == 1 else nn.utils.get_total_norm(summed)
+        whole = cast("Tensor", summed[0].norm()) if len(summed) == 1 else nn.utils.get_total_norm(summed)
         square = whole.item() ** 2
         factor, norm = division(square, weight, self._optim.clip_grad)
         taken = math.isfinite(norm)

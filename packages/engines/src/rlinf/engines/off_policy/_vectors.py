@@ -123,7 +123,7 @@ class VectorPart:
 
 
 @torch.no_grad()
-def _adamw(group: Mapping[str, Any], state: Sequence[Mapping[str, Tensor]], gradients: Sequence[Tensor]) -> None:
+def _adamw(group: Mapping[str, Any], state: Sequence[dict[str, Tensor]], gradients: Sequence[Tensor]) -> None:
     """What `torch.optim.AdamW(fused=True)` does in a step, to the bit, without what finds out each time that it is to do that.
 
     Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019), alg. 2, arXiv:1711.05101.

@@ -205,8 +205,9 @@ class TorchOffPolicyTrainer:
         self._td_errors = self._td_errors or errors
         summed, weight, observed = self._over_ranks(total, weight, merge(metrics))
         # torch's function for several takes six times as long for one, with the same result.
-        whole = cast("Tensor", summed[0].norm()) if len(summed) == 1 else nn.utils.get_total_norm(summed)
-        square = whole.item() ** 2
+        alone = len(summed) == 1
+        whole = torch.linalg.vector_norm(summed[0]) if alone else nn.utils.get_total_norm(summed)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        square = cast("Tensor", whole).item() ** 2
         factor, norm = division(square, weight, self._optim.clip_grad)
         taken = math.isfinite(norm)
         if taken:

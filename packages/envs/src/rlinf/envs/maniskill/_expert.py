@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlinf.envs.assembly import SequentialVectorEnv
 from rlinf.envs.realworld.arm import PANDA, rotation_error
-
-if TYPE_CHECKING:
-    from rlinf.envs.maniskill.maniskill import ManiSkill
 
 Floats = NDArray[np.float64]
 _ABOVE: Final = 0.08
@@ -28,9 +26,9 @@ _WEIGHT: Final = np.array([1.0, 1.0, 1.0, 0.1, 0.1, 0.1])
 """Where the tool is counts more than how it is turned, so that it is faster."""
 
 
-def has_expert(config: ManiSkill) -> bool:
-    """Whether the expert knows the task, and how its robot moves."""
-    return (config.task_id, config.control_mode) == ("PushCube-v1", "pd_joint_delta_pos") and "robot_uids" not in config.kwargs
+def has_expert(task_id: str, control_mode: str | None, kwargs: Mapping[str, Any]) -> bool:
+    """Whether the expert knows the task of a configuration, and how its robot moves."""
+    return (task_id, control_mode) == ("PushCube-v1", "pd_joint_delta_pos") and "robot_uids" not in kwargs
 
 
 def expert_action(simulation: Any) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from gymnasium.vector import VectorEnv
 
 from rlinf.core.errors import ConfigError
 from rlinf.envs._batched import space_of
-from rlinf.envs.assembly import SequentialVectorEnv, Task, assemble, logger
+from rlinf.envs.assembly import Task, assemble, logger
 from rlinf.envs.maniskill._expert import ExpertVectorEnv, has_expert
 from rlinf.envs.maniskill._observations import embodied, episode_id, numbered_states
 from rlinf.envs.maniskill._postponed import little_garbage, only_the_cpu_seeded, postponed
@@ -69,6 +69,7 @@ def make(
     build = partial(build_simulation, config, task_id, sim_backend="physx_cpu", renderer=renderer, rendered=render)
     rendered = renderer is not None and (render or config.obs_mode != "state")
     tasks: list[_Task] = []
+    scripted = has_expert(config.task_id, config.control_mode, config.kwargs)
 
     def task() -> Task:
         tasks.append(_Task(build(num_envs=1), config, ignore_terminations, rendered=rendered))
@@ -79,7 +80,7 @@ def make(
             [task] * num_envs,
             max_episode_steps=limit,
             camera=_camera(task_id, tasks, renderer) if render else None,
-            vector=ExpertVectorEnv if has_expert(config) else SequentialVectorEnv,
+            vector=ExpertVectorEnv if scripted else None,
         )
 
 

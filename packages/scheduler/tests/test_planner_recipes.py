@@ -154,8 +154,9 @@ def test_work_at_the_same_time_counts_once(tmp_path: Path) -> None:
 
 def test_a_call_that_takes_nothing_is_no_part_of_a_loop_whatever_its_name(tmp_path: Path) -> None:
     """That of rollout's own method, which does take what env has put."""
-    paths = [trace(tmp_path, 1, both_ms=24, aside_ms=each, aside="generate") for each in (0, 40)]
-    alone, beside = (observe(path).workload.components for path in paths)
+    alone, beside = (
+        observe(trace(tmp_path, 1, both_ms=24, aside_ms=each, aside="generate")).workload.components for each in (0, 40)
+    )
     assert beside["env"].costs == alone["env"].costs
     assert beside["rollout"].costs == alone["rollout"].costs
 

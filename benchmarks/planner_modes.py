@@ -1,47 +1,96 @@
-"""How the execution modes compare on machines that are not here, by simulation: `planner_modes.py [--devices 4096]`.
+"""How the execution modes compare on machines that are not here, by simulation: `planner_modes.py`. Minutes of CPU.
 
-Language-model generation with long-tailed responses, and training on them. A sequence alone takes 60 s at the mean length, each
-further one of its device 4 s (decoding is bound by memory); training takes 5 s a sequence. Response lengths are lognormal, cut at
-8 times the mean; one device in a hundred takes 1.5 times as long. Every mode has the best split of devices of 15; its throughput is
-relative to the collocated one.
+A GPU writes `PLACES` responses at a time: one token of each of n takes `STEP_S + SEQUENCE_S · n`, and a free place is filled at
+once. The collocated run writes the responses of a step on all GPUs, waits for the longest, and trains on all GPUs. The others
+write on some GPUs and train on the rest, with the best of a few splits: without overlap, in chunks, or asynchronously, where the
+responses of `max_lag` + 1 steps may be under way. Then a step trains on its own responses, or on as many as end first.
+
+The constants are a model of 8 billion bf16 weights on an H100 (3.35 TB/s, 989 TFLOP/s by its data sheet), with responses of 8,192
+tokens on average: reading the weights is 16 GB, the cache of a half written response 131 kB · 4,096; training and rescoring are
+8 FLOP per weight and token at 40 % of the peak. Weights and what is read again with them cost nothing.
+
+`LARGE` GPUs, of which one in a hundred takes 1.5 times as long, and one node is lost; then `SMALL` ones, all alike, to see what
+decides.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+from matplotlib import pyplot
 
 from rlinf.core.random import keyed_generator
-from rlinf.scheduler.planner import (
-    Channel,
-    Component,
-    LinearCost,
-    Machine,
-    Options,
-    Slot,
-    Workload,
-    search,
-    simulate,
-)
+from rlinf.scheduler.planner import Channel, Component, LinearCost, Machine, Options, Simulation, Slot, Workload, search, simulate
+from rlinf.scheduler.planner.device_timelines import lengths
 
-SIGMAS = (0.5, 1.0, 1.3)
-PER_DEVICE = 8
+BANDWIDTH, PEAK = 3.35e12, 989e12
+WEIGHTS, CACHE = 8e9, 131_072
+MEAN = 8192
+STEP_S = 2 * WEIGHTS / BANDWIDTH
+SEQUENCE_S = CACHE * MEAN / 2 / BANDWIDTH
+TRAIN_S = 8 * WEIGHTS / (0.4 * PEAK)
+"""Of one token on one GPU."""
+PLACES = 64
+SWITCH_S = 10.0
+"""Of a collocated step, to load and offload; by hand."""
+SIGMAS = (0.0, 0.5, 1.0, 1.3)
 STEPS = 12
-SWITCH_S = 5.0
-"""What a collocated step takes to load and offload weights, twice."""
-RESULTS = Path(__file__).parent / "results" / "planner_modes.json"
+"""Of which the last half counts: until then asynchronous runs fill."""
+LARGE, SMALL = 4096, 16
+EACH, CUT = 128, 16.0
+"""Responses of a step for each GPU, and where they are cut, in means; of the large machine."""
+CASES = ((64, 4.0), (128, 4.0), (64, 16.0), (128, 16.0), (256, 16.0))
+"""The same of the small one."""
+MODES: dict[str, tuple[Options, dict[str, Any]]] = {
+    "disaggregated": (Options(steps=STEPS), {}),
+    "8 chunks": (Options(steps=STEPS, chunks=8), {"whole": False}),
+    "lag 1": (Options(steps=STEPS, max_lag=1), {}),
+    "lag 4": (Options(steps=STEPS, max_lag=4), {}),
+    "lag 1, first": (Options(steps=STEPS, max_lag=1), {"in_order": False}),
+    "lag 4, first": (Options(steps=STEPS, max_lag=4), {"in_order": False}),
+    "lag 4, in batches": (Options(steps=STEPS, max_lag=4), {"places": 0}),
+}
+ON_LARGE = ("disaggregated", "8 chunks", "lag 1", "lag 4")
+REPORTED = {0.5: (1.1, 1.1), 1.0: (2.0, 2.3), 1.3: (2.8, 2.8)}
+"""What real systems report for asynchronous runs, from and to."""
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks/results/planner_modes.json"
+PICTURE = ROOT / "docs/pictures/planner_modes.svg"
 
 
-def workload(devices: int, sigma: float, *, whole: bool) -> Workload:
-    """Generation and training of 8 sequences for each device."""
-    items = devices * PER_DEVICE
-    rollout = Component(items=items, costs={1: LinearCost(fixed_s=60.0, item_s=4.0)}, length_sigma=sigma, longest=8.0)
-    actor = Component(items=items, costs={1: LinearCost(fixed_s=1.0, item_s=5.0)}, lockstep=True)
+def workload(
+    devices: int,
+    each: int,
+    cut: float,
+    sigma: float,
+    *,
+    whole: bool = True,
+    places: int = PLACES,
+    in_order: bool = True,
+    sync_s: float = 0.0,
+) -> Workload:
+    """Writing and training of so many responses for each GPU."""
+    rollout = Component(
+        items=devices * each,
+        costs={1: LinearCost(fixed_s=STEP_S * MEAN, item_s=SEQUENCE_S * MEAN)},
+        length_sigma=sigma,
+        longest=cut,
+        places=places,
+        in_order=in_order,
+    )
+    # Cut responses are shorter on average, for training too.
+    mean = float(lengths(rollout, "rollout", 0, 0).mean())
+    actor = Component(items=devices * each, costs={1: LinearCost(item_s=TRAIN_S * MEAN * mean)}, lockstep=True)
     channel = Channel(producer="rollout", consumer="actor", whole=whole)
-    return Workload(components={"rollout": rollout, "actor": actor}, channels=(channel,), sync_s=2.0)
+    return Workload(components={"rollout": rollout, "actor": actor}, channels=(channel,), sync_s=sync_s)
 
 
 def slowdown(devices: int) -> list[float]:
@@ -50,51 +99,100 @@ def slowdown(devices: int) -> list[float]:
     return [1.5 if each else 1.0 for each in slow.tolist()]
 
 
-def best_split(devices: int, sigma: float, options: Options, *, whole: bool) -> tuple[float, float]:
-    """The shortest step of 15 splits, and the share of devices that generate in it."""
-    slow, found = slowdown(devices), list[tuple[float, float]]()
-    for sixteenth in range(1, 16):
-        at = devices * sixteenth // 16
+def steady_s(simulation: Simulation) -> float:
+    """Seconds of a step of the last half."""
+    half, ends = simulation.steps // 2, simulation.ends_s
+    return (ends[-1] - ends[half - 1]) / (simulation.steps - half)
+
+
+def collocated_s(devices: int, each: int, cut: float, sigma: float, slow: list[float]) -> float:
+    """Of a step on all GPUs."""
+    base = workload(devices, each, cut, sigma, sync_s=SWITCH_S)
+    both = {"rollout": Slot(0, devices), "actor": Slot(0, devices)}
+    return steady_s(simulate(base, Machine(devices=devices), both, Options(steps=STEPS), slowdown=slow))
+
+
+def mode_s(mode: str, devices: int, each: int, cut: float, sigma: float, slow: list[float], splits: int) -> dict[str, float]:
+    """Of a step in a mode, with the best of so many splits of the GPUs, and how old its responses are."""
+    options, fields = MODES[mode]
+    work = workload(devices, each, cut, sigma, **fields)
+    writing, training = (STEP_S / PLACES + SEQUENCE_S), TRAIN_S
+    fair = devices * writing / (writing + training)
+    found: list[tuple[float, float, float, int]] = []
+    for more in (0.0, 0.06, -0.06, 0.12, 0.18)[:splits]:
+        at = min(devices - 1, max(1, round(fair + more * devices)))
         layout = {"rollout": Slot(0, at), "actor": Slot(at, devices - at)}
-        simulation = simulate(workload(devices, sigma, whole=whole), Machine(devices=devices), layout, options, slowdown=slow)
-        found.append((simulation.step_s, sixteenth / 16))
-    return min(found)
+        simulation = simulate(work, Machine(devices=devices), layout, options, slowdown=slow)
+        found.append((steady_s(simulation), at / devices, *simulation.staleness))
+    step_s, share, mean, most = min(found)
+    return {"step_s": step_s, "writing": share, "behind": mean, "most": most}
+
+
+def row(
+    devices: int, each: int, cut: float, sigma: float, modes: tuple[str, ...], *, slow: list[float], splits: int
+) -> dict[str, Any]:
+    """How many times as fast as the collocated run each mode is."""
+    began = time.process_time()
+    base = collocated_s(devices, each, cut, sigma, slow)
+    found: dict[str, Any] = {"devices": devices, "responses": each, "cut": cut, "sigma": sigma, "collocated_s": base}
+    for mode in modes:
+        taken = mode_s(mode, devices, each, cut, sigma, slow, splits)
+        found[mode] = {"gain": base / taken["step_s"], **taken}
+    if slow:
+        left = devices - 8
+        found["a node lost"] = base / collocated_s(left, each * devices // left, cut, sigma, slow[:left])
+    gains = ", ".join(f"{mode} {found[mode]['gain']:.2f}x" for mode in modes)
+    print(f"{devices} GPUs, {each}, {cut:g}, {sigma}: {base:.0f} s; {gains} ({time.process_time() - began:.0f} s)", flush=True)
+    return found
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    """The gain by the spread of lengths: of each mode on the large machine, and of lag 4 in each case on the small one."""
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10.5, 4.2), sharex=True)
+    large = [each for each in rows if each["devices"] == LARGE]
+    for mode in ON_LARGE:
+        label = mode if "lag" not in mode else f"asynchronous, {mode}"
+        left.plot([r["sigma"] for r in large], [r[mode]["gain"] for r in large], marker="o", label=label)
+    for sigma, (low, high) in REPORTED.items():
+        name = "asynchronous, reported" if sigma == 0.5 else None
+        left.plot([sigma, sigma], [low, high], color="black", marker="_", markersize=12, linewidth=2, label=name)
+    left.set_title(f"{LARGE:,} GPUs, {EACH} responses each, cut at {CUT:g} means")
+    for each, cut in CASES:
+        own = [r for r in rows if (r["devices"], r["responses"], r["cut"]) == (SMALL, each, cut)]
+        gains = [r["lag 4"]["gain"] for r in own]
+        right.plot([r["sigma"] for r in own], gains, marker="o", label=f"{each} responses, cut at {cut:g}")
+    own = [r for r in rows if (r["devices"], r["responses"], r["cut"]) == (SMALL, EACH, CUT)]
+    batches = [r["lag 4, in batches"]["gain"] for r in own]
+    right.plot([r["sigma"] for r in own], batches, marker="x", linestyle="--", color="grey", label=f"{EACH}, {CUT:g}, in batches")
+    right.set_title(f"{SMALL} GPUs, asynchronous, lag 4")
+    for axes in (left, right):
+        axes.axhline(1.0, color="lightgrey", zorder=0)
+        axes.set_xlabel("spread of lengths (σ of a lognormal)")
+        axes.set_ylabel("throughput, collocated = 1")
+        axes.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    mpl.rcParams["svg.hashsalt"] = "rlinf"
+    figure.savefig(PICTURE, metadata={"Date": None})
 
 
 def main() -> None:
-    """Prints the table, and writes it beside this script."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--devices", type=int, default=4096)
-    devices = parser.parse_args().devices
-    machine = Machine(devices=devices)
-    modes = {
-        "disaggregated, no overlap": (Options(steps=STEPS), True),
-        "disaggregated, 8 chunks": (Options(steps=STEPS, chunks=8), False),
-        "asynchronous, max_lag 1": (Options(steps=STEPS, max_lag=1), True),
-        "asynchronous, max_lag 2": (Options(steps=STEPS, max_lag=2), True),
-        "asynchronous, max_lag 4": (Options(steps=STEPS, max_lag=4), True),
-    }
-    rows: list[dict[str, float]] = []
-    for sigma in SIGMAS:
-        together = {"rollout": Slot(0, devices), "actor": Slot(0, devices)}
-        base = workload(devices, sigma, whole=True)
-        base = replace(base, sync_s=base.sync_s + 2 * SWITCH_S)
-        collocated = simulate(base, machine, together, Options(steps=STEPS), slowdown=slowdown(devices)).step_s
-        row = {"sigma": sigma, "collocated_s": collocated}
-        print(f"sigma {sigma}: collocated {collocated:.0f} s a step")
-        for name, (options, whole) in modes.items():
-            step_s, share = best_split(devices, sigma, options, whole=whole)
-            row[name] = collocated / step_s
-            print(f"  {name:28} {collocated / step_s:.2f}x  ({step_s:.0f} s, {share:.0%} of the devices generate)")
-        lost = devices - 8
-        smaller = {"rollout": Slot(0, lost), "actor": Slot(0, lost)}
-        left = simulate(base, Machine(devices=lost), smaller, Options(steps=STEPS), slowdown=slowdown(lost)).step_s
-        print(f"  collocated, a node of 8 lost   {collocated / left:.3f}x")
-        rows.append(row)
-    began = time.process_time()
-    plan = search(workload(1024, 0.0, whole=False), Machine(devices=1024, per_node=8))
-    print(f"search of 1,024 devices: {time.process_time() - began:.2f} s of CPU, {plan.simulated} simulated, gap {plan.gap:.1%}")
-    RESULTS.write_text(json.dumps({"devices": devices, "steps": STEPS, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    """Prints the tables, writes them beside this script, and draws them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machine", choices=("small", "large"), help="one of the two; the rows of the other stay")
+    machine = parser.parse_args().machine
+    kept: list[dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if machine else []
+    rows = [each for each in kept if each["devices"] != (SMALL if machine == "small" else LARGE)]
+    if machine != "large":
+        rows += [row(SMALL, *case, sigma, tuple(MODES), slow=[], splits=5) for case, sigma in itertools.product(CASES, SIGMAS)]
+    if machine != "small":
+        rows += [row(LARGE, EACH, CUT, sigma, ON_LARGE, slow=slowdown(LARGE), splits=3) for sigma in SIGMAS]
+    for space in (workload(1024, 8, CUT, 0.0, places=0, whole=False), workload(1024, EACH, CUT, 1.0)):
+        began = time.process_time()
+        plan = search(space, Machine(devices=1024, per_node=8))
+        took = time.process_time() - began
+        print(f"search of 1,024 devices: {took:.2f} s of CPU, {plan.simulated} simulated, gap {plan.gap:.1%}")
+    RESULTS.write_text(json.dumps({"steps": STEPS, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    draw(rows)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 
 from rlinf.core.commands import main
 from rlinf.core.errors import DeadlineExceeded
+from rlinf.scheduler.planner import Workload
 from rlinf.scheduler.planner.calibration import calibrated
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,10 @@ def test_a_recipe_is_calibrated_and_planned(tmp_path: Path, capsys: pytest.Captu
     said = capsys.readouterr().out
     for part in ("running 6 steps", "measured", "best of", "proven", "profile written to"):
         assert part in said
+    # What the policy takes is known on both sides.
+    memory = {name: each.memory for name, each in Workload.read(profile).components.items()}
+    assert memory["rollout"].weights == memory["actor"].weights > 0
+    assert memory["actor"].gradients > 0
     assert main(["plan", "--profile", str(profile), "--devices", "2"]) == 0
 
 

@@ -220,10 +220,15 @@ def test_who_runs_ahead_gives_way_where_devices_are_shared(app: ReasoningApp) ->
     app.train(*short, "actor.offload=true", "cluster.tracer.enabled=true", f"cluster.tracer.path={trace}")
     assert {step: row["train/loss"] for step, row in app.rows().items()} == {s: row["train/loss"] for s, row in plain.items()}
     # The planner reads from the trace what the trainer takes, and that it comes and leaves: Adam has two moments for each weight.
-    actor = observe(trace).workload.components["actor"]
+    components = observe(trace).workload.components
+    actor, rollout = components["actor"], components["rollout"]
     size = sum(tensor.numel() * tensor.element_size() for tensor in app.weights(3).values())
     assert size <= actor.memory.weights < 1.1 * size
     assert actor.memory.optimizer == pytest.approx(2 * actor.memory.weights, rel=0.1)
+    # Gradients live within a step only, each as large as its weight; those that nothing depends on have none.
+    assert 0.5 * size < actor.memory.gradients <= 1.1 * size
+    assert size <= rollout.memory.weights < 1.1 * size
+    assert rollout.memory.cache > 0
     assert actor.leaves
     assert min(actor.load_s, actor.offload_s) > 0
 

@@ -55,14 +55,17 @@ def test_what_is_away_is_refused_by_name() -> None:
 
 def test_memory_by_part_is_what_is_on_the_device() -> None:
     trainer = built()
+    trainer.memory()
     trainer.step([text_batch()], token_loss)
     sizes = trainer.memory()
     weights = sum(tensor.nbytes for tensor in trainer._policy.state_dict().values())
     assert sizes["parameters"] == weights
     # Two moments of each weight, and a step count of 4 bytes for each tensor.
     assert 2 * weights <= sizes["optimizer"] < 2.2 * weights
+    # They lived within the step, and are there no more.
+    assert sizes["gradients"] == weights
     assert trainer.offload("optimizer") == sizes["optimizer"]
-    assert trainer.memory() == {**sizes, "optimizer": 0}
+    assert trainer.memory() == {**sizes, "optimizer": 0, "gradients": 0}
 
 
 def test_an_onload_that_fails_can_be_tried_again(monkeypatch) -> None:

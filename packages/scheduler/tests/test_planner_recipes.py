@@ -13,7 +13,7 @@ from rlinf.core.registry import RECIPES
 from rlinf.scheduler import Cluster, Worker
 from rlinf.scheduler.planner import LinearCost, Machine, Memory, Slot, fit, observe, simulate
 from rlinf.scheduler.planner.fitting import fitted
-from rlinf.scheduler.planner.memory import memory_of
+from rlinf.scheduler.planner.memory import memory_of, peaks
 from rlinf.scheduler.planner.simulator import Options
 from rlinf.scheduler.planner.what_if import Situation, changed
 from rlinf.scheduler.trace import Span, placement
@@ -133,6 +133,30 @@ def test_memory_by_state_and_the_times_of_moves(tmp_path: Path) -> None:
     # Of a real device the process tells nothing.
     real = observe(trace(tmp_path, 1, parts=parts)).workload.components["actor"]
     assert (real.memory.fixed, real.leaves) == (0, False)
+
+
+def test_caches_and_simulators_by_hand() -> None:
+    one = {"parameters": 100, "cache": 70, "simulator": 40, "simulator processes": 20, RESIDENT: 300}
+    two = {"parameters": 100, "cache": 70, "simulator": 30, "simulator processes": 10, RESIDENT: 270}
+    single = memory_of([(Slot(0, 1), one)], virtual=True)
+    assert single == Memory(weights=100, cache=70, simulator=60, fixed=90)
+    assert (single.per_device(1, 1, 1.0), single.per_device(2, 1, 0.5)) == (320, 320)
+    # 60 for all environments and 40 for half of them: 20 for none. The cache does not depend on them.
+    both = memory_of([(Slot(0, 1), one), (Slot(0, 2), two)], virtual=True)
+    assert (both.cache, both.cache_per_item) == (70, 0)
+    assert (both.simulator, both.simulator_per_item) == (pytest.approx(20), pytest.approx(40))
+    assert both.per_device(4, 1, 0.25) == pytest.approx(100 + 70 + 20 + 10 + 90)
+    # On a real device the host's memory does not count.
+    assert memory_of([(Slot(0, 1), one)], virtual=False) == Memory(weights=100, cache=70)
+
+
+def test_processes_that_share_a_device_add_up() -> None:
+    def said(rank: int, size: int) -> Span:
+        return Span(kind="memory", who=f"env[{rank}]", thread=1, name="simulator", start=0, end=0, bytes=size)
+
+    recorded = [said(0, 10), said(0, 40), said(1, 30), said(2, 60), said(0, 20)]
+    assert peaks(recorded, "env", {0: 0, 1: 0, 2: 1}) == {"simulator": 70}
+    assert peaks(recorded, "env", {0: 0, 1: 1, 2: 2}) == {"simulator": 60}
 
 
 def test_two_numbers_of_processes_tell_whether_state_is_sharded() -> None:

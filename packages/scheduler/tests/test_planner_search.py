@@ -48,7 +48,19 @@ def components(draw: st.DrawFn, *, lockstep: bool = False, varies: bool = False)
     memory = Memory(fixed=draw(st.sampled_from((0.0, 4.0, 7.0))))
     sigma = draw(st.sampled_from((0.0, 1.0))) if varies else 0.0
     locks = draw(st.booleans())
-    return Component(items=8, costs=costs, lockstep=lockstep, memory=memory, load_s=0.2, length_sigma=sigma, locks=locks)
+    places = draw(st.sampled_from((0, 1, 3))) if varies else 0
+    in_order = draw(st.booleans()) if places else True
+    return Component(
+        items=8,
+        costs=costs,
+        lockstep=lockstep,
+        memory=memory,
+        load_s=0.2,
+        length_sigma=sigma,
+        locks=locks,
+        places=places,
+        in_order=in_order,
+    )
 
 
 @st.composite

@@ -9,6 +9,7 @@ import torch
 from generation_toy import ToyWriter, noisy
 
 from rlinf.core import Weights
+from rlinf.core.capabilities import HasMemory
 from rlinf.core.errors import ConfigError, NonFiniteError, RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.engines.generation import HFGeneratorConfig
@@ -131,6 +132,20 @@ def test_nothing_is_held_when_nothing_is_in_flight():
     asyncio.run(write(generator, PROMPTS))
     assert generator.in_flight == generator.cached_tokens == 0
     assert all(layer.keys is None and layer.values is None for layer in generator._batch._cache.layers)
+
+
+def test_memory_is_the_weights_and_the_largest_cache():
+    policy = ToyWriter()
+    generator, _ = build(policy, max_running_requests=3)
+    asyncio.run(write(generator, PROMPTS))
+    own = policy.network.config
+    # Keys and values of 3 rows of 128 columns, and a mask of one number for each column; 4 bytes each.
+    columns = 3 * min(128, own.max_position_embeddings)
+    cache = 4 * columns * (2 * own.num_hidden_layers * own.num_key_value_heads * own.head_dim + 1)
+    weights = sum(4 * each.numel() for each in policy.network.parameters())
+    assert generator.memory() == {"parameters": weights, "cache": cache}
+    assert generator.memory() == {"parameters": weights, "cache": 0}
+    assert isinstance(generator, HasMemory)
 
 
 def test_a_closed_generator_holds_no_weights_and_refuses_everything():

@@ -271,10 +271,15 @@ class HasOffload(Protocol):
 
 @runtime_checkable
 class HasMemory(Protocol):
-    """A trainer that knows what its parts take."""
+    """A trainer or a generator that knows what its parts take."""
 
     def memory(self) -> Mapping[str, int]:
-        """Bytes of this rank's `parameters`, `gradients` and `optimizer` that are on its device now."""
+        """Bytes on the device, by part.
+
+        Of a trainer this rank's `parameters` and `optimizer` as they are now, and `gradients` at the most since it was asked
+        last, as they live within a step only. Of a generator its `parameters`, and the `cache` of keys and values at the most
+        since it was asked last; of an engine that takes a share of the device for both, `cache` is all of that share.
+        """
         ...
 
 

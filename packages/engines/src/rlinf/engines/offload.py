@@ -135,6 +135,8 @@ class Leaving(ABC):
 
     def __init__(self, place: str) -> None:
         self._offloader = Offloader(place)
+        self._gradients = 0
+        """Bytes of gradients at the most since somebody asked."""
 
     @abstractmethod
     def _tensors(self, part: str) -> list[Tensor]:
@@ -165,13 +167,20 @@ class Leaving(ABC):
         return self._offloader.onload(_chosen(parts))
 
     def memory(self) -> dict[str, int]:
-        """Bytes of this rank's tensors that are on its device, by part."""
-        sizes: dict[str, int] = {}
-        for part in PARTS:
-            # Tensors may share memory, which counts once.
-            storages = {storage.data_ptr(): storage.nbytes() for storage in map(Tensor.untyped_storage, self._tensors(part))}
-            sizes[part] = sum(storages.values())
+        """Bytes of this rank's tensors that are on its device, by part; see `rlinf.core.capabilities.HasMemory`."""
+        self._note_gradients()
+        sizes = {part: self._gradients if part == "gradients" else self._size(part) for part in PARTS}
+        self._gradients = 0
         return sizes
+
+    def _note_gradients(self) -> None:
+        """To be called where there are most of them, as nobody can ask then."""
+        self._gradients = max(self._gradients, self._size("gradients"))
+
+    def _size(self, part: str) -> int:
+        # Tensors may share memory, which counts once.
+        storages = {storage.data_ptr(): storage.nbytes() for storage in map(Tensor.untyped_storage, self._tensors(part))}
+        return sum(storages.values())
 
 
 def allocate(storage: torch.UntypedStorage, size: int) -> None:

@@ -10,3 +10,4 @@ from rlinf.core.process.exits import log_ending as log_ending
 from rlinf.core.process.exits import log_tail as log_tail
 from rlinf.core.process.memory import SharedMemory as SharedMemory
 from rlinf.core.process.ports import free_port as free_port
+from rlinf.core.process.resident import resident as resident

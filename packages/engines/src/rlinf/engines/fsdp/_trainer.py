@@ -206,6 +206,7 @@ class FSDPTrainer(Leaving):
             self._layout.rest()
             raise
         self._layout.collect([parameter for part in self._optimizers.parts for parameter in part.parameters])
+        self._note_gradients()
         gradients = {part.name: self._layout.gradients(part.parameters) for part in self._optimizers.parts}
         return self._update(metrics, gradients)
 

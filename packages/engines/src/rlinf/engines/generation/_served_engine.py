@@ -53,14 +53,25 @@ class Model:
 
 
 def generator(
-    config: Settings, policy: LanguageModelPolicy, start: Callable[[Model], Coroutine[Any, Any, Engine]]
+    config: Settings,
+    policy: LanguageModelPolicy,
+    start: Callable[[Model], Coroutine[Any, Any, Engine]],
+    memory: Callable[[], dict[str, int]],
 ) -> StreamedGenerator:
-    """A generator over an engine that is started from a folder with the policy's weights; if it does not start, nothing stays."""
+    """A generator over an engine that is started from a folder with the policy's weights; if it does not start, nothing stays.
+
+    Args:
+        config: its settings.
+        policy: whose weights it has.
+        start: starts it.
+        memory: what such an engine reserves; of one that ran before nobody knows.
+    """
     folder = WeightFolder(policy, config.transfer_dir)
     try:
         model = Model(policy=policy, folder=folder, limit=context_length(config.max_model_len, policy))
         waits = {"timeout_s": config.timeout_s, "start_timeout_s": config.start_timeout_s}
-        made = StreamedGenerator(start(model), policy.version, policy.network_weights, **waits)
+        known = memory if config.base_url is None else dict[str, int]
+        made = StreamedGenerator(start(model), policy.version, policy.network_weights, memory=known, **waits)
     except BaseException:
         folder.remove()
         raise

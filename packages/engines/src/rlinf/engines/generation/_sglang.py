@@ -13,6 +13,7 @@ from torch import Tensor
 from rlinf.core.capabilities import LanguageModelPolicy
 from rlinf.core.errors import RLinfError
 from rlinf.engines.generation._engine import Asked, Piece
+from rlinf.engines.generation._room import beside_weights, bytes_of_token, share_of_gpu
 from rlinf.engines.generation._served import Server, command_line
 from rlinf.engines.generation._served_engine import Model, ServedEngine, generator, serve
 from rlinf.engines.generation._streamed import StreamedGenerator
@@ -22,16 +23,25 @@ if TYPE_CHECKING:
 
 _SLACK: Final = 8
 """Columns that SGLang keeps back from a request of full length."""
+_CPU_TOKENS: Final = 32768
 _CPU: Final = {
     "attention_backend": "torch_native",
     "disable_overlap_schedule": True,
     "disable_cuda_graph": True,
-    "max_total_tokens": 32768,
+    "max_total_tokens": _CPU_TOKENS,
 }
 
 
 def build(config: SGLangGeneratorConfig, policy: LanguageModelPolicy) -> StreamedGenerator:
-    return generator(config, policy, lambda model: start_server(config, model))
+    return generator(config, policy, lambda model: start_server(config, model), lambda: memory(config, policy))
+
+
+def memory(config: SGLangGeneratorConfig, policy: LanguageModelPolicy) -> dict[str, int]:
+    """What it reserves: on a GPU `mem_fraction_static` of it, weights included, and on a CPU room for tokens beside them."""
+    if _device(config) == "cuda":
+        share = config.server_args.get("mem_fraction_static", config.mem_fraction_static)
+        return share_of_gpu(share, config.tensor_parallel_size)
+    return beside_weights(policy, (config.max_cached_tokens or _CPU_TOKENS) * bytes_of_token(policy))
 
 
 async def start_server(config: SGLangGeneratorConfig, model: Model) -> ServedEngine:
@@ -40,8 +50,12 @@ async def start_server(config: SGLangGeneratorConfig, model: Model) -> ServedEng
     return await serve(config, model, SGLangEngine, lambda port: _command(config, model, port), env)
 
 
+def _device(config: SGLangGeneratorConfig) -> str:
+    return config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def _command(config: SGLangGeneratorConfig, model: Model, port: int) -> list[str]:
-    device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = _device(config)
     arguments: dict[str, Any] = {
         "model_path": str(model.folder.path),
         "host": "127.0.0.1",

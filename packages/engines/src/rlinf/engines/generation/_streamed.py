@@ -40,14 +40,23 @@ class StreamedGenerator:
         tensors: makes of other weights what the engine takes over.
         timeout_s: how long a request waits for its next token, and a caller for anything else.
         start_timeout_s: how long the engine may take to start.
+        memory: what it takes of its device, by part; {} if nobody knows.
 
     Raises:
         DeadlineExceeded: it took longer.
     """
 
     def __init__(
-        self, start: Coroutine[Any, Any, Engine], version: int, tensors: Tensors, *, timeout_s: float, start_timeout_s: float
+        self,
+        start: Coroutine[Any, Any, Engine],
+        version: int,
+        tensors: Tensors,
+        *,
+        timeout_s: float,
+        start_timeout_s: float,
+        memory: Callable[[], dict[str, int]] = dict,
     ) -> None:
+        self._memory: Final = memory
         self._loop: Final = asyncio.new_event_loop()
         self._thread: Final = threading.Thread(target=self._loop.run_forever, name="generator", daemon=True)
         self._thread.start()
@@ -83,6 +92,10 @@ class StreamedGenerator:
     def cached_tokens(self) -> int:
         """Tokens whose keys and values the engine holds for requests in flight, at most."""
         return self._streams.cached_tokens
+
+    def memory(self) -> dict[str, int]:
+        """Bytes that the engine was told to reserve; see `rlinf.core.capabilities.HasMemory`."""
+        return self._memory()
 
     def progress(self, request_id: str) -> Sequence[int]:
         """The tokens of a request in flight so far; () for any other."""

@@ -18,6 +18,7 @@ from rlinf.core.errors import RLinfError
 from rlinf.core.generation import SamplingConfig
 from rlinf.core.process import log_tail
 from rlinf.engines.generation._engine import Asked, Piece
+from rlinf.engines.generation._room import beside_weights, share_of_gpu
 from rlinf.engines.generation._served import command_line
 from rlinf.engines.generation._served_engine import Model, ServedEngine, generator, serve
 from rlinf.engines.generation._streamed import StreamedGenerator
@@ -45,7 +46,13 @@ _FAULT: Final = re.compile(r"[\w.]*(?:Error|Exception|Interrupt): .*")
 
 def build(config: VLLMGeneratorConfig, policy: LanguageModelPolicy) -> StreamedGenerator:
     start = start_server if config.mode == "server" else start_here
-    return generator(config, policy, lambda model: start(config, model))
+    return generator(config, policy, lambda model: start(config, model), lambda: memory(config, policy))
+
+
+def memory(config: VLLMGeneratorConfig, policy: LanguageModelPolicy) -> dict[str, int]:
+    """What it reserves: on a GPU `gpu_memory_utilization` of it, which holds the weights, too, and on a CPU a cache beside them."""
+    share = config.engine_args.get("gpu_memory_utilization", config.gpu_memory_utilization)
+    return share_of_gpu(share, config.tensor_parallel_size) or beside_weights(policy, config.cpu_cache_gib << 30)
 
 
 def engine_arguments(config: VLLMGeneratorConfig, model: Model) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from rlinf.runners.embodied.playing.slots import Slot
 from rlinf.runners.embodied.rules import check_evaluated, check_states
 from rlinf.runners.embodied.schema import EvalEnvConfig, PlayedConfig, TrainEnvConfig
 from rlinf.runners.embodied.topology import Attempt, Interaction, Reply, Topology, answer_queue, request_queue
+from rlinf.runners.training.memory import SimulatorMemory
 
 
 class EnvWorker(Worker):
@@ -56,6 +57,7 @@ class EnvWorker(Worker):
         self._restarts = 0
         self._prepared: int | None = None
         self._executed = 0
+        self._memory = SimulatorMemory(self)
 
     @idempotent
     def init_worker(self, slots: Sequence[Slot]) -> EnvSpec:
@@ -106,7 +108,7 @@ class EnvWorker(Worker):
         """Resets what iteration `step` begins with, so that it can be done while the actor trains."""
         # A process that was started again under this call has nothing to reset yet; `interact` comes back to it.
         if self._prepared != step and self._env_slots:
-            with self.worker_timer("reset"):
+            with self.worker_timer("reset"), self._memory.growing():
                 for env_slot in self._env_slots:
                     self._begin_epoch(env_slot, step, 0)
             self._prepared = step
@@ -340,7 +342,8 @@ class EnvWorker(Worker):
     ) -> tuple[list[EnvSlot], EnvSpec]:
         if not slots:
             raise RLinfError(f"env[{self.rank}]", "there is no environment for this worker", "Place fewer env workers.")
-        return build_slots(config, slots, self.hardware_infos, render=render)
+        with self._memory.growing():
+            return build_slots(config, slots, self.hardware_infos, render=render)
 
     def _warn_of_groups(self) -> None:
         """Says so where the simulator can't start the members of a group from the same state."""

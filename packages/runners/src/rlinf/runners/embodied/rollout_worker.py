@@ -111,7 +111,10 @@ class MultiStepRolloutWorker(Worker):
     def _serve(self, requests: Channel, queue: Hashable, answers: Channel, slots: Sequence[Slot], mode: Mode) -> int:
         policy, _ = self._ready()
         with self._onloaded(policy):
-            return self._answer(_Requests(requests, self.sync_model_from_actor), queue, answers, slots, mode)
+            answered = self._answer(_Requests(requests, self.sync_model_from_actor), queue, answers, slots, mode)
+            if self.records_memory and isinstance(policy, torch.nn.Module):
+                self.record_memory("parameters", sum(each.nbytes for each in (*policy.parameters(), *policy.buffers())))
+            return answered
 
     @contextmanager
     def _onloaded(self, policy: Policy) -> Generator[None]:

@@ -9,11 +9,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import cast
 
-from rlinf.core.capabilities import HasMemory, HasOffload
+from rlinf.core.capabilities import HasOffload
 from rlinf.core.errors import ConfigError
 from rlinf.core.protocols import Trainer
 from rlinf.core.worker import Worker
 from rlinf.runners.config.schema import ActorConfig
+from rlinf.runners.training.memory import record_memory
 
 LOAD, OFFLOAD = "load", "offload"
 """The timers of the worker in which its trainer comes and leaves, as the planner knows them."""
@@ -36,7 +37,7 @@ class Offloading:
             problem = f"the trainer '{actor.training_backend}' can't leave its devices"
             raise ConfigError("actor.offload", problem, "Set it to false, or choose the trainer fsdp.")
         self._worker = worker
-        self._known = trainer if isinstance(trainer, HasMemory) else None
+        self._any = trainer
         self._trainer = cast("HasOffload", trainer) if actor.offload else None
         if self._trainer is not None:
             self._trainer.offload()
@@ -46,18 +47,13 @@ class Offloading:
         """Inside, the trainer is on its devices: `parameters`, `gradients` and `optimizer`, or those that are named."""
         if self._trainer is None:
             yield
-            self._record_memory()
+            record_memory(self._worker, self._any)
             return
         with self._worker.worker_timer(LOAD):
             self._trainer.onload(*parts)
         try:
             yield
-            self._record_memory()
+            record_memory(self._worker, self._any)
         finally:
             with self._worker.worker_timer(OFFLOAD):
                 self._trainer.offload()
-
-    def _record_memory(self) -> None:
-        if self._known is not None and self._worker.records_memory:
-            for part, size in self._known.memory().items():
-                self._worker.record_memory(part, size)

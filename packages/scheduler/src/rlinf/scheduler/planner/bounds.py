@@ -42,6 +42,8 @@ class Bounds:
             for name, component in workload.components.items()
             if component.varies
         }
+        self._ahead = options.simulated(workload)
+        """Steps of which a process may have items at a time."""
         self._known: dict[tuple[str, int, int], Share] = {}
         self._steps: dict[tuple[Share, ...], float] = {}
         self._order = workload.order
@@ -61,9 +63,10 @@ class Bounds:
             worked = [self._generated(name, drawn, processes, parallel) for drawn in self._drawn[name]]
             # Of chains that skip steps the shortest counts, of all steps together the mean.
             longest = [longest for longest, _ in worked]
-            return Share(
-                0.0, float(np.mean(longest) if not options.max_lag else min(longest)), float(np.mean([m for _, m in worked]))
-            )
+            path = float(np.mean(longest) if not options.max_lag else min(longest))
+            # A step that is done with whichever items end first may have been begun long before its own.
+            path = path if component.in_order or not options.max_lag else 0.0
+            return Share(0.0, path, float(np.mean([mean for _, mean in worked])))
         loop = self._workload.loop_of(name)
         calls = options.chunks * (options.stages * loop.rounds if loop else 1)
         call_s = cost.seconds(component.items / processes / calls)
@@ -74,14 +77,21 @@ class Bounds:
         return Share(cost.least_s, all_s, all_s)
 
     def _generated(self, name: str, drawn: np.ndarray, processes: int, parallel: int) -> tuple[float, float]:
-        """Seconds of the slowest process, and of the mean one."""
-        cost = self._workload.components[name].costs[parallel]
+        """Seconds of the slowest process, and of the mean one; at least."""
+        component = self._workload.components[name]
+        cost, places = component.costs[parallel], component.places
         most = -(-len(drawn) // processes)
         table = np.zeros(processes * most)
         table[: len(drawn)] = drawn
         table = table.reshape(most, processes)
-        seconds = cost.fixed_s * table.max(axis=0) + cost.item_s * table.sum(axis=0)
-        return float(seconds.max()), float(seconds.mean())
+        if not places:
+            seconds = cost.fixed_s * table.max(axis=0) + cost.item_s * table.sum(axis=0)
+            return float(seconds.max()), float(seconds.mean())
+        # Nothing is faster than with all places full, and an item alone; what other steps have there only holds up this one.
+        full = (cost.fixed_s / min(places, most * self._ahead) + cost.item_s) * table.sum(axis=0)
+        together = cost.fixed_s * table.max(axis=0) + cost.item_s * table.sum(axis=0) if most <= places else full
+        alone = (cost.fixed_s + cost.item_s) * table.max()
+        return max(float(together.max()), float(alone)), float(full.mean() if self.options.max_lag else together.mean())
 
     def step_s(self, shares: Mapping[str, Share]) -> float:
         """By who waits for whom, whatever shares devices."""

@@ -65,6 +65,8 @@ def _plan(asked: argparse.Namespace, profiles: Sequence[str | Path]) -> int:
     machine = _machine(asked.devices, asked.per_node, planner, inventory, observed)
     space = space_of(planner, inventory, workload) if inventory is not None else Space()
     _say(report.costs(workload))
+    if taken := report.memory(workload):
+        _say(taken)
     if observed:
         _say(report.measured(observed))
     if cluster is not None and inventory is not None and isinstance(cluster.component_placement, Mapping):

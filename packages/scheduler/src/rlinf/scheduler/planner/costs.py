@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -147,10 +147,16 @@ class Memory:
     weights: float = 0.0
     gradients: float = 0.0
     optimizer: float = 0.0
+    cache: float = 0.0
+    """Of a process whatever it holds: the KV cache that an engine reserves."""
     cache_per_item: float = 0.0
     """Of each item that a process holds: a KV cache, activations."""
+    simulator: float = 0.0
+    """Of a process whatever it holds: a simulator, its libraries and processes."""
+    simulator_per_item: float = 0.0
+    """Of each item that a process holds: environments."""
     fixed: float = 0.0
-    """On each device whatever the placement: a simulator, a CUDA context."""
+    """On each device whatever the placement: a CUDA context, and what else is not told apart."""
     sharded: bool = False
 
     def per_device(self, devices: int, parallel: int, items: float) -> float:
@@ -161,5 +167,12 @@ class Memory:
             parallel: how many one process has.
             items: that one process holds.
         """
-        state = self.weights + self.gradients + self.optimizer
-        return self.fixed + state / (devices if self.sharded else parallel) + self.cache_per_item * items / parallel
+        state = (self.weights + self.gradients + self.optimizer) / (devices if self.sharded else parallel)
+        held = self.cache + self.simulator + (self.cache_per_item + self.simulator_per_item) * items
+        return self.fixed + state + held / parallel
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ConfigError(each.name, f"expected bytes of at least 0, found {value!r}")

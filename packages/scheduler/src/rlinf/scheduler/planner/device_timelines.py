@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlinf.core.errors import ConfigError
 from rlinf.core.random import keyed_generator
+from rlinf.scheduler.planner.batching import ContinuousBatch, Floats, ends_of_chunks, generated
+from rlinf.scheduler.planner.costs import LinearCost
 from rlinf.scheduler.planner.layout import Layout, Machine, Slot, beside
 from rlinf.scheduler.planner.workload import Component, Workload
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +64,32 @@ class Call:
 
 def lengths(component: Component, name: str, step: int, seed: int) -> Floats:
     """`[items]`, the lengths of a step's items, of mean 1 before the longest are cut."""
-    count = max(1, round(component.items))
-    if not component.varies:
-        return np.ones(count)
-    normal = keyed_generator(seed, f"lengths/{name}", step).standard_normal(count)
-    return np.minimum(np.exp(component.length_sigma * normal - component.length_sigma**2 / 2), component.longest)
+    return _drawn(name, max(1, round(component.items)), component.length_sigma, component.longest, step, seed)
+
+
+def _drawn(name: str, items: int, sigma: float, longest: float, step: int, seed: int) -> Floats:
+    if not sigma:
+        return np.full(items, min(1.0, longest))
+    normal = keyed_generator(seed, f"lengths/{name}", step).standard_normal(items)
+    return np.minimum(np.exp(sigma * normal - sigma**2 / 2), longest)
+
+
+@lru_cache(maxsize=1024)
+def _generated_alone(
+    cost: LinearCost,
+    places: int,
+    name: str,
+    items: int,
+    sigma: float,
+    longest: float,
+    step: int,
+    seed: int,
+    processes: int,
+    chunks: int,
+) -> tuple[Floats, Floats]:
+    """Of processes that are alike and begin at 0: when each has its items of a step, and when each chunk is full."""
+    drawn = _drawn(name, items, sigma, longest, step, seed)
+    return generated(cost, places, drawn, np.zeros(processes), np.ones(processes), chunks)
 
 
 def completions(component: Component, parallel: int, drawn: Floats, processes: int) -> Floats:
@@ -135,7 +156,11 @@ class DeviceTimelines:
         starts = np.maximum(starts, call.ready)
         if component.lockstep and len(starts) > 1:
             starts = np.full_like(starts, starts.max())
-        if component.varies:
+        if component.places:
+            ends, done = self._generated(name, component, call, starts, options)
+            ends = ends + call.seconds
+            done = np.append(done, ends.max())
+        elif component.varies:
             table = self._table(name, component, call.step, options.seed) * self.slow[name][:, None]
             ends = starts + table[:, -1] + call.seconds
             done = _chunks_done(table, starts, max(1, round(component.items)), options.chunks)
@@ -149,6 +174,37 @@ class DeviceTimelines:
         self._busy[cells] += spent
         self.work[name] += float((spent * self.widths[cells]).sum())
         return done
+
+    def _generated(self, name: str, component: Component, call: Call, starts: Floats, options: Options) -> tuple[Floats, Floats]:
+        """When each process has the items of a step, and when each chunk is full, if nothing else is under way there."""
+        parallel, slow = self.layout[name].parallel, self.slow[name]
+        items, cut = max(1, round(component.items)), (component.length_sigma, component.longest)
+        together = bool((starts == starts[0]).all()) and bool((slow == 1).all())
+        # A search meets the same processes again and again, with others beside them.
+        if together:
+            key = (
+                component.costs[parallel],
+                component.places,
+                name,
+                items,
+                *cut,
+                call.step,
+                options.seed,
+                len(starts),
+                options.chunks,
+            )
+            ends, done = _generated_alone(*key)
+            return starts[0] + ends, starts[0] + done
+        drawn = _drawn(name, items, *cut, call.step, options.seed)
+        return generated(component.costs[parallel], component.places, drawn, starts, slow, options.chunks)
+
+    def stream(self, name: str, whole: ContinuousBatch) -> None:
+        """Adds what a component did that went on from step to step."""
+        cells, each = self.cells[name], self.each[name]
+        spread = (lambda values: np.repeat(values, each)) if each > 1 else (lambda values: values)
+        self._own.get(name, self._free)[cells] = spread(whole.ends)
+        self._busy[cells] += spread(whole.busy)
+        self.work[name] += float((spread(whole.busy) * self.widths[cells]).sum())
 
     def _table(self, name: str, component: Component, step: int, seed: int) -> Floats:
         slot = self.layout[name]
@@ -164,5 +220,4 @@ class DeviceTimelines:
 def _chunks_done(table: Floats, starts: Floats, items: int, chunks: int) -> Floats:
     """`[chunks]`, when so many items of all processes are done that each chunk is full."""
     times = np.sort((table + starts[:, None])[table > 0])
-    at = [max(0, min(len(times), round(items * (chunk + 1) / chunks)) - 1) for chunk in range(chunks)]
-    return times[at] if len(times) else np.full(chunks, starts.max())
+    return times[ends_of_chunks(items, chunks, len(times))] if len(times) else np.full(chunks, starts.max())

@@ -131,7 +131,7 @@ class _Run:
         calls = [span for span in calls if self._steps.of(span) is not None]
         self.slots, timelines, self.on_nodes = _slots({span.group for span in calls}, placement(self.path), calls)
         self._calls = [span for span in calls if span.group in self.slots]
-        self.parts = {name: peaks(recorded, name) for name in self.slots}
+        self.parts = {name: peaks(recorded, name, timelines[name]) for name in self.slots}
         self.locking = {span.group for span in recorded if span.kind == "lock"}
         channels = [
             edge for edge in Flow.from_spans(self._inside).edges if edge.kind == "channel" and edge.producer != edge.consumer

@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 
 from rlinf.scheduler.placement.grammar import PLACE
+from rlinf.scheduler.planner.costs import Memory
 from rlinf.scheduler.planner.explain import Explanation, Step, interval
 from rlinf.scheduler.planner.fitting import Observed
 from rlinf.scheduler.planner.layout import Layout, Machine
@@ -54,6 +55,33 @@ def costs(workload: Workload) -> str:
     return text
 
 
+def memory(workload: Workload) -> str:
+    """What the components take of a device by what it is for; "" if nothing is known of any."""
+    rows: list[tuple[object, ...]] = []
+    for name in workload.order:
+        held = workload.components[name].memory
+        state = [size(getattr(held, part)) for part in ("weights", "gradients", "optimizer")]
+        items = workload.components[name].items
+        each = [size(fixed + per_item * items) for fixed, per_item in _growing(held)]
+        rows.append((name, *state, *each, size(held.fixed), "over its devices" if held.sharded else ""))
+    if all(value == "-" for row in rows for value in row[1:-1]):
+        return ""
+    head = ("memory of", "weights", "gradients", "optimizer", "cache", "simulator", "other", "divided")
+    return table(head, rows) + "\ncaches and simulators as of one process that has all items; activations are in no profile"
+
+
+def _growing(held: Memory) -> tuple[tuple[float, float], tuple[float, float]]:
+    return (held.cache, held.cache_per_item), (held.simulator, held.simulator_per_item)
+
+
+def size(value: float) -> str:
+    """Bytes with three digits."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value:.0f} B" if value else "-"
+
+
 def prediction(workload: Workload, machine: Machine, layout: Layout, options: Options) -> str:
     """What a layout would do: step time, timeline, use and memory of devices, staleness."""
     simulation = simulate(workload, machine, layout, options)
@@ -90,8 +118,8 @@ def devices(simulation: Simulation, layout: Layout) -> str:
             continue
         here, share, peak = looks(start)
         names = ", ".join(here) if isinstance(here, tuple) else ""  # pyright: ignore[reportUnknownArgumentType]
-        size = f"{peak / 2**30:.1f} GiB" if isinstance(peak, float) and peak else "not in the profile"
-        rows.append((str(start) if device == start + 1 else f"{start}-{device - 1}", f"{share:.0%}", size, names or "idle"))
+        taken = size(peak) if isinstance(peak, float) and peak else "not in the profile"
+        rows.append((str(start) if device == start + 1 else f"{start}-{device - 1}", f"{share:.0%}", taken, names or "idle"))
         start = device
     shown = rows if len(rows) <= 16 else [*rows[:8], ("…", "", "", f"{len(rows) - 16} more"), *rows[-8:]]
     return table(("device", "works", "peak memory", "components"), shown)

@@ -361,6 +361,8 @@ class _Search:
 
     def _least_work(self, name: str) -> float:
         component = self._workload.components[name]
+        if component.places:
+            return min((cost.fixed_s / component.places + cost.item_s) * component.items * s for s, cost in component.costs.items())
         return min(cost.seconds(component.items) * size for size, cost in component.costs.items())
 
     def _why_none(self, slots: Mapping[str, Sequence[Slot]]) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from rlinf.core.errors import PlacementError
 from rlinf.scheduler.placement.grammar import PLACE
 from rlinf.scheduler.planner.device_timelines import Call, DeviceTimelines, Floats
 from rlinf.scheduler.planner.device_timelines import Options as Options
-from rlinf.scheduler.planner.layout import Layout, Machine, MemoryUse, check, memory_use, sharing
+from rlinf.scheduler.planner.layout import Layout, Machine, MemoryUse, beside, check, memory_use, sharing
+from rlinf.scheduler.planner.streams import Ended, Stream, streaming
 from rlinf.scheduler.planner.workload import Workload
 
 ROUNDS = 16
@@ -96,6 +98,12 @@ class _Run:
         self.timelines = DeviceTimelines(workload, machine, layout, slowdown)
         self.calls: list[Call] = []
         self._steps = options.simulated(workload)
+        self.streams = {
+            name: Stream(
+                name, workload.components[name], layout[name].parallel, self.timelines.slow[name], self.options, self._steps
+            )
+            for name in streaming(workload, layout, memory.offloaded, beside(workload, machine), max_lag=options.max_lag)
+        }
         self.ends: list[float] = []
         self.steps: list[dict[str, list[Call]]] = []
 
@@ -255,37 +263,99 @@ class _Run:
     # The run.
 
     def _play(self) -> None:
-        numbers = {id(call): at for at, call in enumerate(self.calls)}
-        heap = [(0.0, call.step, self.order[call.component], numbers[id(call)]) for call in self.calls if not call.waits]
-        heapq.heapify(heap)
-        left = [sum(len(made[sink]) for sink in self.sinks) for made in self.steps]
-        ended = [0.0] * len(self.steps)
-        played = 0
-        while heap:
-            _, _, _, number = heapq.heappop(heap)
-            call = self.calls[number]
-            done = self.timelines.work_on(call, self.options)
-            played += 1
-            if call.component in self.sinks:
-                left[call.step] -= 1
-                ended[call.step] = max(ended[call.step], done[-1])
-            for other, seconds, chunk in call.next:
-                other.ready = max(other.ready, done[chunk] + seconds)
-                other.waits -= 1
-                if not other.waits:
-                    heapq.heappush(heap, (other.ready, other.step, self.order[other.component], numbers[id(other)]))
+        queue = _Queue(self.calls, self.order)
+        ended, played = [0.0] * len(self.steps), 0
+        ahead: dict[str, list[Ended]] = {}
+        while (event := queue.pop()) is not None:
+            name, stream = event.component, self.streams.get(event.component)
+            if stream is None:
+                call = self.calls[event.number]
+                done = self.timelines.work_on(call, self.options)
+                for chunk in range(len(done)):
+                    queue.ended(call, chunk if chunk < len(done) - 1 else -1, done[chunk])
+                ended[call.step] = max(ended[call.step], done[-1] if name in self.sinks else 0.0)
+                played += 1
+                continue
+            if event.kind == CALL:
+                stream.add(self.calls[event.number])
+                # When all that are ready at this time have come.
+                queue.push(event.time, FORESEE, name, stream.changes)
+                continue
+            if event.number != stream.changes:
+                continue
+            if event.kind == FORESEE:
+                ahead[name] = stream.foreseen()
+            else:
+                time, call, chunk = told = ahead[name].pop()
+                stream.tell(told)
+                queue.ended(call, chunk, time)
+                if chunk == -1:
+                    ended[call.step] = max(ended[call.step], time if name in self.sinks else 0.0)
+                    played += 1
+            if ahead[name]:
+                queue.push(ahead[name][-1].time, ENDED, name, stream.changes)
         if played != len(self.calls):
             raise RuntimeError(f"{len(self.calls) - played} calls wait for one another; a workload without a circle has none")
+        for name, stream in self.streams.items():
+            self.timelines.stream(name, stream.close())
         self.ends = [float(end) for end in ended]
 
     def _staleness(self) -> tuple[float, int]:
         published = [0.0, *(end + self.workload.sync_s for end in self.ends)]
         behind: list[int] = []
         for source in self.sources:
+            if source in self.streams:
+                behind += self.streams[source].behind(np.asarray(published))
+                continue
             for made in self.steps:
                 call = made[source][0]
                 behind += [max(0, call.step - (bisect_right(published, start + 1e-12) - 1)) for start in call.starts.tolist()]
         return (float(np.mean(behind)), max(behind)) if behind else (0.0, 0)
+
+
+CALL, ENDED, FORESEE = range(3)
+"""A call is ready; one of a stream has ended; what a stream will do is to be foreseen. At one time in this order."""
+
+
+class _Event(NamedTuple):
+    time: float
+    kind: int
+    step: int
+    order: int
+    number: int
+    """Of a call; of a stream how often it had changed."""
+    component: str
+
+
+class _Queue:
+    """What happens next; in the order of time, and of the workload among those that happen at once."""
+
+    def __init__(self, calls: Sequence[Call], order: Mapping[str, int]) -> None:
+        self._order = order
+        self._numbers = {id(call): at for at, call in enumerate(calls)}
+        self._heap: list[_Event] = []
+        for call in calls:
+            if not call.waits:
+                self._ready(call)
+
+    def pop(self) -> _Event | None:
+        return heapq.heappop(self._heap) if self._heap else None
+
+    def push(self, time: float, kind: int, name: str, number: int) -> None:
+        heapq.heappush(self._heap, _Event(time, kind, 0, self._order[name], number, name))
+
+    def ended(self, call: Call, chunk: int, time: float) -> None:
+        """Those that waited for nothing else are ready."""
+        for other, seconds, wanted in call.next:
+            if wanted == chunk:
+                other.ready = max(other.ready, time + seconds)
+                other.waits -= 1
+                if not other.waits:
+                    self._ready(other)
+
+    def _ready(self, call: Call) -> None:
+        name = call.component
+        heapq.heappush(self._heap, _Event(call.ready, CALL, call.step, self._order[name], self._numbers[id(call)], name))
 
 
 def _after(first: Call, second: Call, seconds: float = 0.0, chunk: int = -1) -> None:

@@ -48,6 +48,11 @@ class Component:
     """Items have lengths of a lognormal distribution of mean 1, with this standard deviation of the logarithm; 0: all alike."""
     longest: float = math.inf
     """Where lengths are cut, as a run's limit of response tokens does; 4 is four times the mean."""
+    places: int = 0
+    """Items that a process generates at a time; a free place is filled at once, which is continuous batching. On devices that it
+    has for itself it goes on to the items of the next step, as far as `max_lag` allows. 0: all items of a process together."""
+    in_order: bool = True
+    """A step is done when its own items are; otherwise, with places, when as many have ended, of whichever step."""
     processes: tuple[int, ...] = ()
     """How many processes it may have; () for any number."""
     locks: bool = True
@@ -58,6 +63,10 @@ class Component:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ConfigError(name, f"expected a number of at least 0, found {value!r}")
+        if self.places < 0:
+            raise ConfigError("places", f"expected at least 0, found {self.places}", "0 generates all items of a process together.")
+        if not self.in_order and not self.places:
+            raise ConfigError("in_order", "items end out of order with places only", "Set places, or leave it out.")
         if not self.longest > 0:
             raise ConfigError("longest", f"expected a number above 0, found {self.longest!r}")
         if not self.costs or any(size < 1 for size in self.costs):
@@ -65,8 +74,8 @@ class Component:
 
     @property
     def varies(self) -> bool:
-        """Whether its items have lengths."""
-        return self.length_sigma > 0
+        """Whether its items have lengths, or places."""
+        return self.length_sigma > 0 or self.places > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +139,7 @@ class Workload:
         for loop in self.loops:
             looped += [loop.first, loop.second]
             if self.components[loop.first].varies or self.components[loop.second].varies:
-                raise ConfigError("loops", "items of a loop have no lengths", "Set length_sigma of its components to 0.")
+                raise ConfigError("loops", "items of a loop have no lengths", "Set length_sigma and places of its components to 0.")
         if len(looped) != len(set(looped)):
             raise ConfigError("loops", "a component is in two loops", "Name each once.")
         _ = self.order

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-_PROC = Path("/proc")
+from rlinf.core.process.resident import family, of_process, resident
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,41 +77,11 @@ class Measured:
         return env
 
 
-def resident() -> int:
-    """Bytes of memory in use by this process and its descendants; where there is no /proc, the most this process ever used."""
-    if not (_PROC / "self" / "statm").exists():
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        # Bytes on macOS, kilobytes elsewhere.
-        return peak if sys.platform == "darwin" else peak * 1024
-    pages = [_read(pid, "statm").split() for pid in _family(os.getpid())]
-    return sum(int(fields[1]) for fields in pages if fields) * os.sysconf("SC_PAGE_SIZE")
-
-
 def _processor() -> float:
     """CPU seconds of this process and its living descendants."""
     ticks = 0
-    for pid in _family(os.getpid()):
+    for pid in family(os.getpid()):
         # The command's name, in parentheses, may hold anything; user and system time are the 12th and 13th field after it.
-        fields = _read(pid, "stat").rpartition(")")[2].split()
+        fields = of_process(pid, "stat").rpartition(")")[2].split()
         ticks += sum(int(field) for field in fields[11:13]) if pid != os.getpid() else 0
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _family(pid: int) -> Iterator[int]:
-    yield pid
-    for task in (_PROC / str(pid) / "task").glob("*/children"):
-        try:
-            children = task.read_text().split()
-        # It has ended since it was listed.
-        except OSError:
-            continue
-        for child in children:
-            yield from _family(int(child))
-
-
-def _read(pid: int, name: str) -> str:
-    """A file of a process; "" if the process is gone."""
-    try:
-        return (_PROC / str(pid) / name).read_text()
-    except OSError:
-        return ""

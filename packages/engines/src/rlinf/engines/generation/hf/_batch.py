@@ -53,6 +53,12 @@ class Batch:
         self._shift = torch.zeros(rows, dtype=torch.long, device=self.device)
         self._cuts: Cuts | None = None
         self._stale = False
+        self._largest = self._widest = 0
+
+    def largest_cache(self) -> int:
+        """Bytes of keys, values and mask at the most since this was asked last."""
+        largest, self._largest, self._widest = self._largest, 0, 0
+        return largest
 
     @property
     def cached_tokens(self) -> int:
@@ -183,6 +189,10 @@ class Batch:
         longest = max(request.cached for request in self.requests) + 1
         self._reserve(longest)
         tokens, logprobs = self._draw(self._forward(len(self.requests), longest))
+        # It grows with its columns only.
+        if self._cache.columns > self._widest:
+            self._widest = self._cache.columns
+            self._largest = max(self._largest, self._cache.size + self._mask.nbytes)
         if not all(map(math.isfinite, logprobs)):
             raise NonFiniteError("generate", f"the log-probability of a token is not finite at version {version}")
         finished: list[tuple[Request, Finish]] = []

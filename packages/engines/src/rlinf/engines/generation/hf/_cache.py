@@ -131,6 +131,11 @@ class SlotCache(Cache):
         for layer in self._slots:
             layer.copy_row(source, rows, length)
 
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values."""
+        return sum(held.nbytes for layer in self._slots for held in (layer.keys, layer.values) if held is not None)
+
     def release(self) -> None:
         """Gives all memory back."""
         self.target.columns = 0

@@ -74,6 +74,11 @@ class HFGenerator:
         """Tokens whose keys and values are held for requests in flight."""
         return self._batch.cached_tokens
 
+    def memory(self) -> dict[str, int]:
+        """Bytes of its weights, and of the cache at the most since this was asked last; see `rlinf.core.capabilities.HasMemory`."""
+        weights = 0 if self._policy is None else sum(each.nbytes for each in self._policy.network.parameters())
+        return {"parameters": weights, "cache": self._batch.largest_cache()}
+
     def progress(self, request_id: str) -> Sequence[int]:
         """The tokens of a request in flight so far; () for any other."""
         request = self._flying.get(request_id)

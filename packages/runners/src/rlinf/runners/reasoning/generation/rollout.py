@@ -28,6 +28,7 @@ from rlinf.runners.reasoning.generation.prompt_lengths import PromptLengths, lon
 from rlinf.runners.reasoning.language import Problems, build_policy, build_tokenizer, check_images, check_temperature
 from rlinf.runners.reasoning.schema import ReasoningConfig
 from rlinf.runners.reasoning.topology import Channels, ReasoningTopology, Written, WrittenGroup, queue_name
+from rlinf.runners.training.memory import record_memory
 
 ABORT_S = 60.0
 """How long requests may take to end after they were aborted; what they had written is lost if they take longer."""
@@ -206,6 +207,7 @@ class LanguageRolloutWorker(Worker, ABC):
                     share.free, share.needed = share.free - (not prompt_group.again), share.needed - 1
                     tokens, resumed = tokens + sum(map(len, written.completions)), resumed + prompt_group.written
             aborted = await self._abort(job, groups)
+            record_memory(self, engine.generator)
             # Waited for at the end only, so that sending does not hold up the groups that are still written.
             for work in sent:
                 await work

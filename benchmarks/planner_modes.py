@@ -172,7 +172,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
         axes.legend(frameon=False, fontsize=8)
     figure.tight_layout()
     mpl.rcParams["svg.hashsalt"] = "rlinf"
-    figure.savefig(PICTURE, metadata={"Date": None})
+    figure.savefig(PICTURE, metadata={"Date": None})  # pyright: ignore[reportUnknownMemberType]
 
 
 def main() -> None:

@@ -129,7 +129,7 @@ def test_places_that_are_refused() -> None:
         part(places=-1)
     with pytest.raises(ConfigError, match="in_order: items end out of order with places only"):
         part(in_order=False)
-    with pytest.raises(ConfigError, match="items of a loop have no lengths. Set length_sigma and places"):
+    with pytest.raises(ConfigError, match=r"items of a loop have no lengths\. Set length_sigma and places"):
         Workload.of(
             {
                 "components": {name: {"items": 1, "costs": {"1": {}}, "places": 1} for name in ("env", "rollout")},

@@ -1,7 +1,7 @@
 """`ContinuousBatch`: processes that generate items with lengths, so many at a time; a free place is filled at once.
 
-While n of its items are under way, a process needs fixed_s + item_s · n seconds for one mean length of each: what decoding steps take
-that read the weights once, and the cache of each sequence. All go on at the same pace, so that one number says how far they are.
+While n of its items are under way, a process needs fixed_s + item_s · n seconds for one mean length of each: what decoding steps
+take that read the weights once, and the cache of each sequence. All go on at one pace, so that one number says how far they are.
 """
 
 from __future__ import annotations

@@ -201,10 +201,10 @@ class DeviceTimelines:
     def stream(self, name: str, whole: ContinuousBatch) -> None:
         """Adds what a component did that went on from step to step."""
         cells, each = self.cells[name], self.each[name]
-        spread = (lambda values: np.repeat(values, each)) if each > 1 else (lambda values: values)
-        self._own.get(name, self._free)[cells] = spread(whole.ends)
-        self._busy[cells] += spread(whole.busy)
-        self.work[name] += float((spread(whole.busy) * self.widths[cells]).sum())
+        spent = np.repeat(whole.busy, each)
+        self._own.get(name, self._free)[cells] = np.repeat(whole.ends, each)
+        self._busy[cells] += spent
+        self.work[name] += float((spent * self.widths[cells]).sum())
 
     def _table(self, name: str, component: Component, step: int, seed: int) -> Floats:
         slot = self.layout[name]

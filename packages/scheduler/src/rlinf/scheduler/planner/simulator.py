@@ -17,7 +17,8 @@ import numpy as np
 
 from rlinf.core.errors import PlacementError
 from rlinf.scheduler.placement.grammar import PLACE
-from rlinf.scheduler.planner.device_timelines import Call, DeviceTimelines, Floats
+from rlinf.scheduler.planner.batching import Floats
+from rlinf.scheduler.planner.device_timelines import Call, DeviceTimelines
 from rlinf.scheduler.planner.device_timelines import Options as Options
 from rlinf.scheduler.planner.layout import Layout, Machine, MemoryUse, beside, check, memory_use, sharing
 from rlinf.scheduler.planner.streams import Ended, Stream, streaming

@@ -47,7 +47,7 @@ STEPS = 12
 LARGE, SMALL = 4096, 16
 EACH, CUT = 128, 16.0
 """Responses of a step for each GPU, and where they are cut, in means; of the large machine."""
-CASES = ((64, 4.0), (128, 4.0), (64, 16.0), (128, 16.0), (256, 16.0))
+CASES = ((128, 16.0), (128, 4.0), (64, 16.0), (256, 16.0))
 """The same of the small one."""
 MODES: dict[str, tuple[Options, dict[str, Any]]] = {
     "disaggregated": (Options(steps=STEPS), {}),
@@ -176,23 +176,24 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Prints the tables, writes them beside this script, and draws them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--machine", choices=("small", "large"), help="one of the two; the rows of the other stay")
-    machine = parser.parse_args().machine
-    kept: list[dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if machine else []
-    rows = [each for each in kept if each["devices"] != (SMALL if machine == "small" else LARGE)]
-    if machine != "large":
-        rows += [row(SMALL, *case, sigma, tuple(MODES), slow=[], splits=5) for case, sigma in itertools.product(CASES, SIGMAS)]
-    if machine != "small":
-        rows += [row(LARGE, EACH, CUT, sigma, ON_LARGE, slow=slowdown(LARGE), splits=3) for sigma in SIGMAS]
-    for space in (workload(1024, 8, CUT, 0.0, places=0, whole=False), workload(1024, EACH, CUT, 1.0)):
+    """Prints the tables, writes them beside this script row by row, and draws them. Rows that are there are not made again."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    rows: list[dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else []
+    known = {(each["devices"], each["responses"], each["cut"], each["sigma"]) for each in rows}
+    small = [(SMALL, *case, sigma) for case, sigma in itertools.product(CASES, SIGMAS)]
+    for devices, each, cut, sigma in [*small, *((LARGE, EACH, CUT, sigma) for sigma in SIGMAS)]:
+        if (devices, each, cut, sigma) in known:
+            continue
+        large = devices == LARGE
+        modes, slow = (ON_LARGE, slowdown(devices)) if large else (tuple(MODES), list[float]())
+        rows.append(row(devices, each, cut, sigma, modes, slow=slow, splits=3 if large else 4))
+        RESULTS.write_text(json.dumps({"steps": STEPS, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    draw(rows)
+    for space in (workload(1024, 8, CUT, 0.0, places=0, whole=False), workload(1024, 8, CUT, 1.0), workload(1024, EACH, CUT, 1.0)):
         began = time.process_time()
         plan = search(space, Machine(devices=1024, per_node=8))
         took = time.process_time() - began
         print(f"search of 1,024 devices: {took:.2f} s of CPU, {plan.simulated} simulated, gap {plan.gap:.1%}")
-    RESULTS.write_text(json.dumps({"steps": STEPS, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-    draw(rows)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,9 @@ from rlinf.scheduler.planner import (
     simulate,
 )
 from rlinf.scheduler.planner.bounds import Bounds, Share
+from rlinf.scheduler.planner.explain import Unmeasured
 from rlinf.scheduler.planner.layout import beside, memory_use
+from rlinf.scheduler.planner.report import report
 
 COSTS = st.builds(
     LinearCost,
@@ -262,6 +264,26 @@ def test_a_measurement_that_would_change_the_choice() -> None:
     assert (flips["rollout"].factor, flips["rollout"].other.mode, flips["rollout"].within_error) == (1 / 1.5, "collocated", True)
     # What was measured well is not doubted.
     assert (flips["actor"].factor, flips["actor"].other.mode, flips["actor"].within_error) == (1.5, "collocated", False)
+
+
+def test_what_was_never_measured_is_said() -> None:
+    """8 items in calls of 8 and of 4: with one process and with two. On four devices the line is drawn further."""
+    cost = LinearCost(item_s=1.0, samples=10, sizes=2, measured=(4.0, 8.0))
+    workload = pipeline(whole=True, first=part(), second=Component(items=8, costs={1: cost}, lockstep=True))
+    space, machine = Space(), Machine(devices=4)
+    plan = search(workload, machine, space)
+    assert plan.best.layout["actor"].processes == 4
+    said = explain(workload, machine, plan, space)
+    assert said.unmeasured == (Unmeasured("actor", 4, 1, 2),)
+    assert said.measured_best is not None
+    # Written by hand, the rollout may have any number: 2 s on four devices, and 4 s on the actor's two.
+    assert (said.measured_best.layout["actor"].processes, said.measured_best.step_s) == (2, pytest.approx(6.0))
+    text = report(plan, said, ())
+    assert "drawn further than measured: actor with 4 processes (1 to 2 measured)" in text
+    assert "the best of what was measured is" in text
+    two = Machine(devices=2)
+    within = search(workload, two, space)
+    assert explain(workload, two, within, space).unmeasured == ()
 
 
 def test_throughput_against_staleness() -> None:

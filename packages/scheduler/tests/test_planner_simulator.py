@@ -256,6 +256,12 @@ def test_profiles_go_through_a_file(tmp_path: Path) -> None:
         ("{", "not JSON"),
         ('{"format": "other"}', "not a profile of the format rlinf-profile-1"),
         ("{}", "components: expected at least one component"),
+        ('{"components": {"env": {"items": 1, "costs": {"one": {}}}}}', "env.costs: expected numbers of devices, found 'one'"),
+        ('{"components": {"env": {"items": 1, "costs": {"1.5": {}, "1": {}}}}}', "expected numbers of devices, found '1.5'"),
+        (
+            '{"components": {"env": {"items": 1, "costs": {"1": {}}, "memory": {"cache": -5}}}}',
+            "cache: expected bytes of at least 0",
+        ),
         (
             '{"components": {"a": {"items": 1, "costs": {"1": {"item_s": -1}}}}}',
             r"components\.a\.costs.*item_s: expected a number of",

@@ -38,6 +38,8 @@ class LinearCost:
     """Different numbers of items among them; with one of them, fixed_s is unknown, and taken as 0."""
     off_line: tuple[tuple[float, float], ...] = ()
     """Numbers of items that were measured, ascending, and by how many seconds the measurement is above the line there."""
+    measured: tuple[float, ...] = ()
+    """The least and the most items of a call that was measured; () for a cost written by hand."""
 
     def __post_init__(self) -> None:
         for name in ("fixed_s", "item_s", "spread", "error"):
@@ -81,6 +83,7 @@ class LinearCost:
             samples=self.samples,
             sizes=self.sizes,
             off_line=tuple((items, seconds * factor) for items, seconds in self.off_line),
+            measured=self.measured,
         )
 
 
@@ -128,6 +131,7 @@ def fit(items: Sequence[float], seconds: Sequence[float]) -> LinearCost:
         samples=len(t),
         sizes=sizes,
         off_line=away if off else (),
+        measured=(known[0], known[-1]),
     )
 
 

@@ -45,6 +45,16 @@ class Step(NamedTuple):
     best: Candidate
 
 
+class Unmeasured(NamedTuple):
+    """A component that has a number of processes with which it was never measured: its time is a line drawn further."""
+
+    component: str
+    processes: int
+    least: int
+    most: int
+    """With so many it was measured."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """What a person who chooses a placement, or buys devices, wants to know of it."""
@@ -57,6 +67,10 @@ class Explanation:
     """Devices, and the step that the best layout on them has."""
     flips: tuple[Flip, ...]
     """The smallest change of each cost that would change the choice, smallest first."""
+    unmeasured: tuple[Unmeasured, ...] = ()
+    """What of the choice was not measured."""
+    measured_best: Candidate | None = None
+    """If anything was not: the best layout of what was; None if there is none."""
 
 
 def interval(workload: Workload, machine: Machine, layout: Layout, options: Options) -> Interval:
@@ -86,7 +100,45 @@ def explain(workload: Workload, machine: Machine, plan: Plan, space: Space) -> E
         slower=tuple((each, _why(workload, machine, simulation, each)) for each in plan.others[:2]),
         more=_more(workload, machine, space),
         flips=_flips(workload, machine, plan),
+        unmeasured=(beyond := unmeasured(workload, plan.best.layout)),
+        measured_best=_measured_best(workload, machine, space) if beyond else None,
     )
+
+
+def unmeasured(workload: Workload, layout: Layout) -> tuple[Unmeasured, ...]:
+    """The components that have other numbers of processes than those that were measured."""
+    found: list[Unmeasured] = []
+    for name, slot in layout.items():
+        known = _measured(workload, name, slot.parallel)
+        if known is not None and not known[0] <= slot.processes <= known[1]:
+            found.append(Unmeasured(name, slot.processes, *known))
+    return tuple(found)
+
+
+def _measured(workload: Workload, name: str, parallel: int) -> tuple[int, int] | None:
+    """With how many processes a component was measured; None if that is not known."""
+    component, loop = workload.components[name], workload.loop_of(name)
+    cost = component.costs[parallel]
+    if not cost.measured or not cost.measured[0]:
+        return None
+    calls = component.items / (1 if loop is None else loop.rounds)
+    # How large a request is that is answered by itself says how many ask, and no more.
+    singly = loop is not None and loop.singly and name == loop.second
+    return 1 if singly else round(calls / cost.measured[-1]), round(calls / cost.measured[0])
+
+
+def _measured_best(workload: Workload, machine: Machine, space: Space) -> Candidate | None:
+    """The best layout that has no more and no fewer processes than were measured."""
+    for name, component in workload.components.items():
+        known = [each for each in (_measured(workload, name, size) for size in component.costs) if each is not None]
+        if known:
+            counts = range(min(low for low, _ in known), max(high for _, high in known) + 1)
+            allowed = tuple(each for each in counts if not component.processes or each in component.processes)
+            workload = workload.replaced(name, processes=allowed)
+    try:
+        return search(workload, machine, space).best
+    except PlacementError:
+        return None
 
 
 def bottleneck(workload: Workload, layout: Layout, simulation: Simulation) -> str:
@@ -95,6 +147,8 @@ def bottleneck(workload: Workload, layout: Layout, simulation: Simulation) -> st
     device = int(np.argmax(use))
     here = [name for name in workload.order if layout[name].start <= device < layout[name].end]
     text = f"device {device} ({', '.join(here)}) works {use[device]:.0%} of the time"
+    if use[device] > 1.005:
+        text += ", as components that take no locks work beside each other on a virtual device"
     if use[device] < 0.9:
         return f"{text}: no device bounds the step, but that components wait for each other"
     shares = {name: simulation.work_s[name] / layout[name].count / simulation.makespan_s for name in here}

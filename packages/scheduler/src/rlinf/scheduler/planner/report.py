@@ -42,10 +42,10 @@ def costs(workload: Workload) -> str:
     for name in workload.order:
         for size, cost in sorted(workload.components[name].costs.items()):
             sure = f"±{cost.error:.0%} of {cost.samples} calls" if cost.samples else "written by hand"
-            rows.append((name, size, seconds(cost.fixed_s), seconds(cost.item_s), sure))
+            rows.append((name, size, seconds(cost.fixed_s), seconds(cost.item_s * workload.components[name].items), sure))
             if cost.sizes == 1:
                 unsure.append(name)
-    text = table(("component", "devices each", "call", "item", "known to"), rows)
+    text = table(("component", "devices each", "each call", "all items of a step", "known to"), rows)
     if unsure:
         names = ", ".join(dict.fromkeys(unsure))
         text += (
@@ -118,7 +118,7 @@ def devices(simulation: Simulation, layout: Layout) -> str:
             continue
         here, share, peak = looks(start)
         names = ", ".join(here) if isinstance(here, tuple) else ""  # pyright: ignore[reportUnknownArgumentType]
-        taken = size(peak) if isinstance(peak, float) and peak else "not in the profile"
+        taken = size(peak) if isinstance(peak, float) and peak else "not in the profile" if here else "-"
         rows.append((str(start) if device == start + 1 else f"{start}-{device - 1}", f"{share:.0%}", taken, names or "idle"))
         start = device
     shown = rows if len(rows) <= 16 else [*rows[:8], ("…", "", "", f"{len(rows) - 16} more"), *rows[-8:]]
@@ -134,8 +134,10 @@ def report(plan: Plan, explanation: Explanation, front: Sequence[Step]) -> str:
         _certificate(plan),
         f"bound by: {explanation.bottleneck}",
     ]
+    lines += _beyond(explanation)
     for other, why in explanation.slower:
-        lines.append(f"not {placed(other.layout)} ({other.mode}), {seconds(other.step_s)}: {why}")
+        more = f"{other.step_s / best.step_s - 1:+.1%}"
+        lines.append(f"not {placed(other.layout)} ({other.mode}), {seconds(other.step_s)}, {more}: {why}")
     for count, step_s in explanation.more:
         lines.append(f"with {count} devices: {seconds(step_s)} a step, {best.step_s / step_s:.2f}x as fast")
     for flip in explanation.flips:
@@ -146,6 +148,19 @@ def report(plan: Plan, explanation: Explanation, front: Sequence[Step]) -> str:
     if len(front) > 1:
         lines += ["", table(("max_lag", "staleness", "step", "placement"), [_point(each) for each in front])]
     return "\n".join(lines)
+
+
+def _beyond(explanation: Explanation) -> list[str]:
+    """What of the choice nobody has measured, and the best of what was."""
+    if not explanation.unmeasured:
+        return []
+    parts: list[str] = []
+    for name, processes, least, most in explanation.unmeasured:
+        known = str(least) if least == most else f"{least} to {most}"
+        parts.append(f"{name} with {processes} processes ({known} measured)")
+    best = explanation.measured_best
+    safe = "" if best is None else f"; the best of what was measured is {placed(best.layout)}: {seconds(best.step_s)} a step"
+    return [f"drawn further than measured: {', '.join(parts)}: profile such a run before you rely on it{safe}"]
 
 
 def measured(observed: Sequence[Observed]) -> str:

@@ -243,11 +243,15 @@ class Workload:
         components = document.get("components")
         if not isinstance(components, Mapping) or not components:
             raise ConfigError(f"{place}.components", "expected at least one component", "Name each with its items and costs.")
-        return read(cls, _whole_sizes(document), place=place)
+        return read(cls, _whole_sizes(document, place), place=place)
 
 
-def _whole_sizes(document: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no numbers as keys."""
+def _whole_sizes(document: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """JSON has no numbers as keys.
+
+    Raises:
+        ConfigError: a key is none.
+    """
     components: dict[str, Any] = {}
     for name, component in cast("Mapping[str, Any]", document["components"]).items():
         components[name] = component
@@ -256,7 +260,13 @@ def _whole_sizes(document: Mapping[str, Any]) -> dict[str, Any]:
             costs = fields.get("costs")
             if isinstance(costs, Mapping):
                 sizes = cast("Mapping[Any, Any]", costs)
-                components[name] = {**fields, "costs": {int(k) if str(k).isdigit() else k: v for k, v in sizes.items()}}
+                for size in sizes:
+                    if not str(size).isdecimal():
+                        remedy = 'Write "1": {...} for processes of one device.'
+                        raise ConfigError(
+                            f"{place}.components.{name}.costs", f"expected numbers of devices, found '{size}'", remedy
+                        )
+                components[name] = {**fields, "costs": {int(str(size)): cost for size, cost in sizes.items()}}
     return {**document, "components": components}
 
 

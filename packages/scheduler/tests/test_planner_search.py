@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_cases import embodied, part, pipeline
+from planner_cases import EMBODIED, REASONING, embodied, part, pipeline
 
 from rlinf.core.errors import PlacementError
 from rlinf.scheduler.planner import (
@@ -58,6 +58,8 @@ def components(draw: st.DrawFn, *, lockstep: bool = False, varies: bool = False)
         lockstep=lockstep,
         memory=memory,
         load_s=0.2,
+        offload_s=0.1,
+        leaves=draw(st.booleans()),
         length_sigma=sigma,
         locks=locks,
         places=places,
@@ -89,6 +91,7 @@ def brute_force(workload: Workload, machine: Machine, space: Space) -> float | N
             for start, end in itertools.combinations(range(machine.devices + 1), 2)
             for parallel in component.costs
             if (end - start) % parallel == 0 and not machine.splits(Slot(start, end - start, parallel))
+            if not component.processes or (end - start) // parallel in component.processes
         ]
         for name, component in workload.components.items()
     }
@@ -119,6 +122,19 @@ def check_against_brute_force(workload: Workload, machine: Machine, space: Space
 def test_small_searches_are_as_good_as_brute_force(workload: Workload, memory: float | None, lag: int, virtual: bool) -> None:
     machine = Machine(devices=2, memory=memory, virtual=virtual)
     check_against_brute_force(workload, machine, Space(chunks=(1, 2), stages=(1,), max_lag=lag))
+
+
+@pytest.mark.parametrize(
+    ("profile", "machine", "space"),
+    [
+        (EMBODIED, Machine(devices=4, per_node=2, memory=80e9), Space(chunks=(1,), stages=(1, 2))),
+        (EMBODIED, Machine(devices=3, memory=48e9), Space(chunks=(1,), max_lag=1)),
+        (REASONING, Machine(devices=3, memory=12e9), Space(chunks=(1, 2))),
+        (REASONING, Machine(devices=3, memory=20e9), Space(chunks=(1,), max_lag=1)),
+    ],
+)
+def test_profiles_of_whole_runs_are_as_good_as_brute_force(profile: dict[str, object], machine: Machine, space: Space) -> None:
+    check_against_brute_force(Workload.of(profile), machine, space)
 
 
 CUTS = (((1, 2), (1,)), ((1,), (1, 2)), ((2,), (2,)))

@@ -53,7 +53,10 @@ class Bounds:
         """What a component takes of a step, with so many processes of that size."""
         key = (name, slot.processes, slot.parallel)
         if key not in self._known:
-            self._known[key] = self._share(name, slot.processes, slot.parallel)
+            share, component = self._share(name, slot.processes, slot.parallel), self._workload.components[name]
+            # It comes to its devices and leaves them in every step.
+            moves = component.load_s + component.offload_s if component.leaves else 0.0
+            self._known[key] = share._replace(load_s=share.load_s + moves)
         return self._known[key]
 
     def _share(self, name: str, processes: int, parallel: int) -> Share:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rlinf.scheduler.planner import Channel, Component, LinearCost, Loop, Workload
 
-
 EMBODIED: dict[str, object] = {
     "components": {
         "env": {

@@ -191,3 +191,20 @@ def test_what_makes_no_sense_is_refused() -> None:
         Sampling(type="prioritized", epsilon=0.0)
     annealed = Sampling(type="prioritized", beta=0.4, final_beta=0.8)
     assert [annealed.beta_at(share) for share in (0.0, 0.5, 1.0, 3.0)] == pytest.approx([0.4, 0.6, 0.8, 0.8])
+
+
+def test_a_block_of_rows_has_the_priorities_of_its_transitions() -> None:
+    made = buffer()
+    for turn in range(9):  # the rings of 20 slots go round
+        made.add(rows([3, 3], first=3 * turn, end=False), [0, 1])
+        decided = made._columns["decided"]
+        powers = made._priorities.powers.reshape(decided.shape)
+        np.testing.assert_array_equal(powers > 0, decided)
+        assert made._priorities._tree.total == pytest.approx(powers.sum())
+        # What goes on is written over the newest observation, which was counted.
+        assert made._rings.filled.tolist() == [min(20, 3 * turn + 4)] * 2
+    ended = buffer()
+    for _ in range(2):  # the same number again is another episode, as the first one ended
+        ended.add(rows([3, 3]), [0, 1])
+    assert ended._rings.filled.tolist() == [8, 8]
+    assert int(ended._columns["decided"].sum()) == 12

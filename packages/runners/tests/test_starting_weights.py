@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from rlinf.core.data import Weights
-from rlinf.core.errors import CheckpointError, ConfigError
+from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
 from rlinf.core.weight_files import find_weights
+from rlinf.runners.checkpoints.checkpoint import write_checkpoint
 from rlinf.runners.checkpoints.starting_weights import load_starting_weights, read_weights
 from rlinf.runners.config.schema import ModelSection, ReferenceConfig
 from rlinf.runners.training.reference import frozen
@@ -107,6 +108,32 @@ def test_a_folder_of_hugging_face_is_left_to_the_policy(tmp_path: Path) -> None:
     for given in (tmp_path, tmp_path / "model.safetensors"):
         load_starting_weights(policy, str(given))
     assert policy.folders == [tmp_path, tmp_path]
+
+
+class Particular(Policy):
+    def load(self, weights: Weights[Any]) -> None:
+        raise WeightSyncError(
+            "load(actor.other)", "expected no such tensor, found shape (1,)", "Build both from one configuration."
+        )
+
+
+def test_weights_of_another_model_are_refused_with_both(tmp_path: Path) -> None:
+    """That a run of another recipe was named is a mistake in the configuration, and says so."""
+
+    def actor(folder: Path) -> None:
+        save_file({"actor.other": torch.zeros(1)}, folder / "model.safetensors")
+
+    run = tmp_path / "run"
+    config = {"actor": {"model": {"model_type": "other"}}}
+    write_checkpoint(run / "checkpoints/global_step_1", actor, config=config, state={"step": 1})
+    message = r"runner\.ckpt_path: the weights of a 'other' in .*do not fit a 'mine' as it is configured: load\(actor\.other\):"
+    with pytest.raises(ConfigError, match=message):
+        load_starting_weights(Particular(), str(run), model=ModelSection(model_type="mine", config=cast("Any", object())))
+    alone = run / "checkpoints/global_step_1/actor/model.safetensors"
+    moved = tmp_path / "alone.safetensors"
+    moved.write_bytes(alone.read_bytes())
+    with pytest.raises(ConfigError, match=r"the weights in .*alone\.safetensors' do not fit this policy: load"):
+        load_starting_weights(Particular(), str(moved))
 
 
 @dataclass(frozen=True)

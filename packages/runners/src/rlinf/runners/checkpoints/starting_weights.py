@@ -14,8 +14,9 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 
 from rlinf.core.capabilities import LoadsNetwork
 from rlinf.core.data import Weights
-from rlinf.core.errors import CheckpointError
+from rlinf.core.errors import CheckpointError, ConfigError, WeightSyncError
 from rlinf.core.weight_files import INDEX_SUFFIX, find_weights, read_shards
+from rlinf.runners.checkpoints.checkpoint import peek_checkpoint
 from rlinf.runners.checkpoints.public_folders import of_another_project, of_folder, of_hugging_face
 from rlinf.runners.config.schema import ModelSection
 
@@ -42,8 +43,8 @@ def load_starting_weights(
         build: makes a policy of a configuration.
 
     Raises:
-        CheckpointError: there are no weights there, or they are those of another policy.
-        ConfigError: a folder of another project, which the model doesn't read.
+        CheckpointError: there are no weights there, or they have adapters and the policy has none.
+        ConfigError: they do not fit the policy; or a folder of another project, which the model doesn't read.
     """
     file, reader = find_weights(path, place=key), cast("object", policy)
     if isinstance(reader, LoadsNetwork) and of_hugging_face(file.parent):
@@ -55,7 +56,24 @@ def load_starting_weights(
         return
     found = read_weights(file, key)
     own: Mapping[str, Any] = policy.weights().tensors
-    policy.load(replace(found, tensors=_fitted(found.tensors, own, key)))
+    fitted = replace(found, tensors=_fitted(found.tensors, own, key))
+    try:
+        policy.load(fitted)
+    except WeightSyncError as error:
+        raise ConfigError(
+            key, _another(file, model, error), "Name weights of this model, or set actor.model as in their run."
+        ) from error
+
+
+def _another(file: Path, model: ModelSection | None, error: WeightSyncError) -> str:
+    """Why weights do not fit a policy, with the types of both models as far as they are known."""
+    wanted = "this policy" if model is None else f"a '{model.model_type}' as it is configured"
+    try:
+        config: Any = peek_checkpoint(file.parents[1]).config
+        made = f" of a '{config['actor']['model']['model_type']}'"
+    except (CheckpointError, KeyError, TypeError):
+        made = ""
+    return f"the weights{made} in '{file}' do not fit {wanted}: {error.place}: {error.problem}"
 
 
 def _fitted(found: Mapping[str, Any], own: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ Leafwise = Callable[[Any], Any]
 
 
 def _fields(item: Trajectory[Any] | Credit[Any]) -> dict[str, Any]:
-    return {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
+    return {name: getattr(item, name) for name in item.__dataclass_fields__}
 
 
 def _map_fields(item: S, function: Leafwise) -> S:
@@ -275,7 +275,10 @@ class Batch(Generic[A]):
         return Batch(trajectory=self.trajectory.rows(key), credit=_map_fields(self.credit, pick))
 
     def micro_batches(self, size: int) -> Iterator[Batch[A]]:
-        """Consecutive batches of at most `size` rows."""
+        """Consecutive batches of at most `size` rows; the batch itself where it has no more."""
+        if 0 < len(self) <= size:
+            yield self
+            return
         for start in range(0, len(self), size):
             yield self.rows(slice(start, start + size))
 

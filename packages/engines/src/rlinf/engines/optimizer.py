@@ -119,10 +119,12 @@ def adamw(parameters: Sequence[nn.Parameter], lr: float, config: OptimConfig) ->
 
 
 def decays(parameters: Sequence[nn.Parameter], config: OptimConfig) -> list[tuple[list[nn.Parameter], float]]:
-    """Matrices and vectors, as far as there are some, each with the weight decay of an optimizer."""
+    """Matrices and vectors, as far as there are some, each with the weight decay of an optimizer; together where nothing decays."""
     matrices = [parameter for parameter in parameters if parameter.dim() > 1]
     vectors = [parameter for parameter in parameters if parameter.dim() <= 1]
-    return [(held, decay) for held, decay in ((matrices, config.weight_decay), (vectors, 0.0)) if held]
+    # An optimizer calls its kernel once for each group.
+    groups = ((matrices, config.weight_decay), (vectors, 0.0)) if config.weight_decay else (([*matrices, *vectors], 0.0),)
+    return [(held, decay) for held, decay in groups if held]
 
 
 def adamw_groups(groups: Sequence[tuple[Sequence[nn.Parameter], float]], lr: float, config: OptimConfig) -> torch.optim.AdamW:

@@ -50,10 +50,7 @@ class VectorPart:
         """Moves parameters into vectors, and makes the optimizer of these."""
         groups = list[tuple[list[nn.Parameter], float]]()
         vectors = list[Vector]()
-        split = decays(parameters, config)
-        if not config.weight_decay:
-            split = [([parameter for held, _ in split for parameter in held], 0.0)]
-        for held, decay in split:
+        for held, decay in decays(parameters, config):
             joined = [join(alike) for alike in _alike(held)]
             vectors += joined
             groups.append(([vector.whole for vector in joined], decay))

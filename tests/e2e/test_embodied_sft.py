@@ -148,6 +148,9 @@ def test_statistics_of_the_weights_can_be_kept(tmp_path: Path, demonstrations: P
 def test_what_does_not_fit_is_refused_with_the_names_of_both_sides(tmp_path: Path, demonstrations: Path) -> None:
     rgb, state = demonstrations / "rgb", demonstrations / "state"
     refused(recipe(tmp_path, state, OFT), "data.keys: 'openvla_oft' sees 'main_images'", str(state), "data.keys.main_images=")
+    # One that takes whatever cameras there are, of which there must be one.
+    eyes = {"model_type": "cnn_policy", "preset": "tiny"}
+    refused(recipe(tmp_path, state, eyes), "data.keys: 'cnn_policy' sees main_images", f"'{state}' has none", "observation.state")
     chunks = {**FLOW, "num_action_chunks": 100}
     refused(recipe(tmp_path, state, chunks), "actor.model.num_action_chunks: a chunk of 100 steps, and the longest episode of")
     everything = recipe(tmp_path, state, FLOW)

@@ -114,8 +114,12 @@ def check_data(cfg: EmbodiedSFTConfig) -> None:
 
 
 def _unfit_for_model(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[ConfigError]:
-    spec, name = source.spec, cfg.actor.model.model_type
-    for key in traits_of(cfg.actor.model.config).observations or ():
+    spec, name, traits = source.spec, cfg.actor.model.model_type, traits_of(cfg.actor.model.config)
+    seen, features = traits.any_observation, ", ".join(source.features)
+    if seen and not set(seen) & set(spec.observation):
+        problem = f"'{name}' sees {', '.join(seen)}, at least one of them, and '{source.name}' has none"
+        yield ConfigError("data.keys", problem, f"Name the feature, as data.keys.{seen[-1]}=…; its features are {features}.")
+    for key in traits.observations or ():
         if key in spec.observation:
             continue
         if key == TEXTS:
@@ -123,7 +127,7 @@ def _unfit_for_model(cfg: EmbodiedSFTConfig, source: OfflineSource) -> Iterator[
             yield ConfigError("data", f"'{name}' follows instructions, and an episode of '{source.name}' has no task", remedy)
         else:
             has = ", ".join(sorted(spec.observation))
-            remedy = f"Name the feature: data.keys.{key}=…; its features are {', '.join(source.features)}."
+            remedy = f"Name the feature: data.keys.{key}=…; its features are {features}."
             yield ConfigError("data.keys", f"'{name}' sees '{key}', and '{source.name}' has {has}", remedy)
 
 

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from rlinf.core.evaluation import EvalReport
+from rlinf.runners import compose_recipe
+
+CONFIGS = Path(__file__).parents[2] / "apps/embodied/config"
 
 SLOTS = ("env.train.env_type=tabletop", "env.train.init_params={task: slots, obs_mode: state}", "env.train.max_episode_steps=8")
 LOCAL = ("cluster.backend=local", "cluster.component_placement={actor: '0', rollout: '0', env: '0'}")
@@ -89,3 +92,18 @@ def test_failures_are_filmed(evaluated: Any) -> None:
     films = sorted(file.name for file in folder.iterdir())
     assert films == ["failure_blue_init0_seed0.mp4", "failure_red_init0_seed0.mp4", "failure_red_init1_seed0.mp4"]
     assert all(file.stat().st_size > 1000 for file in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "params"),
+    [
+        ("tabletop_pi0_ppo", "env.eval.init_params.goals=[green]", {"task": "slots", "obs_mode": "rgb", "goals": ["green"]}),
+        # What the recipe says of its evaluations stays alone, and so does another environment.
+        ("franka_sim_camera_rlpd", "env.eval.init_params.camera=32", {"task", "camera", "reward_mode", "simulation"}),
+        ("tabletop_pi0_ppo", "env.eval={env_type: gymnasium, init_params: {env_id: Pendulum-v1}}", {"env_id": "Pendulum-v1"}),
+    ],
+)
+def test_a_parameter_of_evaluations_changes_no_other(recipe: str, override: str, params: Any) -> None:
+    """Those that are left out are those of training, not those that the environment has by default."""
+    found = compose_recipe(CONFIGS, recipe, [override]).data["env"]["eval"]["init_params"]
+    assert (set(found) if isinstance(params, set) else found) == params

@@ -77,6 +77,8 @@ def replace_parameters(
     # Sections of it lose keys below, and `after` is the caller's.
     data, dropped = copy.deepcopy(dict(after)), dict[str, str]()
     for choices in choices_of(schema or task_type_of(after).config):
+        if overridden_in_part(choices, explicit):
+            _complete(choices, before, data)
         old, new = _chosen(choices, before), _chosen(choices, after)
         known = None if new is None or _folded(old) == _folded(new) else _known(choices, new)
         if known is None:
@@ -92,6 +94,20 @@ def replace_parameters(
                 del section[key]
                 dropped[path] = f"{DROPPED}no parameter of {_told(choices, new or {})} ({origin(provenance or {}, path)})"
     return data, dropped
+
+
+def overridden_in_part(choices: Choices, explicit: Collection[str]) -> bool:
+    """Whether overrides set parameters, one by one, that a section may take from a neighbour."""
+    path = f"{choices.section}.{choices.params}."
+    return bool(choices.like and choices.params) and any(each.startswith(path) for each in explicit)
+
+
+def _complete(choices: Choices, before: Section, data: dict[str, Any]) -> None:
+    """Parameters that a section took from its neighbour stay, beside those that overrides set: they are of the same thing."""
+    own, like = _at(data, choices.section), _at(data, choices.like or "")
+    other = any(own.get(key, like.get(key)) != like.get(key) for key in choices.names)
+    if not other and choices.params not in _at(before, choices.section):
+        own[choices.params] = {**_at(like, choices.params), **_at(own, choices.params)}
 
 
 def _at(data: Section, path: str) -> dict[str, Any]:

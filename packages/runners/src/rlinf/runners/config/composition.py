@@ -17,7 +17,7 @@ from yaml import YAMLError
 
 from rlinf.core.config.provenance import Provenance, flatten
 from rlinf.core.errors import ConfigError, UnknownName, did_you_mean
-from rlinf.runners.config.choices import choices_of, replace_parameters
+from rlinf.runners.config.choices import choices_of, overridden_in_part, replace_parameters
 from rlinf.runners.config.recipe_files import Layer, recipe_layers, refuse_hydra, refuse_sweep
 from rlinf.runners.config.schema import RunConfig
 from rlinf.runners.task_types import task_type_of
@@ -91,7 +91,7 @@ def compose_recipe(config_dir: Path, name: str, overrides: Sequence[str] = ()) -
         schema = task_type_of(data).config
         data, dropped = _replaced(data, layers, explicit, schema)
         # What overrides nothing that is chosen by name replaces nothing: then the recipe need not be composed without them.
-        if _may_choose(explicit, layers, schema):
+        if _may_choose(explicit, layers, schema) or any(overridden_in_part(choices, explicit) for choices in choices_of(schema)):
             before, _ = _replaced(_composed(config_dir, name, []), layers, (), schema)
             data, more = replace_parameters(before, data, explicit=explicit, provenance=origins, schema=schema)
             dropped |= more

@@ -86,6 +86,7 @@ BELOW_ZERO = {
     "logstd_range": "logarithms",
     "clip_log_ratio_min": "a logarithm",
     "max_penalty": "the least reward, so that it is below 0",
+    "until_loss": "the loss of a density may be below 0",
     **dict.fromkeys(REWARDED, REWARD),
 }
 """Why −1 may be accepted, by the last part of the key."""
@@ -96,7 +97,7 @@ WEIGHT = "the weight of a term against others; a loss that overflows is reported
 LARGE = {
     **dict.fromkeys(("clip_ratio_low", "clip_ratio_high", "clip_ratio_c", "clip_log_ratio_low", "clip_log_ratio_high"), BOUND),
     **dict.fromkeys(("clip_rho", "clip_c", "clip_pg_rho", "value_clip", "huber_delta", "behave_weight_threshold"), BOUND),
-    **dict.fromkeys(("high", "geometric_high", "clip_grad", "opsm_delta"), BOUND),
+    **dict.fromkeys(("high", "geometric_high", "clip_grad", "opsm_delta", "until_loss"), BOUND),
     **dict.fromkeys(("entropy_bonus", "kl_beta", "reinpp_kl_beta", "value_loss_coef", "tau_pos", "tau_neg"), WEIGHT),
     **dict.fromkeys(("tau", "c1_pos", "c1_neg", "c2_pos", "c2_neg"), WEIGHT),
     **dict.fromkeys(("qa_accuracy", "think_format", "answer_format", "divisor"), WEIGHT),

@@ -156,7 +156,7 @@ def test_images_and_depths_by_embodied_key(monkeypatch):
 
     _maniskill._import_simulator()
     # The fake needs no Vulkan; the real one would.
-    monkeypatch.setattr(maniskill, "_has_vulkan_driver", lambda: True)
+    monkeypatch.setattr(maniskill, "has_vulkan_driver", lambda: True)
     monkeypatch.setattr(_maniskill, "_import_simulator", lambda: "sapien_cuda")
     env = make(obs_mode="rgbd", task_description="push it")
     observation, _ = env.reset(seed=1)

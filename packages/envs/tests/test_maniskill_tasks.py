@@ -20,7 +20,7 @@ def make(num_envs=2, limit=4, **fields):
 def vulkan():
     from rlinf.envs.maniskill._maniskill import _import_simulator
 
-    if not maniskill._has_vulkan_driver() or _import_simulator() is None:
+    if not maniskill.has_vulkan_driver() or _import_simulator() is None:
         pytest.skip("no Vulkan driver: SAPIEN can't render here")
 
 
@@ -77,7 +77,7 @@ def test_contract_of_images(vulkan, task_id, keys):
 
 
 def test_images_without_vulkan_are_refused_before_the_start(monkeypatch):
-    monkeypatch.setattr(maniskill, "_has_vulkan_driver", lambda: False)
+    monkeypatch.setattr(maniskill, "has_vulkan_driver", lambda: False)
     with pytest.raises(ConfigError, match=r"env\.train\.obs_mode: 'rgb' needs a Vulkan driver, found none\. Install mesa-vulkan"):
         ManiSkill(obs_mode="rgb").check("env.train")
 
@@ -85,7 +85,7 @@ def test_images_without_vulkan_are_refused_before_the_start(monkeypatch):
 def test_images_are_refused_where_the_driver_does_not_work(monkeypatch):
     from rlinf.envs.maniskill import _maniskill
 
-    monkeypatch.setattr(maniskill, "_has_vulkan_driver", lambda: True)
+    monkeypatch.setattr(maniskill, "has_vulkan_driver", lambda: True)
     monkeypatch.setattr(_maniskill, "_import_simulator", lambda: None)
     with pytest.raises(ConfigError, match=r"env\.obs_mode: 'rgbd' needs a working Vulkan driver"):
         make(obs_mode="rgbd")
@@ -105,7 +105,7 @@ def test_the_message_of_a_put_on_plate_task_says_what_to_fetch(monkeypatch, tmp_
 
 def test_the_assets_of_a_put_on_plate_task_are_found_where_they_are(monkeypatch, tmp_path):
     monkeypatch.setenv("MS_ASSET_DIR", str(tmp_path))
-    monkeypatch.setattr(maniskill, "_has_vulkan_driver", lambda: True)
+    monkeypatch.setattr(maniskill, "has_vulkan_driver", lambda: True)
     config = ManiSkill(task_id="PutCarrotOnPlateInScene-v1", obs_mode="rgb", control_mode=None, reward_mode="sparse")
     for folder in ("tasks/bridge_v2_real2sim_dataset", "robots/widowx"):
         with pytest.raises(ConfigError, match=f"assets that are not in .*{folder}"):

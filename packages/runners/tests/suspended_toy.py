@@ -108,7 +108,7 @@ def agent_data(data: dict[str, Any], **agent: Any) -> dict[str, Any]:
 def agent_worker(data: dict[str, Any], rank: int = 0, ranks: int = 1) -> AgentRolloutWorker:
     worker = AgentRolloutWorker(read_agent(data))
     if ranks > 1:
-        worker._context = SimpleNamespace(rank=rank, world_size=ranks, threads=1)  # type: ignore[assignment]
+        worker._context = SimpleNamespace(rank=rank, world_size=ranks, threads=1, memory=None)  # type: ignore[assignment]
     worker.init_worker(ReasoningTopology(actor="actor", actor_ranks=1, rollout="rollout", rollout_ranks=ranks, reward_ranks=1))
     return worker
 

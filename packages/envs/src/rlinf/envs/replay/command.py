@@ -47,9 +47,6 @@ def replay(args: Sequence[str]) -> int:
         written = write_target(given.to, given.target, episodes, spec, fps=given.fps)
         there = sum(1 for source in sources for _ in source.episodes())
         sys.stdout.write(f"{given.target}: {written} of {there} episodes as {given.to}\n")
-        ends = sum(bool(each.terminated.any()) for each in episodes() if each.success is None) if given.to == "lerobot" else 0
-        if ends:
-            sys.stdout.write(f"note: LeRobot marks success, not ends, and success is not known: {ends} ends are kept as cuts\n")
     return 1 if damaged else 0
 
 

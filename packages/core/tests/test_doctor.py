@@ -71,6 +71,7 @@ def test_what_every_run_needs_is_a_fault_if_it_is_not_there(monkeypatch: pytest.
         ("0.1.4", "==0.1.4", True),
         ("0.1.40", "==0.1.4", False),
         ("2.15.0+cpu", ">2.14,<=2.15", True),
+        ("2.14.0", ">2.14", False),
         ("1.0rc1", "~=1.0", True),
     ],
 )
@@ -80,7 +81,7 @@ def test_bounds_of_versions(number: str, bounds: str, kept: bool) -> None:
 
 def test_few_open_files_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, state in ((1024, "FAULT"), (65536, "ok"), (resource.RLIM_INFINITY, "ok")):
-        monkeypatch.setattr(doctor.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        monkeypatch.setattr(doctor.resource, "getrlimit", lambda _, limit=limit: (limit, 1 << 20))
         (found,) = (finding for finding in doctor.machine() if finding.subject == "open files")
         assert found.state == state, limit
         assert bool(found.remedy) == (state != "ok")
@@ -90,6 +91,7 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**30))
     (found,) = (finding for finding in doctor.machine() if finding.subject == "here")
     assert (found.state, found.told.split(" free")[0]) == ("no", "1.0 GiB")
+    assert found.remedy
 
 
 def test_findings_are_shown_and_faults_counted(examinations: Registry[Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rlinf.core.errors import ConfigError
 from rlinf.runners.reporting.report import page
 from rlinf.runners.reporting.report.command import report
-from rlinf.runners.reporting.report.curves import panel, short
+from rlinf.runners.reporting.report.curves import COLOURS, _spread, _ticks, legend, panel, short
 from rlinf.runners.reporting.report.measured_run import MeasuredRun
 
 SUMMARY: dict[str, Any] = {
@@ -47,6 +47,7 @@ def test_numbers_of_a_step_are_one_row_and_the_last_ones_count(tmp_path: Path) -
     run = MeasuredRun.read(run_folder(tmp_path / "run", rows))
     assert run.rows == ({"step": 1, "a": 1.0}, {"step": 2, "a": 2.0, "eval/a": 9.0}, {"step": 3, "a": 4.0})
     assert run.points("a", "step") == [(1.0, 1.0), (2.0, 2.0), (3.0, 4.0)]
+    assert run.points("eval/a", "step") == [(2.0, 9.0)], "where it was logged"
     assert run.mean("a") == pytest.approx(7 / 3)
 
 
@@ -82,6 +83,30 @@ def test_a_line_is_where_its_numbers_are() -> None:
     assert "<title>8 at iteration 2</title>" in drawn
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0, 8, [0, 2, 4, 6, 8]),
+        (0, 1, [0, 0.25, 0.5, 0.75, 1]),
+        (3, 97, [0, 25, 50, 75, 100]),
+        (-4, 13, [-5, 0, 5, 10, 15]),
+        (0, 40, [0, 10, 20, 30, 40]),
+        (0, 32, [0, 10, 20, 30, 40]),
+    ],
+)
+def test_ticks_are_round_numbers_around_what_is_drawn(low: float, high: float, ticks: list[float]) -> None:
+    assert _ticks(low, high) == ticks
+
+
+def test_what_never_moves_is_in_the_middle_of_its_picture() -> None:
+    assert (_spread(4.0, 4.0), _spread(0.0, 0.0), _spread(1.0, 3.0)) == ((2.0, 6.0), (-0.5, 0.5), (1.0, 3.0))
+
+
+def test_each_run_has_a_colour_of_its_own_as_long_as_there_are_some() -> None:
+    said = legend([f"run {number}" for number in range(len(COLOURS) + 1)])
+    assert [said.count(colour) for colour in COLOURS] == [2, 1, 1, 1, 1, 1]
+
+
 def test_a_long_line_is_drawn_by_means_of_neighbours() -> None:
     drawn = panel("a", [[(float(x), float(x)) for x in range(900)]], axis="iteration")
     assert drawn.count("<circle") == 300
@@ -95,7 +120,7 @@ def test_what_never_moves_is_a_number_and_no_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(0.01234, "0.01234"), (160000.0, "160k"), (1.25e6, "1.25M"), (2e9, "2G"), (-4.5, "-4.5")]
+    ("value", "told"), [(0.01234, "0.01234"), (10000.0, "10k"), (160000.0, "160k"), (1.25e6, "1.25M"), (2e9, "2G"), (-4.5, "-4.5")]
 )
 def test_numbers_are_short(value: float, told: str) -> None:
     assert short(value) == told
@@ -172,3 +197,7 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path: Path) -> None:
         file.write('{"step": 2, "a"\n')
     with pytest.raises(ConfigError, match=r"metrics\.jsonl:2: expected a JSON object"):
         MeasuredRun.read(folder)
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n')
+    (folder / "transcripts.jsonl").write_text("[]\n")
+    with pytest.raises(ConfigError, match=r"transcripts\.jsonl:1: expected a JSON object, found list"):
+        MeasuredRun.read(folder).transcripts()
